@@ -293,6 +293,16 @@ BENCHMARKS = (
         ("--samples", "ocr", "--batches", "2,4", "--steps", "1"),
     ),
     Benchmark(
+        "Training runs on this machine",
+        "benchmarks.training_runs",
+        "A decoder of 4 layers of width 384, 8 sequences of 64 tokens a step, one thread a process, gradients by Gloo. "
+        "*Overhead*: a step of `torchsplit train` against a plain loop with DistributedDataParallel under torchrun, "
+        "taken in turns (goal: at most 3 %). *Stop*: what an asynchronous checkpoint holds the loop up (goal: at most "
+        "20 % of a synchronous one). *Recovery*: from kill -9 of a rank to the next step that is done (goal: at most "
+        "20 s). *Memory* is a process's peak, the program included.",
+        ("--width", "32", "--steps", "8", "--turns", "1"),
+    ),
+    Benchmark(
         "The test suite",
         "benchmarks.suite_time",
         "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from torchsplit_core.isolation import is_out_of_memory, refuse_execution, remedy_for
 from torchsplit_core.isolation.confinement.access import readable_beside
-from torchsplit_core.values import InputFault, SplitClient
+from torchsplit_core.values import InputFault, SplitClient, TrainClient
 
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
 
@@ -84,12 +84,20 @@ def load_client(source: str, trust: bool = False, sequence_length: int | None = 
     With a `sequence_length` its example inputs are of that length. Raises InputFault where it does not offer it,
     and as `_client_of` does.
     """
-    client = _client_of(source, trust)
+    client: SplitClient = _client_of(source, trust)
     return client if sequence_length is None else ClientAtLength(client, source, sequence_length)
 
 
-def _client_of(source: str, trust: bool) -> SplitClient:
-    """The client as the source gives it.
+def load_trained(source: str, trust: bool) -> Any:
+    """The client of a sample or of a trusted file, for a run: one that is trained alone needs no example inputs.
+
+    Executes that file. Raises InputFault as `_client_of` does.
+    """
+    return _client_of(source, trust, (SplitClient, TrainClient))
+
+
+def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,)) -> Any:
+    """The client as the source gives it, of one of the kinds.
 
     Raises InputFault for every fault of the source or of the file, for a file that is not trusted, and for any
     file where this process was told to execute nothing that was uploaded.
@@ -107,9 +115,8 @@ def _client_of(source: str, trust: bool) -> SplitClient:
             )
         return ExportedClient(Path(parsed.path))
     if parsed.kind == "sample":
-        client: SplitClient = importlib.import_module("sample_models").load(parsed.name, parsed.size)
-        return client
-    return _as_client(getattr(_import_file(Path(parsed.path)), parsed.name, None), parsed)
+        return importlib.import_module("sample_models").load(parsed.name, parsed.size)
+    return _as_client(getattr(_import_file(Path(parsed.path)), parsed.name, None), parsed, kinds)
 
 
 def open_model(client: SplitClient) -> Any:
@@ -314,8 +321,8 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _as_client(found: Any, source: ModelSource) -> SplitClient:
-    """A client from a class, an instance or a callable that returns one."""
+def _as_client(found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
+    """A client of one of the kinds from a class, an instance or a callable that returns one."""
     where = f"{Path(source.path).name}:{source.name}"
     if found is None:
         names = _offered(source)
@@ -326,17 +333,22 @@ def _as_client(found: Any, source: ModelSource) -> SplitClient:
             f"It defines {names}." if names else "It defines none.",
         )
     model_alone = hasattr(found, "named_parameters") and not isinstance(found, type)
-    if isinstance(found, type) or (
-        callable(found) and not isinstance(found, SplitClient) and not model_alone
-    ):
+    if isinstance(found, type) or (callable(found) and not isinstance(found, kinds) and not model_alone):
         with foreign_code(where, "It is called without arguments: give them defaults."):
             found = found()
     if isinstance(found, SplitClient):
         return _checked(found, where)
+    if isinstance(found, kinds):
+        return found
     remedy = "Give it get_model(), get_example_inputs(batch_size) and batch_sizes."
+    if TrainClient in kinds:
+        remedy = (
+            "Give it get_model(), get_dataset(), get_loss(outputs, targets), get_optimizer(parameters, kind)."
+        )
     if hasattr(found, "named_parameters"):
         remedy = f"That is a model alone; wrap it in a class. {remedy}"
-    raise InputFault(where, type(found).__name__, "the name gives a SplitClient", remedy)
+    wanted = " or a ".join(kind.__name__ for kind in kinds)
+    raise InputFault(where, type(found).__name__, f"the name gives a {wanted}", remedy)
 
 
 def _checked(client: SplitClient, where: str) -> SplitClient:

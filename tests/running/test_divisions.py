@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.running.runs import client_file, losses, run, strategy
+from tests.support.running.runs import client_file, events, losses, run, strategy
+from torchsplit_core.running import RunFolder
 from torchsplit_core.values import InputFault
 
 assert torch.distributed.is_available()
@@ -47,6 +48,39 @@ def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float],
     plan = strategy(optimizer="adamw", **choices)
     run(source, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
+def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(
+    alone: list[float], tmp_path: Path
+) -> None:
+    """Rank 1 is slow, and no memory is free: from step 2 passes are of 2 samples, after step 6 shares change, once."""
+    source = client_file(tmp_path, samples=44, slow=0.03, short=True)
+    run(source, tmp_path / "run", PLAN, 2, steps=8, checkpoint_every=100, balance=True)
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+    (short,) = events(tmp_path / "run", "memory_short")
+    assert "1.0% of its memory left after step 2: passes of at most 2 samples instead of 4" in short["words"]
+    (changed,) = events(tmp_path / "run", "balanced")
+    assert "instead of 4, 4 after step 6; rank 1 needs" in changed["words"] and changed["rank"] == 1
+    (used,) = events(tmp_path / "run", "memory")
+    assert "GiB (the whole process)" in used["words"]
+    assert all(line["memory_bytes"] > 2**20 for line in RunFolder(tmp_path / "run").steps())
+    with pytest.raises(InputFault, match=r"--balance: 'fsdp'"):
+        run(source, tmp_path / "other", strategy(shard="fsdp"), 2, balance=True)
+
+
+def test_what_does_not_fit_into_memory_goes_on_in_smaller_passes(alone: list[float], tmp_path: Path) -> None:
+    """From step 4 a pass of more than one sample does not fit."""
+    source = client_file(tmp_path, samples=44, room=[24, 1])
+    summary = run(source, tmp_path / "run", PLAN, 2, steps=8)
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+    words = [event["words"] for event in events(tmp_path / "run", "out_of_memory")]
+    assert [text.partition(":")[2] for text in words] == [
+        f" goes on with passes of at most {samples} samples, the global batch as it was" for samples in (2, 1)
+    ]
+    assert summary.restarts == 2 and {line["samples"] for line in RunFolder(tmp_path / "run").steps()} == {
+        8,
+        4,
+    }
 
 
 def test_weights_that_a_step_leaves_out_are_replicated_not_sharded(

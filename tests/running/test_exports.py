@@ -45,7 +45,7 @@ def test_prometheus_scrapes_what_the_folder_says(tmp_path: Path) -> None:
         assert found["torchsplit_train_checkpoint_step"] == 4
         # What is not known is no zero.
         assert not any("communication" in name for name in found)
-        RunFolder(tmp_path / "run").add_step(6, 0.3, 8, 0.2, 2)
+        RunFolder(tmp_path / "run").add_step(6, 0.3, 8, 0.2, 2, 2**20)
         assert scraped(port)["torchsplit_train_step"] == 6
     with pytest.raises(OSError, match="refused"):
         scraped(port)

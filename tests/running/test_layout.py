@@ -77,13 +77,14 @@ def test_samples_are_divided_by_shares_and_passes() -> None:
 def test_lines_of_steps_that_are_done_again_go_and_one_that_was_cut_off(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for step in (1, 2, 3):
-        folder.add_step(step, 0.1 * step, 8, 0.5, 2)
+        folder.add_step(step, 0.1 * step, 8, 0.5, 2, 1024)
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 4, "lo')
     assert (folder.last_step() or {})["step"] == 3
     assert folder.forget_steps_after(2) == 1
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [
-        {"step": step, "loss": 0.1 * step, "samples": 8, "step_s": 0.5, "world_size": 2} for step in (1, 2)
+        {"step": step, "loss": 0.1 * step, "samples": 8, "step_s": 0.5, "world_size": 2, "memory_bytes": 1024}
+        for step in (1, 2)
     ]
 
 

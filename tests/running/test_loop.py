@@ -9,7 +9,7 @@ import torch
 
 import torchsplit_core.training
 from tests.support.running.loop import in_processes
-from tests.support.running.runs import client_file, losses, run, strategy
+from tests.support.running.runs import client_file, losses
 from torchsplit_core.running import RunFolder
 
 assert torch.distributed.is_available()
@@ -20,16 +20,16 @@ REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
  "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"shard": "fsdp", "micro_batch": 4}}"""
 
 
-def test_three_lines_around_a_loop_train_alone_and_go_on_in_two_processes(tmp_path: Path) -> None:
+def test_three_lines_around_a_loop_train_alone_and_go_on_in_two_processes(
+    undisturbed_plainly: list[float], tmp_path: Path
+) -> None:
     source = client_file(tmp_path)
-    plan = strategy(optimizer="adamw", shard="fsdp", micro_batch=4)
-    run(source, tmp_path / "whole", plan, 1)
     (tmp_path / "s.json").write_text(REQUEST)
     for count, steps in ((1, 3), (2, 6)):
         ended = in_processes(count, source.partition(":")[0], tmp_path / "s.json", tmp_path / "run", steps)
         assert ended == [0] * count
     assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [1] * 3 + [2] * 3
-    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=1e-6)
 
 
 def test_training_has_it_by_name_and_no_other() -> None:

@@ -28,14 +28,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(folder / "run")
 
 
-@pytest.fixture(scope="module")
-def undisturbed_plainly(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The same without dropout, so by any number of processes."""
-    folder = tmp_path_factory.mktemp("undisturbed_plainly")
-    run(client_file(folder), folder / "run", PLAN, 1)
-    return losses(folder / "run")
-
-
 def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path) -> None:
     """Rank 1 dies in step 4 (samples 24 to 31, its half from 28), then rank 0 in step 6."""
     source = client_file(tmp_path, dropout=0.1, kill={"28": "rank", "40": "rank"})
@@ -46,6 +38,18 @@ def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path
     assert [(event["rank"], "SIGKILL" in event["words"]) for event in lost] == [(1, True), (0, True)]
     assert len(events(tmp_path / "run", "restarted")) == 2
     assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
+
+
+def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_path: Path) -> None:
+    """Rank 1 is stopped in step 4, rank 0 waits without end in step 6: both in fetching a sample."""
+    source = client_file(tmp_path, dropout=0.1, stall={"28": "stopped", "40": "waiting"})
+    summary = run(source, tmp_path / "run", PLAN, 2, stall_limit_s=6.0)
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
+    assert (summary.step, summary.restarts) == (6, 2)
+    first, second = events(tmp_path / "run", "rank_stalled")
+    assert first["rank"] == 1 and "it is stopped; it is ended, at step 4" in first["words"]
+    assert second["rank"] == 0 and "'data', the others wait for it; it is ended, at step 6" in second["words"]
+    assert [event["rank"] for event in events(tmp_path / "run", "rank_lost")] == [1, 0]
 
 
 def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], tmp_path: Path) -> None:
@@ -89,10 +93,12 @@ REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
 def test_a_checkpoint_of_four_is_read_by_fewer(
     shard: str, then: int, undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:
-    """And by another division: what four ranks began, three, two or one end as if they had begun it."""
+    """And by another division, with layers computed again: what four began ends as if fewer had begun it."""
     source = client_file(tmp_path)
     run(source, tmp_path / "run", strategy(optimizer="adamw", shard=shard, micro_batch=4), 4, steps=4)
-    plan = strategy(optimizer="adamw", shard="none" if shard == "zero1" else "fsdp", micro_batch=4)
+    plan = strategy(
+        optimizer="adamw", shard="none" if shard == "zero1" else "fsdp", micro_batch=4, recompute="full"
+    )
     run(source, tmp_path / "run", plan, then, resume=True)
     assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=EXACT)
     assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [4] * 4 + [then] * 2
@@ -175,6 +181,16 @@ def test_a_disk_that_is_full_while_saving_costs_no_step(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "checkpoints"
     assert {one.name for one in folder.iterdir()} == {"LATEST", *complete}
     assert (folder / "LATEST").read_text() == f"{max(complete)}\n"
+
+
+def test_ranks_with_other_versions_of_torch_and_too_many_of_them_are_refused(tmp_path: Path) -> None:
+    source = client_file(tmp_path, torch="1.0")
+    with pytest.raises(InputFault, match=r"rank 1 \(node .*torch 1\.0.*rank 0 .* has 2"):
+        run(source, tmp_path / "run", PLAN, 2)
+    assert losses(tmp_path / "run") == []
+    many = 4 * len(os.sched_getaffinity(0)) + 1
+    with pytest.raises(InputFault, match="at most 4 processes share a core"):
+        run(source, tmp_path / "other", strategy(global_batch=many), many)
 
 
 def test_a_fault_of_the_data_ends_the_run_with_its_line(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def test_steps_that_are_done_again_are_seen_once(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     look = Look(tmp_path)
     for step in range(1, 6):
-        folder.add_step(step, 1.0 / step, 8, 0.1, 2)
+        folder.add_step(step, 1.0 / step, 8, 0.1, 2, 2**20)
     assert look.view().last_step == 5
     folder.forget_steps_after(3)
-    folder.add_step(4, 7.0, 8, 0.1, 2)
+    folder.add_step(4, 7.0, 8, 0.1, 2, 2**20)
     assert list(look.view().steps.loss) == [1.0, 0.5, 1 / 3, 7.0]
 
 

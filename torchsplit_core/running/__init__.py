@@ -14,7 +14,8 @@ from torchsplit_core.running.layout import on_processes, run_strategy
 
 if TYPE_CHECKING:
     from torchsplit_core.running.launch import train
-    from torchsplit_core.running.loop import TrainingRun, prepare
+    from torchsplit_core.running.loop import TrainingRun
+    from torchsplit_core.running.own_loop import prepare
 
 __all__ = ["RunFolder", "TrainingRun", "on_processes", "prepare", "run_strategy", "train"]
 
@@ -25,8 +26,12 @@ def __getattr__(name: str) -> Any:
         from torchsplit_core.running import launch
 
         return launch.train
-    if name in ("TrainingRun", "prepare"):
+    if name == "TrainingRun":
         from torchsplit_core.running import loop
 
-        return getattr(loop, name)
+        return loop.TrainingRun
+    if name == "prepare":
+        from torchsplit_core.running import own_loop
+
+        return own_loop.prepare
     raise AttributeError(name)

@@ -57,6 +57,16 @@ class Feed:
         """Steps that take every sample once."""
         return steps_a_pass(self.samples, self.global_batch)
 
+    @property
+    def largest_pass(self) -> int:
+        """Samples of the largest pass of a whole step."""
+        counts = self.counts(self.global_batch)
+        return -(-max(counts) // micro_batches(counts, self.micro_batch))
+
+    def counts(self, samples: int) -> tuple[int, ...]:
+        """How many of a step's samples each rank takes."""
+        return parts_of(samples, self.ranks, self.shares)
+
     def indices(self, step: int) -> Sequence[int]:
         """The samples of the step after `step` steps; the last step of a pass has what is left."""
         place = position_of(step, self.samples, self.global_batch)
@@ -67,7 +77,7 @@ class Feed:
     def passes(self, step: int) -> Iterator[Pass]:
         """This rank's passes of that step."""
         indices = self.indices(step)
-        counts = parts_of(len(indices), self.ranks, self.shares)
+        counts = self.counts(len(indices))
         start = sum(counts[: self.rank])
         own = indices[start : start + counts[self.rank]]
         parts = chunks(own, micro_batches(counts, self.micro_batch))

@@ -19,21 +19,26 @@ from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
-LOCK, RANKS = ".lock", ".ranks"
+LOCK, _RANKS, _MEETING, _NODE = ".lock", ".ranks", ".meeting", ".node-"
 WATCH, TENSORBOARD = "watch", "tensorboard"
 """What a run says of its moments, and is asked; see `watch`."""
+SETTING = ".setting.json"
+"""What the run goes on with after it ran out of memory, until its command ends."""
 TAIL_BYTES = 4096
 LOOK_S = 0.5
 """Seconds in which a lock that somebody only looks at is given back."""
 RANKS_END_S = 10.0
 """Seconds that ranks without a launcher are waited for."""
+FIRST_NODE_S = RANKS_END_S + 5.0
+"""Seconds in which the first node has made its folder ready for the others."""
 
 
 class RunFolder:
     """The files of a run. Lines are appended whole, by one call each."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, node: str = "") -> None:
         self.path = Path(path).expanduser().absolute()
+        self.node = node or socket.gethostname()
 
     @property
     def checkpoints(self) -> Path:
@@ -50,24 +55,50 @@ class RunFolder:
         Raises InputFault where another run writes there, where a run is and `resume` was not said, and where there is
         something else.
         """
-        if self.path.is_dir() and not (self.path / RUN).exists() and any(self.path.iterdir()):
-            left = {one.name for one in self.path.iterdir()} - {
-                LOCK,
-                RANKS,
-                LOGS,
-                CHECKPOINTS,
-                EVENTS,
-                WATCH,
-                TENSORBOARD,
-            }
+        with self._made() as lock:
+            if not _locked(lock, LOOK_S):
+                raise self._in_use()
+            self._check_alone(resume)
+            yield
+
+    @contextlib.contextmanager
+    def shared(self, meeting: str, *, resume: bool) -> Iterator[None]:
+        """With the other nodes of a run that meets there; the first of them is as alone as `claimed` has it.
+
+        Raises InputFault as that does, and where another node has this one's name or another run is there.
+        """
+        with self._made() as lock, (self.path / f"{_NODE}{self.node}").open("a") as own:
+            if not _locked(own, 0.0):
+                rule = "each node of a run has a name of its own"
+                raise InputFault("--node", self.node, rule, "Give another name.")
+            if _locked(lock, LOOK_S):
+                self._check_alone(resume)
+                (self.path / _MEETING).write_text(meeting, encoding="utf-8")
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            elif not _locked(lock, FIRST_NODE_S, fcntl.LOCK_SH) or self._meeting() != meeting:
+                raise self._in_use()
+            yield
+
+    def _meeting(self) -> str:
+        return (self.path / _MEETING).read_text(encoding="utf-8")
+
+    def _made(self) -> IO[str]:
+        """The folder's lock, of a folder that is made where it is not there and has nothing else."""
+        if self.path.is_dir() and not (self.path / RUN).exists():
+            known = {LOCK, _RANKS, _MEETING, SETTING, LOGS, CHECKPOINTS, EVENTS, WATCH, TENSORBOARD}
+            left = [
+                one.name
+                for one in self.path.iterdir()
+                if one.name not in known and not one.name.startswith(_NODE)
+            ]
             if left:
                 raise InputFault(
-                    str(self.path), sorted(left)[0], "a run has a folder of its own", "Choose another -o."
+                    str(self.path), min(left), "a run has a folder of its own", "Choose another -o."
                 )
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
-            lock = (self.path / LOCK).open("a")
+            return (self.path / LOCK).open("a")
         except OSError as error:
             raise InputFault(
                 str(self.path),
@@ -75,30 +106,35 @@ class RunFolder:
                 "the run's folder can be written",
                 "Choose another -o.",
             ) from error
-        with lock, (self.path / RANKS).open("a") as ranks:
+
+    def _check_alone(self, resume: bool) -> None:
+        """Raises InputFault where ranks still write, or a run is there and `resume` was not said.
+
+        What an earlier command had to give way to is forgotten.
+        """
+        with (self.path / _RANKS).open("a") as ranks:
             # Ranks of a launcher that was killed end by themselves.
-            if not _locked(lock, LOOK_S) or not _locked(ranks, RANKS_END_S):
-                raise InputFault(
-                    str(self.path),
-                    "in use",
-                    "one run at a time writes to a folder",
-                    "Wait, or choose another -o.",
-                )
-            fcntl.flock(ranks, fcntl.LOCK_UN)
-            if (self.path / RUN).exists() and not resume:
-                raise InputFault(
-                    str(self.path),
-                    "has a run",
-                    "a new run starts in a folder of its own",
-                    "Go on with it by --resume, or choose another -o.",
-                )
-            yield
+            if not _locked(ranks, RANKS_END_S):
+                raise self._in_use()
+        if (self.path / RUN).exists() and not resume:
+            raise InputFault(
+                str(self.path),
+                "has a run",
+                "a new run starts in a folder of its own",
+                "Go on with it by --resume, or choose another -o.",
+            )
+        (self.path / SETTING).unlink(missing_ok=True)
+
+    def _in_use(self) -> InputFault:
+        return InputFault(
+            str(self.path), "in use", "one run at a time writes to a folder", "Wait, or choose another -o."
+        )
 
     @contextlib.contextmanager
     def written_by_a_rank(self) -> Iterator[None]:
         """While a rank writes no other run may: it holds the folder after its launcher was killed too."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / RANKS).open("a") as ranks:
+        with (self.path / _RANKS).open("a") as ranks:
             fcntl.flock(ranks, fcntl.LOCK_SH)
             yield
 
@@ -134,7 +170,7 @@ class RunFolder:
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "kind": kind,
             "rank": rank,
-            "node": socket.gethostname(),
+            "node": self.node,
             "words": words,
         }
         try:
@@ -143,7 +179,9 @@ class RunFolder:
             # What happened to the run must not end it because it cannot be told.
             print(f"{EVENTS}: {error.strerror}; not told there: {words}", file=sys.stderr)
 
-    def add_step(self, step: int, loss: float, samples: int, step_s: float, world_size: int) -> None:
+    def add_step(
+        self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
+    ) -> None:
         """Append a step's line. Raises InputFault where it cannot be written."""
         line = {
             "step": step,
@@ -151,6 +189,7 @@ class RunFolder:
             "samples": samples,
             "step_s": round(step_s, 6),
             "world_size": world_size,
+            "memory_bytes": memory_bytes,
         }
         try:
             self._append(METRICS, line)
@@ -219,12 +258,12 @@ class RunFolder:
         return len(lines) - len(kept)
 
 
-def _locked(lock: IO[str], wait_s: float) -> bool:
+def _locked(lock: IO[str], wait_s: float, how: int = fcntl.LOCK_EX) -> bool:
     """Whether the file's lock is ours within the wait."""
     end = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False

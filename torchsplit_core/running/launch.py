@@ -1,14 +1,12 @@
-"""Start the processes of a run with torch's elastic agent, and start them again when one is lost."""
+"""Start a node's processes of a run with torch's elastic agent, and start them again when one is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,35 +15,44 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import telemetry
 from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.running.adapt.speed import check_balance
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.starts.stalls import Stall, Watch, watched
+from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
 from torchsplit_core.running.watch.exports import Exports, exported
 from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
-from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 
 if TYPE_CHECKING:
     from torchsplit_core.running.rank import RankTask
+    from torchsplit_core.running.starts.meeting import Alone, Meeting, Round
 
 PROCESSES_A_CORE = 4
 """More would wait for each other most of the time."""
 PRELOADED = ("torchsplit_core.running.rank", "torch._dynamo", "numpy.random", "fsspec.implementations.local")
 """What each process has loaded when it starts; torch itself loads the later ones when it divides or saves."""
-FRUITLESS = 2
-"""Starts without a new step after which a run stops."""
+FRUITLESS, FRUITLESS_WITH_OTHERS = 2, 5
+"""Starts without a new step after which a run stops; the second where ranks of other nodes are what was lost."""
 LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why the processes ended: a rank (None: what they are forked from), and in words how."""
+    """Why the processes ended: a rank (None: what they are forked from), and in words how.
+
+    `elsewhere`: what was lost is of another node, or the way to the others.
+    """
 
     rank: int | None
     words: str
     fault: InputFault | None = None
     killed: bool = False
+    elsewhere: bool = False
+    short_of_memory: bool = False
 
 
 def train(
@@ -55,6 +62,7 @@ def train(
     *,
     options: RunOptions | None = None,
     processes: int | None = None,
+    nodes: Nodes | None = None,
     resume: bool = False,
     trust: bool = False,
     exports: Exports | None = None,
@@ -62,17 +70,25 @@ def train(
 ) -> RunSummary:
     """Train the source's client by the strategy, in the run's folder.
 
-    `processes`: as many as the strategy's devices where None; its data-parallel ranks are as many as fit them, its
-    global batch stays. Executes the source in its own processes, with this user's rights. Raises InputFault for what
-    cannot be run, a loss that is not finite, and a process that fails without end.
+    `processes`: of this machine, as many as the strategy's devices where None; its data-parallel ranks are as many as
+    fit them, its global batch stays. `nodes`: this is one of several that share the folder and run this each, with as
+    many processes; it goes on with those that are there. Executes the source in its own processes, with this user's
+    rights. Raises InputFault for what cannot be run, a loss that is not finite, and a process that fails without end.
     """
     options = options or RunOptions()
     parsed = parse_source(source, trust=trust)
-    fitted = on_processes(strategy, strategy.choices.devices if processes is None else processes)
-    _check_cores(fitted.choices.devices)
-    check_shares(options.shares, fitted.choices.data)
-    run = RunFolder(folder)
-    with run.claimed(resume=resume), _followed(run, options.steps, progress), stopped_when_asked(run.path):
+    count = strategy.choices.devices if processes is None else processes
+    if nodes and processes is None:
+        count = max(1, count // nodes.most)
+    for number in range(nodes.least, nodes.most + 1) if nodes else (1,):
+        fitted = on_processes(strategy, count * number)
+        check_shares(options.shares, fitted.choices.data)
+        if options.balance:
+            check_balance(fitted)
+    _check_cores(count)
+    run = RunFolder(folder, nodes.name if nodes else "")
+    claim = run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume)
+    with claim, _followed(run, options.steps, progress), stopped_when_asked(run.path):
         keep_launch(run.path, Launch(parsed.text, fitted, options))
         with (
             exported(run.path, exports or Exports()),
@@ -80,25 +96,43 @@ def train(
                 telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices
             ) as whole,
         ):
-            restarts = _until_done(run, parsed.text, trust, fitted, options)
+            restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
             last = run.last_step()
             whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
-def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy, options: RunOptions) -> int:
-    """Start the processes until they end well; how often they were started again.
+def _until_done(
+    run: RunFolder,
+    source: str,
+    trust: bool,
+    strategy: RunStrategy,
+    options: RunOptions,
+    count: int,
+    nodes: Nodes | None,
+) -> int:
+    """Start this node's processes until they end well; how often they were started again.
 
-    Where they are killed again and again (memory is short, say) it goes on with one copy of the model fewer.
+    Where they are killed again and again (memory is short, say) a single machine goes on with one copy of the model
+    fewer.
     """
     from torchsplit_core.running.rank import RankTask
+    from torchsplit_core.running.starts.meeting import Alone, Meeting
 
-    restarts, fruitless, furthest = 0, 0, _furthest(run)
+    if nodes:
+        run.tell(
+            "node_joined",
+            f"node {run.node}, with {_processes(count)}, meets the others at {nodes.rendezvous}",
+        )
+    meeting = Meeting(nodes) if nodes else Alone()
+    restarts, fruitless, furthest, token = 0, 0, _furthest(run), ""
     while True:
-        reports = tempfile.mkdtemp(prefix="start-", dir=run.logs)
-        task = RankTask(source, trust, strategy, options, str(run.path), reports, os.getpid())
-        with telemetry.span(telemetry.schema.TRAIN_START, processes=strategy.choices.devices) as begun:
-            lost = _start(task, run, strategy.choices.devices)
+        this = meeting.round_after(token)
+        token, reports = this.token, run.logs / f"start-{this.token}"
+        reports.mkdir(exist_ok=True)
+        task = RankTask(source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid())
+        with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
+            lost = _start(task, run, count, meeting, this)
             begun.set(lost=lost and lost.words)
         if lost is None:
             return restarts
@@ -109,21 +143,47 @@ def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy,
         fruitless = 0 if reached > furthest else fruitless + 1
         furthest = max(furthest, reached)
         who = "the processes" if lost.rank is None else f"rank {lost.rank}"
-        run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
-        if fruitless >= FRUITLESS and lost.killed and strategy.choices.data > 1 and not options.shares:
-            strategy = _with_a_copy_fewer(strategy)
+        if lost.elsewhere:
+            run.tell("others_lost", f"node {run.node} {lost.words}, at step {reached + 1}")
+        else:
+            run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
+        if lost.short_of_memory:
+            _give_way(run, strategy, lost)
             fruitless = 0
-            words = f"goes on with {strategy.choices.devices} processes, the global batch as it was"
+        may_shrink = lost.killed and strategy.choices.data > 1 and not options.shares and nodes is None
+        if fruitless >= FRUITLESS and may_shrink:
+            strategy = _with_a_copy_fewer(strategy)
+            fruitless, count = 0, strategy.choices.devices
+            words = f"goes on with {_processes(count)}, the global batch as it was"
             run.tell("scaled", f"{FRUITLESS} starts did not get past step {reached}: {words}")
-        elif fruitless >= FRUITLESS:
+        elif fruitless >= (FRUITLESS_WITH_OTHERS if lost.elsewhere else FRUITLESS):
             raise InputFault(
                 who,
                 lost.words,
-                f"a run gets on; {fruitless} starts did not get past step {reached}",
+                f"a run gets on, and {fruitless} starts did not get past step {reached}",
                 f"Look into {reports}; --resume goes on from the last complete checkpoint.",
             )
         restarts += 1
-        run.tell("restarted", f"{strategy.choices.devices} processes start again (restart {restarts})")
+        where = f" of node {run.node}" if nodes else ""
+        run.tell("restarted", f"{_processes(count)}{where} started again (restart {restarts})")
+
+
+def _give_way(run: RunFolder, strategy: RunStrategy, lost: Loss) -> None:
+    """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
+    from torchsplit_core.running.adapt.memory import keep_setting, setting_of, with_kept_setting
+
+    world = run.facts().get("processes") or strategy.choices.devices
+    setting = setting_of(with_kept_setting(on_processes(strategy, world), run.path)).next()
+    if setting is None:
+        raise InputFault(
+            f"rank {lost.rank}",
+            Told(lost.words),
+            "a step fits into memory, at least in passes of one sample with every layer computed again",
+            "Shard the weights (shard: fsdp), use more devices or a smaller model; --resume goes on.",
+        )
+    keep_setting(run.path, setting)
+    words = f"rank {lost.rank} ran out of memory: goes on with {setting.words()}, the global batch as it was"
+    run.tell("out_of_memory", words, lost.rank)
 
 
 def _with_a_copy_fewer(strategy: RunStrategy) -> RunStrategy:
@@ -131,10 +191,12 @@ def _with_a_copy_fewer(strategy: RunStrategy) -> RunStrategy:
     return on_processes(strategy, choices.devices // choices.data * (choices.data - 1))
 
 
-def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
+def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone, this: Round) -> Loss | None:
     """One start of all processes; why they ended, None where they ended well. Raises KeyboardInterrupt when stopped."""
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     from torchsplit_core.running.rank import train_in_rank
@@ -142,33 +204,41 @@ def _start(task: RankTask, run: RunFolder, count: int) -> Loss | None:
     # The processes are forked from one that has torch loaded: a start takes no seconds, and the agent's threads and
     # sockets are not in them.
     multiprocessing.set_forkserver_preload([*PRELOADED])
+    reports = Path(task.reports)
     config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
+        **this.settings,
         nproc_per_node=count,
-        run_id=Path(task.reports).name,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        local_addr="127.0.0.1",
+        run_id=this.token,
         max_restarts=0,
         start_method="forkserver",
         logs_specs=DefaultLogsSpecs(log_dir=str(run.logs), redirects=Std.ALL),
     )
-    with _environment(count), _signals_as_they_were(), _agent_log(run.logs / "agent.log"):
+    watch = Watch(reports, run.node, task.options.stall_limit_s)
+    with (
+        environment(count, meeting.environment()),
+        signals_as_they_were(),
+        agent_log(run.logs / f"agent-{run.node}.log"),
+        watched(watch, run),
+    ):
         try:
             elastic_launch(config, train_in_rank)(task)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            return _why(Path(task.reports), rank, failure.exitcode)
+            return _why(reports, rank, failure.exitcode, watch.named)
         except (EOFError, ConnectionError) as error:
             return Loss(None, f"could not be started ({type(error).__name__})", killed=True)
+        except (RendezvousError, DistError) as error:
+            return Loss(None, f"lost the others ({type(error).__name__})", elsewhere=True)
         except SignalException as stop:
-            run.tell("stopped", f"by {stop.sigval.name}; --resume goes on from the last complete checkpoint")
+            run.tell(
+                "stopped",
+                f"node {run.node} by {stop.sigval.name}; --resume goes on from the last complete checkpoint",
+            )
             raise KeyboardInterrupt from stop
     return None
 
 
-def _why(reports: Path, rank: int, exit_code: int) -> Loss:
+def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) -> Loss:
     """Why the processes ended, from what they said and how the first of them ended."""
     told = sorted(
         (
@@ -181,10 +251,17 @@ def _why(reports: Path, rank: int, exit_code: int) -> Loss:
         if "where" in report:
             fault = InputFault(report["where"], Told(report["value"]), report["rule"], report["remedy"])
             return Loss(number, str(fault), fault)
+    if rank in stalled:
+        return Loss(rank, "stalled and was ended", killed=True)
+    # Where one is short of memory the others fail by its absence, whichever of them ended first.
+    short = next((number for report, number in told if report.get("short_of_memory")), rank)
+    rank = rank if exit_code < 0 else short
+    own = next((report for report, number in told if number == rank), {"error": f"ended with {exit_code}"})
+    if own.get("others"):
+        return Loss(rank, "ended its ranks, since ranks elsewhere ended", elsewhere=True)
     if exit_code < 0:
         return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
-    words = next((report["error"] for report, number in told if number == rank), f"ended with {exit_code}")
-    return Loss(rank, f"failed: {words}")
+    return Loss(rank, f"failed: {own['error']}", short_of_memory=bool(own.get("short_of_memory")))
 
 
 def _check_cores(count: int) -> None:
@@ -199,60 +276,13 @@ def _check_cores(count: int) -> None:
         )
 
 
+def _processes(count: int) -> str:
+    return f"{count} process{'es' * (count > 1)}"
+
+
 def _furthest(run: RunFolder) -> int:
     last = run.last_step()
     return int(last["step"]) if last else 0
-
-
-@contextlib.contextmanager
-def _environment(count: int) -> Iterator[None]:
-    """What torch's agent and its processes need set: see docs/training-runs.md."""
-    cores = len(os.sched_getaffinity(0))
-    fixes = {
-        # With one store for rendezvous and processes, most restarts after a kill fail.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "OMP_NUM_THREADS": str(max(1, cores // count)),
-        # A host's name may lead nowhere; one machine's processes meet on the loopback.
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    added = {name: value for name, value in fixes.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
-
-
-@contextlib.contextmanager
-def _signals_as_they_were() -> Iterator[None]:
-    """The agent handles signals in its own way and leaves them so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = [signal.getsignal(number) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _agent_log(path: Path) -> Iterator[None]:
-    """What torch's agent says goes to a file: what users must know is said by us."""
-    loggers = [logging.getLogger(name) for name in ("torch.distributed", "torch.multiprocessing")]
-    before = [(logger.handlers, logger.propagate) for logger in loggers]
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    for logger in loggers:
-        logger.handlers, logger.propagate = [handler], False
-    try:
-        yield
-    finally:
-        for logger, (handlers, propagated) in zip(loggers, before, strict=True):
-            logger.handlers, logger.propagate = handlers, propagated
-        handler.close()
 
 
 @contextlib.contextmanager

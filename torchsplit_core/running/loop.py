@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
-from torchsplit_core.files import read_file
+from torchsplit_core.running.adapt.changes import Changes
+from torchsplit_core.running.adapt.speed import check_balance
+from torchsplit_core.running.adapt.told import Told, told_by_all
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import on_processes, run_strategy
+from torchsplit_core.running.processes import check_alike
 from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
+from torchsplit_core.running.starts.stalls import STEP_BEGINS, WAITS_FOR_DISK
 from torchsplit_core.running.watch.asking import answer, is_asked
 from torchsplit_core.running.watch.pulse import Pulse
 from torchsplit_core.values import InputFault
@@ -61,10 +63,13 @@ class TrainingRun:
         name: str = "",
         tensor_plan: Mapping[str, str] | None = None,
         unused_weights: bool = False,
+        mark: Callable[[str, int], None] | None = None,
     ) -> None:
         self.folder, self.options, self.strategy = folder, options, strategy
+        self._mark = mark or (lambda doing, step: None)
         self.name = name or type(model).__name__
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.nodes = check_alike(folder.node)
         choices, precision = strategy.choices, strategy.job.precision
         self.device = (
             torch.device("cuda", torch.cuda.current_device())
@@ -73,6 +78,8 @@ class TrainingRun:
         )
         model = model.to(self.device).train()
         check_shares(options.shares, choices.data)
+        if options.balance:
+            check_balance(strategy)
         ranks = choices.data
         self.feed = Feed(
             loader, strategy.job.global_batch, choices.micro_batch, self.rank // choices.tensor, ranks,
@@ -95,12 +102,15 @@ class TrainingRun:
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
         # A group of its own: checkpoints are written by another thread, between this one's exchanges.
         self.saver = Saver(folder, self.checkpoints, dist.new_group(backend="gloo"))
+        self.changes = Changes(self.feed, strategy, options, self.device, self._tell_once)
         self._pass_count, self._pass_last, self._answered = 0, False, True
         self._loss_sum = 0.0
-        self._step_samples = 0
+        self._step_samples = self._own_samples = 0
+        self._memory_bytes = 0
         self._asked = False
         self.pulse = Pulse(folder.path, self.rank, self.device, self.model)
         seed_all(options.seed, self.rank)
+        self._mark(WAITS_FOR_DISK, 0)
         self.step = self._go_on()
 
     def _go_on(self) -> int:
@@ -125,7 +135,9 @@ class TrainingRun:
     def _newest(self) -> tuple[Path, Manifest] | InputFault | None:
         """Rank 0: the checkpoint to go on from, or why there is none that will do."""
         try:
+            before = self.folder.facts().get("nodes")
             self.folder.keep_facts(self._facts(), FIXED)
+            self._tell_of_nodes(before)
             found = self.checkpoints.newest(lambda words: self.folder.tell("checkpoint_damaged", words, 0))
             if found:
                 path, manifest = found
@@ -144,6 +156,7 @@ class TrainingRun:
             "shuffled": self.feed.shuffle,
             "samples": self.feed.samples,
             "processes": self.world_size,
+            "nodes": self.nodes,
             "choices": asdict(self.strategy.choices),
             "precision": self.strategy.job.precision,
             "optimizer": type(self.optimizer).__name__,
@@ -151,6 +164,15 @@ class TrainingRun:
             "backend": str(dist.get_backend()),
             "torch_version": torch.__version__,
         }
+
+    def _tell_of_nodes(self, before: list[str] | None) -> None:
+        """Which nodes have come and gone since the last start."""
+        if before is None or set(before) == set(self.nodes):
+            return
+        words = [f"{name} has come" for name in self.nodes if name not in before]
+        words += [f"{name} is gone" for name in before if name not in self.nodes]
+        now = f"goes on with ranks 0 to {self.world_size - 1} on {', '.join(self.nodes)}"
+        self.folder.tell("scaled", f"{now}: {', '.join(words)}; the global batch as it was", 0)
 
     def _begin_at(self, step: int) -> None:
         self.checkpoints.sweep(step)
@@ -168,7 +190,10 @@ class TrainingRun:
         while self.step < self.last_step:
             began = time.perf_counter()
             self.pulse.begin()
+            self._mark(STEP_BEGINS, self.step)
+            self.changes.begin(step=True)
             self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
+            self._own_samples = 0
             for one in self.feed.passes(self.step):
                 self._pass_count, self._pass_last, self._answered = one.counted, one.last, False
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
@@ -176,6 +201,7 @@ class TrainingRun:
                     self.model.require_backward_grad_sync = one.last
                 batch = _moved(one.batch, self.device)
                 self.pulse.lap("data")
+                self._mark("forward pass", self.step)
                 yield batch
                 if not self._answered:
                     raise InputFault(
@@ -184,6 +210,7 @@ class TrainingRun:
                         "every batch is answered by run.backward(loss)",
                         "Call it once in each turn of the loop.",
                     )
+                self._mark(STEP_BEGINS, self.step)
             self._finish_step(began)
         self._finish()
 
@@ -198,37 +225,51 @@ class TrainingRun:
             )
         self._answered = True
         self.pulse.lap("forward")
+        self.changes.end(self._pass_count)
+        self._own_samples += self._pass_count
         weight = self._pass_count / self._step_samples
+        self._mark("backward pass", self.step)
         # DDP and FSDP average over ranks.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._pass_count:
             self._loss_sum += float(loss.detach()) * weight
         self.pulse.lap("backward")
         if self._pass_last:
-            self._loss_sum = self._whole_loss()
+            self._mark("sum of the losses", self.step)
+            told = self._told_by_all()
+            # The ranks of a tensor group have the same samples.
+            self._loss_sum = float(sum(one.loss for one in told[:: self.strategy.choices.tensor]))
+            self._memory_bytes = int(max(one.peak_bytes for one in told))
             self.pulse.lap("agreement")
+            self._mark("optimizer", self.step)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.pulse.lap("optimizer")
             self.step += 1
+            self.changes.after(self.step, told)
+        else:
+            self.changes.begin()
 
-    def _whole_loss(self) -> float:
-        """The step's loss over all ranks. Raises InputFault where it, or a gradient, is not finite."""
+    def _tell_once(self, kind: str, words: str, rank: int | None) -> None:
+        """What all ranks know, told by the first."""
+        if self.rank == 0:
+            self.folder.tell(kind, words, rank)
+
+    def _told_by_all(self) -> list[Told]:
+        """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
         grads = [_local(one.grad) for one in self.model.parameters() if one.grad is not None]
         norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
         finite = float(bool(torch.isfinite(norms).all()))
         # Asked of the run, heard by rank 0, done by all in the same step.
         asked = float(self.rank == 0 and is_asked(self.folder.path, "checkpoint"))
-        own = torch.tensor([self._loss_sum, finite, asked], dtype=torch.float64)
-        told = [torch.empty_like(own) for _ in range(self.world_size)]
-        dist.all_gather(told, own, group=self._group)
-        self._asked = bool(told[0][2])
-        bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one[0])]
-        bad = bad_loss or [rank for rank, one in enumerate(told) if not one[1]]
+        own = self.changes.own(self._loss_sum, finite, self._own_samples, asked)
+        told = told_by_all(own, self._group)
+        self._asked = bool(told[0].asked)
+        bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one.loss)]
+        bad = bad_loss or [rank for rank, one in enumerate(told) if not one.finite]
         if bad:
-            self._stop_at_nonsense("loss" if bad_loss else "gradient", bad, float(told[bad[0]][0]))
-        # The ranks of a tensor group have the same samples.
-        return float(sum(one[0] for one in told[:: self.strategy.choices.tensor]))
+            self._stop_at_nonsense("loss" if bad_loss else "gradient", bad, told[bad[0]].loss)
+        return told
 
     def _stop_at_nonsense(self, what: str, ranks: list[int], value: float) -> None:
         self.saver.close()
@@ -248,7 +289,9 @@ class TrainingRun:
     def _finish_step(self, began: float) -> None:
         if self.rank == 0:
             seconds = time.perf_counter() - began
-            self.folder.add_step(self.step, self._loss_sum, self._step_samples, seconds, self.world_size)
+            self.folder.add_step(
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
+            )
         if (self._asked or self.step % self.options.checkpoint_every == 0) and self.step < self.last_step:
             self.pulse.begin()
             self.save()
@@ -259,6 +302,7 @@ class TrainingRun:
 
     def save(self) -> None:
         """Begin a checkpoint of the steps that are done."""
+        self._mark(WAITS_FOR_DISK, self.step)
         place = position_of(self.step, self.feed.samples, self.strategy.job.global_batch)
         manifest = Manifest(
             step=self.step,
@@ -278,7 +322,9 @@ class TrainingRun:
         """The last checkpoint. Raises InputFault where it could not be written."""
         if self.saver.newest != self.step:
             self.save()
+        self._mark(WAITS_FOR_DISK, self.step)
         reason = self.saver.close()
+        self._mark("end", self.step)
         self.pulse.say(self.step, ended=True)
         if reason:
             raise InputFault(
@@ -289,60 +335,6 @@ class TrainingRun:
             )
         if self.rank == 0:
             self.folder.tell("finished", f"step {self.step} of {self.last_step} is done", 0)
-
-
-def prepare(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    loader: DataLoader[Any],
-    strategy: RunStrategy | str | Path | Any,
-    folder: str | Path,
-    *,
-    steps: int | None = None,
-    checkpoint_every: int = 50,
-    keep: int = 2,
-    shares: tuple[float, ...] = (),
-    seed: int = 0,
-    tensor_plan: Mapping[str, str] | None = None,
-    unused_weights: bool = False,
-) -> TrainingRun:
-    """The run of a training loop of one's own, in this process and those that torchrun started beside it.
-
-    `strategy`: the path of a strategy or of a strategy request that fixes its choices, or its value. `loader`: of a
-    dataset with a length; its samples are divided anew, by the strategy's global batch, shuffled where it shuffles.
-    In `folder` a run that is there is gone on with. Raises InputFault for what cannot be run.
-    """
-    if not dist.is_initialized():
-        join_processes()
-    if isinstance(strategy, str | Path):
-        strategy = read_file(strategy)[1]
-    if not isinstance(strategy, RunStrategy):
-        strategy = run_strategy(strategy)
-    run_folder = RunFolder(folder)
-    # Held until the process ends: two runs never write to one folder.
-    if dist.get_rank() == 0:
-        _HELD.enter_context(run_folder.claimed(resume=True))
-    dist.barrier()
-    _HELD.enter_context(run_folder.written_by_a_rank())
-    return TrainingRun(
-        model, optimizer, loader, on_processes(strategy, dist.get_world_size()), run_folder,
-        RunOptions(steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed),
-        tensor_plan=tensor_plan, unused_weights=unused_weights,
-    )  # fmt: skip
-
-
-_HELD = ExitStack()
-
-
-def join_processes() -> None:
-    """Meet the processes that torchrun started, or be alone. Gradients go over NCCL on GPUs, over Gloo else."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
 
 
 def _local(value: torch.Tensor) -> torch.Tensor:

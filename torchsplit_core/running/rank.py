@@ -16,10 +16,15 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
+from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
-from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
+from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
+from torchsplit_core.running.adapt.memory import with_kept_setting
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.loop import TrainingRun, join_processes
+from torchsplit_core.running.layout import on_processes
+from torchsplit_core.running.loop import TrainingRun
+from torchsplit_core.running.processes import join_processes
+from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -36,6 +41,7 @@ class RankTask:
     strategy: RunStrategy
     options: RunOptions
     folder: str
+    node: str
     reports: str
     launcher: int
 
@@ -45,12 +51,14 @@ def train_in_rank(task: RankTask) -> None:
     _end_with(task.launcher)
     # Read when torch was loaded, in the process that this one was forked from.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    folder = RunFolder(task.folder)
+    folder = RunFolder(task.folder, task.node)
+    mark = Marker(Path(task.reports), int(os.environ["RANK"]), folder.node)
+    mark("start")
     with folder.written_by_a_rank():
         try:
             join_processes()
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
-            _train(task, folder)
+            _train(task, folder, mark)
         except Exception as error:
             _report(Path(task.reports), error)
             raise
@@ -59,7 +67,7 @@ def train_in_rank(task: RankTask) -> None:
                 dist.destroy_process_group()
 
 
-def _train(task: RankTask, folder: RunFolder) -> None:
+def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
     client = train_client(task.source, task.trust)
     model = open_model(client)  # type: ignore[arg-type]
     if not isinstance(model, torch.nn.Module):
@@ -68,12 +76,17 @@ def _train(task: RankTask, folder: RunFolder) -> None:
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
+    strategy = [with_kept_setting(on_processes(task.strategy, dist.get_world_size()), folder.path)]
+    # What the first rank has read counts: another node may be writing it.
+    dist.broadcast_object_list(strategy, src=0)
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
-        model, optimizer, DataLoader(data, sampler=sampler(data)), task.strategy, folder, task.options,
+        model, optimizer, DataLoader(data, sampler=sampler(data)),
+        strategy[0], folder, task.options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
+        mark=mark,
     )  # fmt: skip
     for inputs, targets in run:
         outputs = run.model(*inputs)
@@ -84,7 +97,7 @@ def _train(task: RankTask, folder: RunFolder) -> None:
 
 def train_client(source: str, trust: bool) -> TrainClient:
     """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
-    client: Any = load_client(source, trust)
+    client = load_trained(source, trust)
     missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
     if missing:
         raise InputFault(
@@ -99,16 +112,18 @@ def train_client(source: str, trust: bool) -> TrainClient:
 
 def _report(folder: Path, error: BaseException) -> None:
     """Say why this process ends; one whose partners are gone lets them be seen first."""
+    told: dict[str, Any]
     if isinstance(error, InputFault):
         told = {"where": error.where, "value": error.value, "rule": error.rule, "remedy": error.remedy}
     else:
         line = user_line(error)
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        told = {"error": words + (f" ({line})" if line else "")}
+        told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
+        told["short_of_memory"] = is_out_of_memory(error)
     (folder / f"rank-{os.environ.get('RANK', '0')}.json").write_text(
         json.dumps({**told, "time": time.time()}), encoding="utf-8"
     )
-    if _partner_gone(error):
+    if told.get("others"):
         time.sleep(LATER_S)
 
 

@@ -1,9 +1,11 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
-The plan: `{"kill": {sample: target}, "nan": sample, "samples": n, "width": w, "dropout": p, "raise": sample,
-"disk": sample, "no_room_for": rank, "spare": weights that no step uses}`. Samples
-stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`, `starter` (which
-ranks are forked from) or `launcher`.
+The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
+`open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "room":
+[sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
+"samples": n, "width": w, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank, "spare": weights that no
+step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`,
+`starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or `waiting`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import json
 import os
 import resource
 import signal
+import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from torchsplit_core.running.adapt import memory
 
 HERE = Path(__file__).parent
 PLAN: dict[str, Any] = json.loads((HERE / "plan.json").read_text()) if (HERE / "plan.json").exists() else {}
@@ -58,15 +64,25 @@ class Tiny(nn.Module):
 class Data:
     """Samples by number; fetching one may be the last thing that a process does."""
 
+    most = 1000
+    """Samples that fit into memory at once."""
+
     def __len__(self) -> int:
         return int(PLAN.get("samples", 400))
 
     def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        if (target := PLAN.get("kill", {}).get(str(index))) and not (HERE / f"killed-{index}").exists():
-            (HERE / f"killed-{index}").touch()
+        if (target := PLAN.get("kill", {}).get(str(index))) and once(f"killed-{index}"):
             victims = {"rank": os.getpid(), "starter": os.getppid(), "launcher": launcher()}
             os.kill(victims[target], signal.SIGKILL)
             signal.pause()
+        if (how := PLAN.get("stall", {}).get(str(index))) and once(f"stalled-{index}"):
+            os.kill(os.getpid(), signal.SIGSTOP) if how == "stopped" else threading.Event().wait()
+        if os.environ.get("RANK") == "1":
+            time.sleep(PLAN.get("slow", 0.0))
+        if index >= PLAN.get("room", [len(self), 0])[0]:
+            self.most = PLAN["room"][1]
+        while index in PLAN.get("gates", ()) and not (HERE / f"open-{index}").exists():
+            time.sleep(0.02)
         if int(os.environ.get("RANK", "0")) == PLAN.get("no_room_for"):
             os.kill(os.getpid(), signal.SIGKILL)
         if index == PLAN.get("raise"):
@@ -82,31 +98,44 @@ class Data:
         return (x,), torch.stack([x.sum(), x[0] * x[1], x.abs().max()])
 
 
+def once(what: str) -> bool:
+    """Whether that has not happened before."""
+    before = (HERE / what).exists()
+    (HERE / what).touch()
+    return not before
+
+
 def launcher() -> int:
     """The process that started the one that this one was forked from."""
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     return int(status.partition("PPid:")[2].split()[0])
 
 
+if "short" in PLAN:
+    memory.free_share = lambda device: 0.01
+if "torch" in PLAN and os.environ.get("RANK") == "1":
+    torch.__version__ = PLAN["torch"]
+
+
 class Client:
     """A TrainClient."""
 
     tensor_plan = {"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}
-
     unused_weights = bool(PLAN.get("spare"))
-    batch_sizes = (1, 2)
+
+    def __init__(self) -> None:
+        self.data = Data()
 
     def get_model(self) -> nn.Module:
         torch.manual_seed(3)
         return Tiny(int(PLAN.get("width", 8)), float(PLAN.get("dropout", 0.0)))
 
-    def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
-        return (torch.zeros(batch_size, 6),)
-
     def get_dataset(self) -> Data:
-        return Data()
+        return self.data
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if len(outputs) > self.data.most:
+            raise MemoryError(f"{len(outputs)} samples")
         return F.mse_loss(outputs, targets)
 
     def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:

@@ -31,7 +31,7 @@ def left_folder(path: Path, *, steps: int = 6, wanted: int = 6, source: str = "s
     run.keep_facts(facts, ())
     run.tell("started", "begins at step 1 with 2 processes", 0)
     for step in range(1, steps + 1):
-        run.add_step(step, 2.0 / step, 8, 0.2, 2)
+        run.add_step(step, 2.0 / step, 8, 0.2, 2, 2**20)
     run.tell("checkpoint", "checkpoint of step 4 is complete: 5000 bytes", 0)
     run.tell("rank_lost", "rank 1 was ended by SIGKILL, at step 6", 1)
     run.tell("resumed", "goes on after step 4 with 2 processes", 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import multiprocessing
 import os
-import socket
 from pathlib import Path
 
 import torch
 
 import torchsplit_core.training
+from tests.support.running.runs import free_port
 from torchsplit_core.running.launch import PRELOADED
 
 
@@ -34,9 +34,7 @@ def in_processes(count: int, client_path: str, strategy: Path, folder: Path, ste
     """The exit codes of so many processes; a single one is told of no other."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOADED])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     started = []
     for rank in range(count):
         told = {"RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

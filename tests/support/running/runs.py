@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
 from torchsplit_core.running import RunFolder, train
-from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 from torchsplit_core.values.training import Choices, Precision, TrainingJob
 
 
@@ -30,13 +31,28 @@ def strategy(
 
 
 def run(
-    source: str, folder: Path, plan: RunStrategy, processes: int, *, resume: bool = False, **options: Any
+    source: str,
+    folder: Path,
+    plan: RunStrategy,
+    processes: int,
+    *,
+    resume: bool = False,
+    nodes: Nodes | None = None,
+    **options: Any,
 ) -> RunSummary:
     """Train in the order of the samples, here, with processes beside."""
     given = {"steps": 6, "checkpoint_every": 2, "shuffle": False, **options}
+    what = RunOptions(**given)
     return train(
-        source, plan, folder, options=RunOptions(**given), processes=processes, resume=resume, trust=True
+        source, plan, folder, options=what, processes=processes, nodes=nodes, resume=resume, trust=True
     )
+
+
+def free_port() -> int:
+    """A port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def losses(folder: Path) -> list[float]:

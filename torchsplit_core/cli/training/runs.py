@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import socket
 import sys
 
 from torchsplit_core import running
@@ -13,7 +14,7 @@ from torchsplit_core.files import read_file
 from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import RunOptions, RunSummary
+from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunSummary
 
 
 def add_train_command(command: Command) -> None:
@@ -40,8 +41,17 @@ def add_train_command(command: Command) -> None:
     made.add_argument(
         "--processes",
         type=int,
-        help="default: the strategy's devices; with others the global batch stays as it is",
+        help="of this machine (default: the strategy's devices); with others the global batch stays as it is",
     )
+    made.add_argument(
+        "--nnodes",
+        metavar="MIN:MAX",
+        help="of a run on several machines: how many at least and at most; each runs this command",
+    )
+    made.add_argument(
+        "--rendezvous", metavar="HOST:PORT", help="where the machines meet: an address of one of them"
+    )
+    made.add_argument("--node", metavar="NAME", help="of this machine (default: its host name)")
     made.add_argument("--resume", action="store_true", help="go on from the last complete checkpoint")
     made.add_argument("--checkpoint-every", type=int, default=defaults.checkpoint_every, metavar="STEPS")
     made.add_argument(
@@ -56,7 +66,19 @@ def add_train_command(command: Command) -> None:
         help="parts of a step's samples by data-parallel rank, for unequal devices (default: equal)",
     )
     made.add_argument(
+        "--balance",
+        action="store_true",
+        help="have the shares follow the measured speed of the ranks",
+    )
+    made.add_argument(
         "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"
+    )
+    made.add_argument(
+        "--stall-limit",
+        type=float,
+        metavar="S",
+        help="seconds after which a rank that does not move is ended and replaced "
+        "(default: ten times the longest so far, at least 60)",
     )
     made.add_argument(
         "--in-order",
@@ -92,6 +114,8 @@ def _train(options: argparse.Namespace) -> int:
         shares=_shares(options.shares) if options.shares else (),
         seed=options.seed,
         shuffle=not options.in_order,
+        stall_limit_s=options.stall_limit,
+        balance=options.balance,
     )
     summary: RunSummary = with_progress(
         lambda progress: running.train(
@@ -100,6 +124,7 @@ def _train(options: argparse.Namespace) -> int:
             options.output,
             options=what,
             processes=options.processes,
+            nodes=_nodes(options),
             resume=options.resume,
             trust=options.trust,
             exports=Exports(options.metrics_port, options.metrics_host, options.tensorboard),
@@ -112,6 +137,22 @@ def _train(options: argparse.Namespace) -> int:
     restarts = f"; {summary.restarts} restarts" if summary.restarts else ""
     print(f"{options.output}: step {summary.step}, loss {loss}{restarts}", file=sys.stderr)
     return 0
+
+
+def _nodes(options: argparse.Namespace) -> Nodes | None:
+    """The nodes of a run on several; None on one. Raises InputFault for one option without the other."""
+    if options.nnodes is None and options.rendezvous is None and options.node is None:
+        return None
+    if options.nnodes is None or options.rendezvous is None:
+        missing = "--nnodes" if options.nnodes is None else "--rendezvous"
+        rule = "a run on several machines is told how many there are and where they meet"
+        raise InputFault(missing, None, rule, "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.")
+    least, _, most = options.nnodes.partition(":")
+    try:
+        counts = int(least), int(most or least)
+    except ValueError:
+        raise InputFault("--nnodes", options.nnodes, "it is MIN:MAX", "For example 1:2.") from None
+    return Nodes(*counts, options.rendezvous, options.node or socket.gethostname())
 
 
 def _shares(text: str) -> tuple[float, ...]:

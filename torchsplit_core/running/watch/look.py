@@ -80,10 +80,10 @@ class Look:
 
 
 def _held(path: Path) -> bool:
-    """Whether a run holds the lock of that file; who looks shares it."""
+    """Whether a run holds the lock of that file, its nodes together; who looks lets go of it at once."""
     try:
         with path.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:

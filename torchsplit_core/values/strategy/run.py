@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from torchsplit_core.values.errors import InputFault
@@ -35,7 +36,9 @@ class RunOptions:
     `steps`: the last step, None one pass over the data. `checkpoint_every` in steps, `keep`: complete checkpoints that
     stay. `shares`: parts of a step's samples by data-parallel rank, as numbers that only their ratio counts of;
     empty: equal ones. `seed` orders the samples where they are shuffled and starts the random numbers.
-    Raises InputFault for a count below 1.
+    `stall_limit_s`: seconds without a move after which a rank counts as hung; None: ten times the longest that it
+    took before, at least a minute. `balance`: shares follow the measured speed of the ranks.
+    Raises InputFault for a count below 1 and a limit that is none.
     """
 
     steps: int | None = None
@@ -44,12 +47,50 @@ class RunOptions:
     shares: tuple[float, ...] = ()
     seed: int = 0
     shuffle: bool = True
+    stall_limit_s: float | None = None
+    balance: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "checkpoint_every", "keep"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputFault(f"--{name.replace('_', '-')}", value, "it is 1 or more", "Correct it.")
+        if self.stall_limit_s is not None and not 1 <= self.stall_limit_s < float("inf"):
+            rule = "it is a number of seconds, at least 1"
+            raise InputFault("--stall-limit", self.stall_limit_s, rule, "Correct it.")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Of a run on several machines: how many at least and at most, where they meet (HOST:PORT), this one's name.
+
+    Raises InputFault for numbers, an address or a name that cannot be.
+    """
+
+    least: int
+    most: int
+    rendezvous: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            told = f"{self.least}:{self.most}"
+            raise InputFault(
+                "--nnodes", told, "it is MIN:MAX, 1 or more, the second not less", "For example 1:2."
+            )
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", self.name):
+            rule = "a node's name has letters, digits, dots, hyphens and underscores, at most 100"
+            raise InputFault("--node", self.name, rule, "Give one, another for each node.")
+        host, port = self.address
+        if not host or not 1 <= port <= 65535:
+            rule = "it is HOST:PORT, of a machine that all nodes reach"
+            raise InputFault("--rendezvous", self.rendezvous, rule, "For example node0:29500.")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port; port 0 where it is no number."""
+        host, _, port = self.rendezvous.rpartition(":")
+        return host.strip("[]"), int(port) if port.isdecimal() and port.isascii() else 0
 
 
 @dataclass(frozen=True, slots=True)

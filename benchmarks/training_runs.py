@@ -1,0 +1,304 @@
+"""What a training run costs and what it gets through: overhead, checkpoints, recovery, scaling, memory.
+
+    python -m benchmarks.training_runs [--width 384] [--steps 30] [--turns 3]
+
+A decoder of this file is trained on this machine, one thread a process. *Overhead*: a step of `torchsplit train` over
+one of a plain loop with DistributedDataParallel under torchrun, the same samples, taken in turns. *Stop*: how long the
+loop waits for an asynchronous checkpoint, over a synchronous save of the same state. *Recovery*: from kill -9 of a rank
+to the next step that is done. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchsplit_core.running import RunFolder, prepare, train
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.units import MIB
+
+WIDTH = "TRAINING_RUNS_WIDTH"
+WORDS, LENGTH, LAYERS, BATCH, WARM = 1000, 64, 4, 8, 5
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("whole, 1 process", 1, {}),
+    ("DDP", 2, {}),
+    ("ZeRO-1", 2, {"shard": "zero1"}),
+    ("FSDP2", 2, {"shard": "fsdp"}),
+    ("DDP, each layer computed again", 2, {"recompute": "full"}),
+    ("FSDP2, each layer computed again", 2, {"shard": "fsdp", "recompute": "full"}),
+)
+
+
+class Decoder(nn.Module):
+    """Layers of attention and products, one after another."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+            for _ in range(LAYERS)
+        )
+        self.head = nn.Linear(width, WORDS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Data:
+    """Samples by number."""
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        drawn = torch.randint(WORDS, (LENGTH + 1,), generator=torch.Generator().manual_seed(index))
+        return (drawn[:-1],), drawn[1:]
+
+
+class Client:
+    """A TrainClient."""
+
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return Decoder(int(os.environ[WIDTH]))
+
+    def get_dataset(self) -> Data:
+        return Data()
+
+    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+client = Client()
+SOURCE = f"{Path(__file__).resolve()}:client"
+
+
+def strategy(processes: int, **choices: Any) -> RunStrategy:
+    """Data-parallel, a pass a step."""
+    return RunStrategy(Choices(data=processes, micro_batch=BATCH, **choices), TrainingJob(BATCH, "fp32"))
+
+
+def run(folder: Path, processes: int, steps: int, every: int = 10**6, **choices: Any) -> list[dict[str, Any]]:
+    """A run's lines of the steps after the first, which warm it up."""
+    options = RunOptions(steps=steps, checkpoint_every=every, shuffle=False)
+    train(SOURCE, strategy(processes, **choices), folder, options=options, trust=True)
+    return RunFolder(folder).steps()[WARM:]
+
+
+def under_torchrun(processes: int, *arguments: str) -> None:
+    """This file in so many processes of torchrun."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(processes),
+        "--master-port",
+        "0",
+    ]
+    here = {**os.environ, **ONE_THREAD, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path.cwd())}
+    given = [*command, "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", __file__, *arguments]
+    subprocess.run(given, check=True, env=here, stderr=subprocess.DEVNULL)
+
+
+def plain(out: Path, steps: int) -> None:
+    """In a process of torchrun: the loop that its user would write; seconds of the steps to `out`."""
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = nn.parallel.DistributedDataParallel(client.get_model())
+    optimizer = client.get_optimizer(model.parameters(), "adamw")
+    data, own, seconds = client.get_dataset(), BATCH // world, []
+    for step in range(steps):
+        began = time.perf_counter()
+        samples = [data[step * BATCH + rank * own + number] for number in range(own)]
+        (tokens,), targets = torch.utils.data.default_collate(samples)
+        loss = client.get_loss(model(tokens), targets)
+        loss.backward()
+        loss.item()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds.append(time.perf_counter() - began)
+    if rank == 0:
+        out.write_text(json.dumps(seconds[WARM:]))
+    dist.destroy_process_group()
+
+
+def stops(out: Path, folder: Path, steps: int) -> None:
+    """In a process of torchrun: seconds that asynchronous and synchronous checkpoints stop the loop, to `out`."""
+    import torch.distributed.checkpoint as dcp
+
+    from torchsplit_core.running.divide import own_part
+    from torchsplit_core.running.saving import state_of
+
+    dist.init_process_group("gloo")
+    model = client.get_model()
+    optimizer = client.get_optimizer(model.parameters(), "adamw")
+    loader = torch.utils.data.DataLoader(client.get_dataset())
+    loop = prepare(
+        model, optimizer, loader, strategy(dist.get_world_size()), folder, steps=steps, checkpoint_every=10**6
+    )
+    found: dict[str, list[float]] = {"async": [], "sync": []}
+    for inputs, targets in loop:
+        loop.backward(client.get_loss(loop.model(*inputs), targets))
+        if loop.step < 2 or loop.step == steps:
+            continue
+        loop.saver.wait()
+        dist.barrier()
+        began = time.perf_counter()
+        loop.save()
+        found["async"].append(time.perf_counter() - began)
+        loop.saver.wait()
+        dist.barrier()
+        began = time.perf_counter()
+        dcp.save(state_of(loop.model, own_part(optimizer)), checkpoint_id=folder / f"sync-{loop.step}")
+        found["sync"].append(time.perf_counter() - began)
+    if dist.get_rank() == 0:
+        out.write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def recovery(folder: Path, turns: int) -> list[float]:
+    """Seconds from kill -9 of rank 1 of 2 to the next step's line, at each turn."""
+    run_folder, found, ended = RunFolder(folder), [], threading.Event()
+
+    def kill() -> None:
+        joined = 0
+        for _ in range(turns):
+            told = [line for line in events(folder) if line["kind"] == "joined" and line["rank"] == 1]
+            while len(told) <= joined or (run_folder.last_step() or {"step": 0})["step"] < 10:
+                time.sleep(0.02)
+                told = [line for line in events(folder) if line["kind"] == "joined" and line["rank"] == 1]
+            joined = len(told)
+            time.sleep(1.0)
+            began = time.perf_counter()
+            os.kill(int(told[-1]["words"].split()[-1]), signal.SIGKILL)
+            starts = begins(folder)
+            while begins(folder) == starts:
+                time.sleep(0.02)
+            first = (run_folder.last_step() or {"step": 0})["step"]
+            while (run_folder.last_step() or {"step": 0})["step"] == first:
+                time.sleep(0.02)
+            found.append(time.perf_counter() - began)
+        ended.set()
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    # As many steps as the kills take: the run is stopped when they are done.
+    steps = 40
+    while not ended.is_set():
+        options = RunOptions(steps=steps, checkpoint_every=5, shuffle=False)
+        train(SOURCE, strategy(2), folder, options=options, resume=steps > 40, trust=True)
+        steps += 40
+    return found
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """The events so far."""
+    path = folder / "events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def begins(folder: Path) -> int:
+    """Starts that have got to their first step."""
+    return sum(line["kind"] in ("started", "resumed") for line in events(folder))
+
+
+def report(folder: Path, steps: int, turns: int) -> list[str]:
+    """A row a figure."""
+    rows = ["| figure | measured | of |", "|---|---|---|"]
+    ours, others = [], []
+    for turn in range(turns):
+        out = folder / f"plain-{turn}.json"
+        under_torchrun(2, "--plain", str(out), "--steps", str(steps))
+        others.append(median(json.loads(out.read_text())))
+        ours.append(median(line["step_s"] for line in run(folder / f"ours-{turn}", 2, steps)))
+    rows.append(row("overhead of a step", f"{median(ours) / median(others) - 1:+.1%}", spread(ours, others)))
+    out = folder / "stops.json"
+    under_torchrun(2, "--stops", str(out), "--folder", str(folder / "stops"), "--steps", "8")
+    told = json.loads(out.read_text())
+    share = median(told["async"]) / median(told["sync"])
+    times = [f"{median(told[name]) * 1e3:.0f} ms" for name in ("async", "sync")]
+    words = f"{times[0]} of {times[1]}, medians of {len(told['sync'])}"
+    rows.append(row("stop for an asynchronous checkpoint", f"{share:.0%} of a synchronous one", words))
+    seconds = recovery(folder / "recovery", turns)
+    rows.append(
+        row("recovery after kill -9", f"{max(seconds):.1f} s", f"longest of {len(seconds)}, 2 processes")
+    )
+    alone = 0.0
+    for count in (1, 2, 4):
+        rate = BATCH / median(line["step_s"] for line in run(folder / f"scale-{count}", count, steps))
+        alone = alone or rate
+        words = f"{rate / alone:.2f} times one process; {len(os.sched_getaffinity(0))} cores"
+        rows.append(row(f"samples/s by {count} process{'es' * (count > 1)}", f"{rate:.1f}", words))
+    whole = 0.0
+    for name, count, choices in DIVISIONS:
+        lines = run(folder / f"memory-{name}", count, WARM + 3, **choices)
+        used = max(line["memory_bytes"] for line in lines) / MIB
+        whole = whole or used
+        rows.append(
+            row(
+                f"memory: {name}",
+                f"{used:.0f} MiB",
+                f"{used / whole:.2f} times the whole; the process, torch in it",
+            )
+        )
+    return rows
+
+
+def row(figure: str, measured: str, of: str) -> str:
+    return f"| {figure} | {measured} | {of} |"
+
+
+def spread(ours: Sequence[float], others: Sequence[float]) -> str:
+    """Medians of each turn, in milliseconds."""
+    told = [" ".join(f"{one * 1e3:.0f}" for one in values) for values in (ours, others)]
+    return f"ms a step by turn: {told[0]}; plain {told[1]}; 2 processes"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--turns", type=int, default=3)
+    for name in ("--plain", "--stops", "--folder"):
+        parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    os.environ.setdefault(WIDTH, str(options.width))
+    if options.plain:
+        plain(options.plain, options.steps)
+        return
+    if options.stops:
+        stops(options.stops, options.folder, options.steps)
+        return
+    os.environ.update(ONE_THREAD)
+    with tempfile.TemporaryDirectory() as folder:
+        print("\n".join(report(Path(folder), options.steps, options.turns)))
+
+
+if __name__ == "__main__":
+    main()

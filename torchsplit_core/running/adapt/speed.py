@@ -1,0 +1,82 @@
+"""A step's samples by the measured speed of the ranks, changed seldom: pure, of the figures that it is told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+from torchsplit_core.running.shares import parts_of
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunStrategy
+from torchsplit_core.values.training import SHARDED
+
+STEPS = 5
+"""A rank's speed is the median of so many steps."""
+LEAST_GAIN = 0.1
+"""A change is made where the slowest rank's part of the step becomes shorter by at least this share."""
+LEAST_S = 60.0
+"""Seconds from one change to the next."""
+
+
+class Balancer:
+    """Samples of a step for each data-parallel rank, in proportion to what it does in a second."""
+
+    def __init__(self, ranks: int, global_batch: int) -> None:
+        self.ranks, self.global_batch = ranks, global_batch
+        self._times: list[deque[float]] = [deque(maxlen=STEPS) for _ in range(ranks)]
+        self._changed_s: float | None = None
+
+    def heard(self, seconds: Sequence[float], samples: Sequence[float]) -> None:
+        """What the ranks took for their samples of a step; one that had none says nothing."""
+        for times, took, count in zip(self._times, seconds, samples, strict=True):
+            if count:
+                times.append(took / count)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every rank's speed is known."""
+        return all(len(times) == STEPS for times in self._times)
+
+    def better(self, now_s: float, counts: Sequence[int]) -> tuple[int, ...] | None:
+        """Other counts than these of a whole step, where they are worth it and the last change is a minute ago."""
+        if not self.ready:
+            return None
+        if self._changed_s is not None and now_s - self._changed_s < LEAST_S:
+            return None
+        a_sample = self.seconds_a_sample()
+        found = self._counts(a_sample)
+        if _slowest(found, a_sample) > (1 - LEAST_GAIN) * _slowest(counts, a_sample):
+            return None
+        self._changed_s = now_s
+        for times in self._times:
+            times.clear()
+        return found
+
+    def seconds_a_sample(self) -> tuple[float, ...]:
+        """Of each rank, lately."""
+        return tuple(max(median(times), 1e-9) for times in self._times)
+
+    def _counts(self, a_sample: Sequence[float]) -> tuple[int, ...]:
+        """By speed, one at least for each: a rank without samples is not measured, so it would get none again."""
+        counts = list(parts_of(self.global_batch, self.ranks, [1 / one for one in a_sample]))
+        while 0 in counts:
+            counts[counts.index(max(counts))] -= 1
+            counts[counts.index(0)] += 1
+        return tuple(counts)
+
+
+def _slowest(counts: Sequence[int], a_sample: Sequence[float]) -> float:
+    return max(count * one for count, one in zip(counts, a_sample, strict=True))
+
+
+def check_balance(strategy: RunStrategy) -> None:
+    """Raises InputFault where ranks wait for each other inside a pass, so that no rank's own speed is seen."""
+    choices = strategy.choices
+    if choices.shard in SHARDED or choices.tensor > 1:
+        raise InputFault(
+            "--balance",
+            choices.shard if choices.shard in SHARDED else f"tensor {choices.tensor}",
+            "ranks that gather weights or results from each other inside a pass have no speed of their own",
+            "Give --shares, or fix shard to none or zero1 and tensor to 1.",
+        )

@@ -1,0 +1,35 @@
+"""What every rank tells all others at the end of a step, in the one exchange that the loss needs anyway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Of one rank and step.
+
+    `loss`: its part of the step's, `finite`: 1 where its gradients are. `seconds` in which it did `samples` without
+    waiting for others, `clock_s`: of its clock. `peak_bytes`: the most memory so far, `free_share`: of its device's
+    memory, or of its machine's. `asked`: 1 where the run is asked for a checkpoint, which rank 0 hears.
+    """
+
+    loss: float
+    finite: float
+    seconds: float
+    samples: float
+    clock_s: float
+    peak_bytes: float
+    free_share: float
+    asked: float = 0.0
+
+
+def told_by_all(own: Told, group: dist.ProcessGroup) -> list[Told]:
+    """Of every rank, in their order; the same on all of them, so that all decide alike."""
+    sent = torch.tensor([getattr(own, one.name) for one in fields(Told)], dtype=torch.float64)
+    heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
+    dist.all_gather(heard, sent, group=group)
+    return [Told(*one.tolist()) for one in heard]

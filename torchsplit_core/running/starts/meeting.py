@@ -1,0 +1,232 @@
+"""Where the agents of several nodes meet: torch's elastic rendezvous over a store at one address.
+
+The store is served by an agent on the machine that has the address, by the first that comes. Each start of the
+processes is a round with a token of its own, so that none waits for a node of the round before that is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import struct
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
+from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as handlers
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import Nodes
+
+BACKEND = "torchsplit"
+ANSWER_S = 10
+"""A store answers at once; what has not answered by then is none."""
+REACHED_S = 600
+"""How long the machine of the address is waited for, at first and when it is lost."""
+LAST_CALL_S = 3
+"""More nodes are waited for so long when the fewest are there. A later one makes the others start again."""
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+ROUND = "torchsplit.round"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One start of the processes of all nodes. `settings`: for torch's launcher."""
+
+    token: str
+    settings: dict[str, Any]
+
+
+class Alone:
+    """The processes of one machine meet on its loopback."""
+
+    def round_after(self, left: str) -> Round:
+        """A round of its own."""
+        settings = {
+            "min_nodes": 1,
+            "max_nodes": 1,
+            "rdzv_backend": "c10d",
+            "rdzv_endpoint": "127.0.0.1:0",
+            "local_addr": "127.0.0.1",
+        }
+        return Round(_token(), settings)
+
+    def environment(self) -> dict[str, str]:
+        """A host's name may lead nowhere."""
+        return {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+class Meeting:
+    """A node's way to the others."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        host, port = nodes.address
+        self.nodes, self.host, self.port = nodes, host, port
+        self._store: dist.TCPStore | None = None
+
+    def round_after(self, left: str) -> Round:
+        """The round of the others, or a new one where the last was `left`; waits for the store.
+
+        Raises InputFault where it cannot be reached.
+        """
+        while True:
+            if self._store is None:
+                self._store = self._reached()
+            try:
+                fresh = _token()
+                token = self._store.compare_set(ROUND, left, fresh).decode()
+                if not token or token == left:
+                    # A store that was made anew knows of no round.
+                    token = self._store.compare_set(ROUND, "", fresh).decode()
+            except (dist.DistError, RuntimeError):
+                self._store = None
+                continue
+            return Round(token, self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "min_nodes": self.nodes.least,
+            "max_nodes": self.nodes.most,
+            "rdzv_backend": BACKEND,
+            "rdzv_endpoint": f"{self.host}:{self.port}",
+            "rdzv_configs": {
+                "store": self._store,
+                "last_call_timeout": LAST_CALL_S,
+                "join_timeout": REACHED_S,
+            },
+            "local_addr": self.own_address(),
+        }
+
+    def own_address(self) -> str:
+        """By which the other nodes reach this one: that of the way to the store."""
+        family, _, _, _, address = _resolved(self.host, self.port)
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Nothing is sent.
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+
+    def environment(self) -> dict[str, str]:
+        """By which network interface the ranks of nodes talk, since a host's name may lead to the loopback."""
+        name = _interface_of(self.own_address())
+        return {"GLOO_SOCKET_IFNAME": name} if name else {}
+
+    def _reached(self) -> dist.TCPStore:
+        """The store: served here where the address is this machine's and nobody does. Raises InputFault."""
+        end = time.monotonic() + REACHED_S
+        while True:
+            if _is_own(self.host) and (store := self._tried(serve=True)):
+                return store
+            with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), ANSWER_S):
+                if store := self._answering():
+                    return store
+                raise InputFault(
+                    "--rendezvous",
+                    f"{self.host}:{self.port}",
+                    "nothing else answers there than the run's own store",
+                    "The port is taken: choose another one, the same for all nodes.",
+                )
+            if time.monotonic() > end:
+                raise InputFault(
+                    "--rendezvous",
+                    f"{self.host}:{self.port}",
+                    f"a node of the run answers there within {REACHED_S} s",
+                    "Start the node that has this address; --resume goes on from the last complete checkpoint.",
+                )
+            time.sleep(0.5)
+
+    def _answering(self) -> dist.TCPStore | None:
+        """The store that another agent serves; None where what listens there is something else."""
+        found: list[dist.TCPStore | None] = []
+        thread = threading.Thread(target=lambda: found.append(self._tried(serve=False)), daemon=True)
+        thread.start()
+        thread.join(ANSWER_S + 1.0)
+        if not found:
+            # What accepts and stays mute is waited for without end, whatever time the store is given.
+            _hang_up(self.host, self.port)
+            thread.join()
+        return found[0]
+
+    def _tried(self, *, serve: bool) -> dist.TCPStore | None:
+        """The store, None where it cannot be served here or does not answer."""
+        try:
+            return dist.TCPStore(
+                self.host, self.port, is_master=serve, multi_tenant=True, wait_for_workers=False,
+                timeout=timedelta(seconds=ANSWER_S),
+            )  # fmt: skip
+        except (dist.DistError, RuntimeError, ValueError):
+            return None
+
+
+def _token() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+class _Backend(C10dRendezvousBackend):  # type: ignore[misc]
+    """torch's, by the name that it is asked for."""
+
+    @property
+    def name(self) -> str:
+        return BACKEND
+
+
+def _handler(parameters: RendezvousParameters) -> RendezvousHandler:
+    """torch's elastic rendezvous over a store that is there."""
+    store = parameters.config["store"]
+    return create_handler(store, _Backend(store, parameters.run_id), parameters)
+
+
+handlers.register(BACKEND, _handler)
+
+
+def _resolved(host: str, port: int) -> tuple[Any, ...]:
+    """What a socket needs for it. Raises InputFault for a name that leads nowhere."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise InputFault(
+            "--rendezvous", host, "its name leads to an address", "Correct it, or give the address."
+        ) from error
+
+
+def _hang_up(host: str, port: int) -> None:
+    """End this process's connections to there."""
+    there = _resolved(host, port)[4][0]
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            one = socket.socket(fileno=int(path.name))
+            with contextlib.suppress(OSError):
+                peer = one.getpeername()
+                if (peer[0].removeprefix("::ffff:"), peer[1]) == (there, port):
+                    one.shutdown(socket.SHUT_RDWR)
+            one.detach()
+
+
+def _is_own(host: str) -> bool:
+    """Whether the address is one of this machine. Raises InputFault for a name that leads nowhere."""
+    family, _, _, _, address = _resolved(host, 0)
+    with socket.socket(family) as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
+
+
+def _interface_of(address: str) -> str | None:
+    """The network interface that has the address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                asked = struct.pack("256s", name.encode())
+                if socket.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, asked)[20:24]) == address:
+                    return name
+    return "lo" if address.startswith("127.") else None
