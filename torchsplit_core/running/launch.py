@@ -22,7 +22,7 @@ from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
 from torchsplit_core.running.watch.asking import stopped_when_asked
 from torchsplit_core.running.watch.exports import Exports, exported
-from torchsplit_core.running.watch.launched import Launch, keep_launch
+from torchsplit_core.running.watch.launched import Launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
 
@@ -72,17 +72,16 @@ def train(
     _check_cores(fitted.choices.devices)
     check_shares(options.shares, fitted.choices.data)
     run = RunFolder(folder)
-    with run.claimed(resume=resume), _followed(run, options.steps, progress), stopped_when_asked(run.path):
-        keep_launch(run.path, Launch(parsed.text, fitted, options))
-        with (
-            exported(run.path, exports or Exports()),
-            telemetry.span(
-                telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices
-            ) as whole,
-        ):
-            restarts = _until_done(run, parsed.text, trust, fitted, options)
-            last = run.last_step()
-            whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
+    with (
+        run.claimed(resume=resume),
+        _followed(run, options.steps, progress),
+        stopped_when_asked(run.path),
+        exported(run.path, exports or Exports()),
+        telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
+    ):
+        restarts = _until_done(run, parsed.text, trust, fitted, options)
+        last = run.last_step()
+        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
@@ -93,10 +92,11 @@ def _until_done(run: RunFolder, source: str, trust: bool, strategy: RunStrategy,
     """
     from torchsplit_core.running.rank import RankTask
 
+    launch = Launch(source, strategy, options)
     restarts, fruitless, furthest = 0, 0, _furthest(run)
     while True:
         reports = tempfile.mkdtemp(prefix="start-", dir=run.logs)
-        task = RankTask(source, trust, strategy, options, str(run.path), reports, os.getpid())
+        task = RankTask(source, trust, strategy, options, str(run.path), reports, os.getpid(), launch)
         with telemetry.span(telemetry.schema.TRAIN_START, processes=strategy.choices.devices) as begun:
             lost = _start(task, run, strategy.choices.devices)
             begun.set(lost=lost and lost.words)

@@ -98,9 +98,9 @@ class TrainingRun:
         self._loss_sum = 0.0
         self._step_samples = 0
         self._asked = False
-        self.pulse = Pulse(folder.path, self.rank, self.device, self.model)
         seed_all(options.seed, self.rank)
         self.step = self._go_on()
+        self.pulse = Pulse(folder.path, self.rank, self.device, self.model, self.step)
 
     def _go_on(self) -> int:
         """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""

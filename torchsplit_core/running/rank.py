@@ -20,6 +20,7 @@ from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_client, open_model, user_line
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.loop import TrainingRun, join_processes
+from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -29,7 +30,7 @@ LATER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What a process is told. `reports`: a folder where it says why it failed."""
+    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with."""
 
     source: str
     trust: bool
@@ -38,6 +39,7 @@ class RankTask:
     folder: str
     reports: str
     launcher: int
+    launch: Launch
 
 
 def train_in_rank(task: RankTask) -> None:
@@ -75,6 +77,9 @@ def _train(task: RankTask, folder: RunFolder) -> None:
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
     )  # fmt: skip
+    # Only now it is sure that the folder is gone on with by this.
+    if run.rank == 0:
+        keep_launch(folder.path, task.launch)
     for inputs, targets in run:
         outputs = run.model(*inputs)
         with foreign_code("get_loss()"):
