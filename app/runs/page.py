@@ -69,7 +69,7 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
             if st.button("Checkpoint now", key="run-checkpoint"):
                 ask(path, "checkpoint")
             if view.launch is not None and st.button("Stop the run", key="run-stop"):
-                ask(path, "stop")
+                runs.stop(workspace, name, view)
             if is_asked(path, "stop"):
                 st.caption("It is asked to stop.")
             elif is_asked(path, "checkpoint"):

@@ -19,7 +19,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
-from torchsplit_core.running.watch import Look, RunView
+from torchsplit_core.running.watch import Look, RunView, ask
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import Workspace
@@ -73,6 +73,14 @@ def start(
     return name
 
 
+def stop(workspace: Workspace, name: str, view: RunView) -> None:
+    """Have a run end: it is asked; one whose work waits for its turn, or only begins, is not begun."""
+    if view.alive:
+        ask(path_of(workspace, name), "stop")
+    else:
+        jobs.end(workspace, RUN.work, name)
+
+
 def go_on(
     workspace: Workspace, name: str, steps: int | None, file: UploadedFile | None, *, trust: bool
 ) -> None:
@@ -93,10 +101,14 @@ def open_folder(workspace: Workspace, text: str) -> str:
             "this server shows the folders of its own workspaces alone, since others can reach it",
             "Start the dashboard on your own machine.",
         )
-    path = Path(text.strip()).expanduser()
-    if not path.is_absolute():
+    try:
+        path = Path(text.strip()).expanduser()
+        whole = path.is_absolute()
+        path = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputFault("Folder", text, f"it is a path ({error})", "Correct it.") from error
+    if not whole:
         raise InputFault("Folder", text, "it is a whole path", "Begin it with a slash.")
-    path = path.resolve()
     _look(str(path)).view()
     already = next((name for name, known in run_paths(workspace).items() if known == path), None)
     if already is not None:

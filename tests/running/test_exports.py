@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.support.paths import ROOT
 from tests.support.running.folders import left_folder
@@ -77,6 +76,8 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 def test_a_killed_run_is_told_to_tensorboard_once_a_step_and_to_telemetry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY", "file")
     telemetry.configure("torchsplit", tmp_path / "spans")
     try:

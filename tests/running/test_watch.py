@@ -191,3 +191,13 @@ def test_a_lost_rank_and_a_silent_one_are_told(tmp_path: Path) -> None:
         path.write_text(json.dumps(told | {"rank": 0}))
         (tmp_path / "watch" / "rank-0.json").unlink()
         assert Look(tmp_path).view().ranks[0].state.startswith("silent for ")
+
+
+def test_a_start_that_is_refused_changes_nothing_that_is_kept_of_the_run(tmp_path: Path) -> None:
+    source = client_file(tmp_path)
+    run(source, tmp_path / "run", PLAN, 1, steps=2)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()}
+    assert set(kept) == {"launch.json", "rank-0.json"}
+    with pytest.raises(InputFault, match="it began with: 8"):
+        run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()} == kept

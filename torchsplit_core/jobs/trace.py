@@ -47,8 +47,7 @@ def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes,
     content = workspace.get_bytes("upload", upload)
     content_sha256 = hashlib.sha256(content).hexdigest()
     trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
-    # Its own name, for messages, but as a name alone: never a path.
-    name = re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
+    name = laid_out_name(upload)
     if name.endswith(".py") and not trust:
         refuse_execution(upload)
         raise InputFault(
@@ -58,6 +57,11 @@ def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes,
             "Tick the box, or upload a .pt2.",
         )
     return name, content, trust
+
+
+def laid_out_name(upload: str) -> str:
+    """Its own name, for messages, but as a name alone: never a path."""
+    return re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
 
 
 def trace_job(workspace: Workspace, parameters: TraceParameters, progress: Progress) -> dict[str, Any]:

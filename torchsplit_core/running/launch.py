@@ -23,7 +23,7 @@ from torchsplit_core.running.starts.stalls import Stall, Watch, watched
 from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
 from torchsplit_core.running.watch.exports import Exports, exported
-from torchsplit_core.running.watch.launched import Launch, keep_launch
+from torchsplit_core.running.watch.launched import Launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 
@@ -87,18 +87,16 @@ def train(
             check_balance(fitted)
     _check_cores(count)
     run = RunFolder(folder, nodes.name if nodes else "")
-    claim = run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume)
-    with claim, _followed(run, options.steps, progress), stopped_when_asked(run.path):
-        keep_launch(run.path, Launch(parsed.text, fitted, options))
-        with (
-            exported(run.path, exports or Exports()),
-            telemetry.span(
-                telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices
-            ) as whole,
-        ):
-            restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
-            last = run.last_step()
-            whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
+    with (
+        run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume),
+        _followed(run, options.steps, progress),
+        stopped_when_asked(run.path),
+        exported(run.path, exports or Exports()),
+        telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
+    ):
+        restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
+        last = run.last_step()
+        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
@@ -125,12 +123,15 @@ def _until_done(
             f"node {run.node}, with {_processes(count)}, meets the others at {nodes.rendezvous}",
         )
     meeting = Meeting(nodes) if nodes else Alone()
+    launch = Launch(source, strategy, options)
     restarts, fruitless, furthest, token = 0, 0, _furthest(run), ""
     while True:
         this = meeting.round_after(token)
         token, reports = this.token, run.logs / f"start-{this.token}"
         reports.mkdir(exist_ok=True)
-        task = RankTask(source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid())
+        task = RankTask(
+            source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch
+        )
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
             begun.set(lost=lost and lost.words)

@@ -108,10 +108,10 @@ class TrainingRun:
         self._step_samples = self._own_samples = 0
         self._memory_bytes = 0
         self._asked = False
-        self.pulse = Pulse(folder.path, self.rank, self.device, self.model)
         seed_all(options.seed, self.rank)
         self._mark(WAITS_FOR_DISK, 0)
         self.step = self._go_on()
+        self.pulse = Pulse(folder.path, self.rank, self.device, self.model, self.step)
 
     def _go_on(self) -> int:
         """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""

@@ -25,6 +25,7 @@ from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
 from torchsplit_core.running.processes import join_processes
 from torchsplit_core.running.starts.stalls import Marker
+from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -34,7 +35,7 @@ LATER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What a process is told. `reports`: a folder where it says why it failed."""
+    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with."""
 
     source: str
     trust: bool
@@ -44,6 +45,7 @@ class RankTask:
     node: str
     reports: str
     launcher: int
+    launch: Launch
 
 
 def train_in_rank(task: RankTask) -> None:
@@ -88,6 +90,9 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
         unused_weights=bool(getattr(client, "unused_weights", False)),
         mark=mark,
     )  # fmt: skip
+    # Only now it is sure that the folder is gone on with by this.
+    if run.rank == 0:
+        keep_launch(folder.path, task.launch)
     for inputs, targets in run:
         outputs = run.model(*inputs)
         with foreign_code("get_loss()"):

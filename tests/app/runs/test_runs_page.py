@@ -110,7 +110,7 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     data = b"client = None\n"
-    workspace.put_bytes("upload", "net.py", data)
+    workspace.put_bytes("upload", "my net.py", data)
     test = page("runs", workspace)
     next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
     start = next(one for one in test.button if one.label == "Start the run")
@@ -119,8 +119,8 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(
     box.check().run()
     press(test, "Start the run")
     parameters = started[0][1]
-    assert parameters.source == "net.py:client"
-    assert parameters.file == UploadedFile("net.py", hashlib.sha256(data).hexdigest())
+    assert parameters.source == "my net.py:client"
+    assert parameters.file == UploadedFile("my net.py", hashlib.sha256(data).hexdigest())
 
 
 def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
@@ -188,7 +188,7 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
     page: Open, workspace: Workspace, tmp_path: Path, started: list[tuple[str, Any]]
 ) -> None:
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
-    for text in ("relative", str(tmp_path), "/nowhere/at/all"):
+    for text in ("relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
         with pytest.raises(InputFault):
             runs.open_folder(workspace, text)
     test = page("runs", workspace)

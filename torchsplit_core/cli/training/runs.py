@@ -94,7 +94,7 @@ def add_train_command(command: Command) -> None:
         "--metrics-port",
         type=int,
         metavar="N",
-        help="serve the run's figures for Prometheus while it goes on; 0: any free port",
+        help="serve the run's figures for Prometheus while it goes on",
     )
     made.add_argument(
         "--metrics-host", default=served.metrics_host, help="where to (default: this machine alone)"
@@ -106,6 +106,10 @@ def add_train_command(command: Command) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    if options.metrics_port is not None and options.metrics_port < 1:
+        raise InputFault(
+            "--metrics-port", options.metrics_port, "it is a port from 1 on", "For example 9100."
+        )
     strategy = running.run_strategy(read_file(options.strategy)[1], options.candidate, options.precision)
     what = RunOptions(
         steps=options.steps,

@@ -36,7 +36,7 @@ STEP_FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Where a run's figures go. `metrics_port`: 0 is a free one, None no endpoint."""
+    """Where a run's figures go. `metrics_port`: None no endpoint, 0 a free one, which `exported` gives."""
 
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
@@ -69,7 +69,7 @@ def _endpoint(run: Path, host: str, port: int) -> Iterator[int]:
             "--metrics-port",
             f"{host}:{port}",
             f"the endpoint can listen there ({error})",
-            "Choose another port; 0 takes a free one.",
+            "Choose another port.",
         ) from error
     try:
         yield int(server.server_port)

@@ -38,7 +38,7 @@ class Look:
     def view(self) -> RunView:
         """The run now. Raises InputFault where the folder is no run's, or a file of it is damaged."""
         path = self.folder.path
-        if not any((path / name).exists() for name in (METRICS, EVENTS, LOCK)):
+        if not _is_run(path):
             raise InputFault(
                 str(path),
                 "no run",
@@ -77,6 +77,13 @@ class Look:
         found = [event for line in told if (event := _event(line)) is not None]
         if again or found:
             self._events = (*(() if again else self._events), *found)
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return any((path / name).exists() for name in (METRICS, EVENTS, LOCK))
+    except OSError:
+        return False
 
 
 def _held(path: Path) -> bool:

@@ -28,13 +28,13 @@ class Pulse:
     On a GPU a lap would end when the work was handed over, not when it was done: there, no parts are told.
     """
 
-    def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module) -> None:
+    def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module, step: int) -> None:
         self.path = run / WATCH / f"rank-{rank}.json"
         self.rank, self.device, self.model = rank, device, model
         self._parts: dict[str, float] = defaultdict(float)
         self._steps, self._since = 0, time.perf_counter()
         self._lap = self._since
-        self.say(0)
+        self.say(step)
 
     def begin(self) -> None:
         """A lap begins."""

@@ -82,8 +82,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its folder has it at one moment. `facts`: what run.json says, empty before the first start.
+    """A run as its folder has it now; its steps grow with the next look.
 
+    `facts`: what run.json says, empty before the first start.
     `words`: how it ended, empty while it goes on. `alive`: a process writes there.
     """
 
