@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -15,9 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.running.runs import client_file, events, free_port, losses, run, strategy
+from tests.support.running.runs import beside, client_file, events, free_port, losses, run, strategy
 from torchsplit_core.running import RunFolder
-from torchsplit_core.running.launch import PRELOADED
 from torchsplit_core.running.starts import meeting
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import Nodes
@@ -39,11 +37,8 @@ class Other:
     """Node b, in a process that can be killed."""
 
     def __init__(self, source: str, folder: Path, port: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED])
         nodes = Nodes(1, 2, f"127.0.0.1:{port}", "b")
-        self.process = context.Process(target=run, args=(source, folder, PLAN, 1), kwargs={"nodes": nodes})
-        self.process.start()
+        self.process = beside(run, source, folder, PLAN, 1, nodes=nodes)
 
     def kill(self) -> None:
         """End it as a node that loses its power ends."""

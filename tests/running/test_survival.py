@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.running.runs import client_file, events, losses, run, strategy
+from tests.support.running.runs import beside, client_file, events, losses, run, strategy
+from torchsplit_core.cli.command import main
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.checkpoints import Checkpoints
 from torchsplit_core.values import InputFault
@@ -63,24 +62,20 @@ def test_a_killed_launcher_takes_its_ranks_along_and_resume_goes_on(
     undisturbed: list[float], tmp_path: Path
 ) -> None:
     source = client_file(tmp_path, dropout=0.1, kill={"28": "launcher"})
-    ended = command(source, tmp_path)
-    assert ended.returncode == -9
+    (tmp_path / "s.json").write_text(REQUEST)
+    launcher = beside(
+        main,
+        [
+            "train", source, "--strategy", str(tmp_path / "s.json"), "-o", str(tmp_path / "run"), "--steps", "6",
+            "--checkpoint-every", "2", "--in-order", "--trust",
+        ],
+    )  # fmt: skip
+    launcher.join()
+    assert launcher.exitcode == -9
     with pytest.raises(InputFault, match="--resume"):
         run(source, tmp_path / "run", PLAN, 2)
     run(source, tmp_path / "run", PLAN, 2, resume=True)
     assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT)
-
-
-def command(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`torchsplit train` in a process of its own."""
-    (folder / "s.json").write_text(REQUEST)
-    return subprocess.run(
-        [
-            sys.executable, "-m", "torchsplit_core", "train", source, "--strategy", str(folder / "s.json"),
-            "-o", str(folder / "run"), "--steps", "6", "--checkpoint-every", "2", "--in-order", "--trust",
-        ],
-        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
 
 
 REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,

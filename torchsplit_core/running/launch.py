@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,7 +161,7 @@ def _until_done(
             raise InputFault(
                 who,
                 lost.words,
-                f"a run gets on, and {fruitless} starts did not get past step {reached}",
+                f"a run gets on; {fruitless} starts did not get past step {reached}",
                 f"Look into {reports}; --resume goes on from the last complete checkpoint.",
             )
         restarts += 1
@@ -225,7 +225,8 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
             elastic_launch(config, train_in_rank)(task)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            return _why(reports, rank, failure.exitcode, watch.named)
+            lost = _why(reports, rank, failure.exitcode, watch.named, run.node)
+            return lost if this.settings["max_nodes"] > 1 else replace(lost, elsewhere=False)
         except (EOFError, ConnectionError) as error:
             return Loss(None, f"could not be started ({type(error).__name__})", killed=True)
         except (RendezvousError, DistError) as error:
@@ -239,7 +240,7 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
     return None
 
 
-def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) -> Loss:
+def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall], node: str) -> Loss:
     """Why the processes ended, from what they said and how the first of them ended."""
     told = sorted(
         (
@@ -255,11 +256,12 @@ def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall]) ->
     if rank in stalled:
         return Loss(rank, "stalled and was ended", killed=True)
     # Where one is short of memory the others fail by its absence, whichever of them ended first.
-    short = next((number for report, number in told if report.get("short_of_memory")), rank)
+    here = [(report, number) for report, number in told if report["node"] == node]
+    short = next((number for report, number in here if report.get("short_of_memory")), rank)
     rank = rank if exit_code < 0 else short
     own = next((report for report, number in told if number == rank), {"error": f"ended with {exit_code}"})
     if own.get("others"):
-        return Loss(rank, "ended its ranks, since ranks elsewhere ended", elsewhere=True)
+        return Loss(rank, f"lost the others ({own['error']})", elsewhere=True)
     if exit_code < 0:
         return Loss(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
     return Loss(rank, f"failed: {own['error']}", short_of_memory=bool(own.get("short_of_memory")))

@@ -56,13 +56,15 @@ def train_in_rank(task: RankTask) -> None:
     folder = RunFolder(task.folder, task.node)
     mark = Marker(Path(task.reports), int(os.environ["RANK"]), folder.node)
     mark("start")
+    # Where nodes come, ranks start again in the same round: what one said before is no more.
+    _report_file(Path(task.reports)).unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
             join_processes()
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
             _train(task, folder, mark)
         except Exception as error:
-            _report(Path(task.reports), error)
+            _report(Path(task.reports), task.node, error)
             raise
         finally:
             if dist.is_initialized():
@@ -115,7 +117,7 @@ def train_client(source: str, trust: bool) -> TrainClient:
     return found
 
 
-def _report(folder: Path, error: BaseException) -> None:
+def _report(folder: Path, node: str, error: BaseException) -> None:
     """Say why this process ends; one whose partners are gone lets them be seen first."""
     told: dict[str, Any]
     if isinstance(error, InputFault):
@@ -125,11 +127,13 @@ def _report(folder: Path, error: BaseException) -> None:
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
         told["short_of_memory"] = is_out_of_memory(error)
-    (folder / f"rank-{os.environ.get('RANK', '0')}.json").write_text(
-        json.dumps({**told, "time": time.time()}), encoding="utf-8"
-    )
+    _report_file(folder).write_text(json.dumps({**told, "node": node, "time": time.time()}), encoding="utf-8")
     if told.get("others"):
         time.sleep(LATER_S)
+
+
+def _report_file(folder: Path) -> Path:
+    return folder / f"rank-{os.environ['RANK']}.json"
 
 
 def _partner_gone(error: BaseException) -> bool:

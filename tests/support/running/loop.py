@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import os
 from pathlib import Path
 
 import torch
 
 import torchsplit_core.training
-from tests.support.running.runs import free_port
-from torchsplit_core.running.launch import PRELOADED
+from tests.support.running.runs import beside, free_port
 
 
 def loop(client_path: str, strategy: str, folder: str, steps: int, environment: dict[str, str]) -> None:
@@ -32,16 +30,12 @@ def loop(client_path: str, strategy: str, folder: str, steps: int, environment: 
 
 def in_processes(count: int, client_path: str, strategy: Path, folder: Path, steps: int) -> list[int | None]:
     """The exit codes of so many processes; a single one is told of no other."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED])
     port = free_port()
     started = []
     for rank in range(count):
         told = {"RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = {name: str(value) for name, value in told.items()} if count > 1 else {}
-        given = (client_path, str(strategy), str(folder), steps, environment)
-        started.append(context.Process(target=loop, args=given))
-        started[-1].start()
+        started.append(beside(loop, client_path, str(strategy), str(folder), steps, environment))
     for process in started:
         process.join()
     return [process.exitcode for process in started]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import socket
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
 from torchsplit_core.running import RunFolder, train
+from torchsplit_core.running.launch import PRELOADED
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 from torchsplit_core.values.training import Choices, Precision, TrainingJob
 
@@ -46,6 +50,15 @@ def run(
     return train(
         source, plan, folder, options=what, processes=processes, nodes=nodes, resume=resume, trust=True
     )
+
+
+def beside(target: Callable[..., object], *given: Any, **named: Any) -> ForkServerProcess:
+    """A process that does that, begun with torch loaded, as ranks are."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED])
+    process = context.Process(target=target, args=given, kwargs=named)
+    process.start()
+    return process
 
 
 def free_port() -> int:

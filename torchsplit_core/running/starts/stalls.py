@@ -80,8 +80,8 @@ class Watch:
 
     Ranks wait for each other, so one that hangs stops the marks of all within a step. It is the one that is stopped,
     else the one with the fewest marks, else the one that computes where the others wait. Where nothing tells, all
-    ranks of the node have stalled after twice the limit. `processes` gives an id's state and seconds on processors,
-    None where it has ended.
+    ranks of the node have stalled after twice the limit. Without `limit_s` the limit follows what was slow so far.
+    `processes` gives an id's state and seconds on processors, None where it has ended.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Watch:
         self._busy_s: dict[int, float] = {}
         self._stopped_s: dict[int, float] = {}
         self.named: dict[int, Stall] = {}
-        """What was named so far, by rank."""
+        """What was named last of each rank."""
 
     def look(self) -> list[Stall]:
         """The ranks that are to be ended, each told once."""
@@ -109,9 +109,13 @@ class Watch:
         marks = self._marks()
         own = {one: told for one in marks if one.node == self.node and (told := self._process(one.pid))}
         self._heard(marks, own, since)
-        found = [one for one in self._stalled(marks, own) if one.mark.rank not in self.named]
+        found = [one for one in self._stalled(marks, own) if not self._is_named(one)]
         self.named |= {one.mark.rank: one for one in found}
         return found
+
+    def _is_named(self, stall: Stall) -> bool:
+        before = self.named.get(stall.mark.rank)
+        return before is not None and before.mark.pid == stall.mark.pid
 
     def _heard(self, marks: list[Mark], own: dict[Mark, tuple[str, float]], since: float) -> None:
         """Count the seconds in which no rank moved, and those for which each is stopped."""
