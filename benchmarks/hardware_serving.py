@@ -44,7 +44,7 @@ ALONE = 20
 NEAR = 0.01
 """Of the largest number: TF32 and another order of sums part by less."""
 RATE_BAND = 0.10
-BEGIN_S = 60.0
+BEGIN_S = 50.0
 """A case is begun only where the step has taken less than this."""
 
 
