@@ -9,10 +9,12 @@ import pytest
 
 # The benchmarks are scripts of the repository, no installed package.
 from benchmarks import hardware_serving as steps
-from benchmarks.hardware_serving import CASES, Measured, cores_ground, furthest, request_of
+from benchmarks.hardware_serving import CASES, WHOLE, Ground, Measured, cores_ground, furthest, request_of
+from tests.support.hardware.listings import DATA
 from torchsplit_core import workflow
+from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.wire.asking import Tensor
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, PartitionOutcome, Profile, ProfileRow
 from torchsplit_core.values.serving.measurement import MeasuredModel, MeasuredTimes, Measurement
 
 
@@ -56,6 +58,44 @@ def test_a_step_without_time_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     told: list[str] = []
     assert steps.plans(told.append, cores_ground) == ()
     assert told[-1].count("no time was left") == len(CASES) == 4
+
+
+def emulated(source: str, ground: Ground, memory_gib: float) -> Profile:
+    """As measured on both slices by SMs."""
+    rows = tuple(
+        ProfileRow(
+            "whole",
+            ground.fleet.type,
+            profile,
+            1,
+            1,
+            50.0,
+            20.0,
+            45.0,
+            55.0,
+            memory_gib,
+            "emulated",
+            f"sm:{profile}",
+        )
+        for profile in (ground.half, ground.whole)
+    )
+    return Profile(source, "hash", {}, rows, ())
+
+
+def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a replayed listing: nothing runs, but every case is planned and each slice has its SMs."""
+    monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(DATA / "a100_40gb_whole_and_empty.json"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    ground = steps.sm_ground()
+    assert ground is not None and (ground.half, ground.whole) == ("3g.20gb", "7g.40gb")
+    profiles = tuple(emulated(source, ground, 2.0) for source in steps.SOURCES)
+    for case, sms in ((WHOLE, [42, 42]), (CASES[1], [42, 42]), (CASES[2], [98])):
+        request = request_of(ground, case, Measured(profiles, PartitionOutcome("infeasible", (), None, None)))
+        places = find_places(workflow.plan(request), ground.stand_in)
+        assert [one.device.kind for one in places] == ["sm"] * len(sms), case.name
+        assert [one.device.sm_count for one in places] == sms, case.name
+    monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(DATA / "t4_without_mig.json"))
+    assert steps.sm_ground() is None
 
 
 @pytest.mark.torch
