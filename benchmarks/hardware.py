@@ -60,14 +60,14 @@ STEPS = (
         "listing",
         "What NVML lists",
         "The driver's own listing as the program reads it: type in the catalogue, memory, MIG mode and instances.",
-        20,
+        15,
         "benchmarks.hardware_steps:listing",
     ),
     Step(
         "torch",
         "What torch finds",
         "Whether this build of torch can use the GPU, and its SMs and memory against the catalogue's.",
-        50,
+        40,
         "benchmarks.hardware_steps:torch_facts",
     ),
     Step(
@@ -76,21 +76,21 @@ STEPS = (
         "A matrix product of 8192 × 8192 in a green context of several sizes, each in a process of its own as a "
         "measurement is: TFLOP/s may be at most 1.1 × the share of the SMs that the driver gave × those of the "
         "whole GPU.",
-        80,
+        70,
         "benchmarks.hardware_products:products",
     ),
     Step(
         "cuda",
         "`--device cuda` with and without CUDA graphs",
         "Two samples measured end to end, eager and as a captured graph that is replayed.",
-        90,
+        70,
         "benchmarks.hardware_steps:cuda_graphs",
     ),
     Step(
         "sm_profiles",
         "Profiles under SM limits",
         "One sample at several numbers of SMs: more SMs must never be slower by more than a tenth.",
-        80,
+        65,
         "benchmarks.hardware_steps:sm_profiles",
     ),
     Step(
@@ -99,7 +99,7 @@ STEPS = (
         "Roofline and memory estimate of the catalogue's largest slice (7g) against the whole GPU with MIG off, "
         "which on most types has the same SMs and memory (an A100 108 instead of 98 SMs). Measured memory is torch's "
         "peak; both sides have the same assumed context.",
-        110,
+        70,
         "benchmarks.hardware_steps:predicted",
     ),
     Step(
@@ -107,8 +107,25 @@ STEPS = (
         "Dtypes, torch.compile, host copies, processes",
         "One sample in bfloat16, under torch.compile, with the copies of its inputs and outputs, and as two "
         "processes at once.",
-        110,
+        70,
         "benchmarks.hardware_steps:options",
+    ),
+    Step(
+        "parts",
+        "Parts of a cut model in processes of their own",
+        "A model cut in two, served on two slices by SMs, a process each, against the whole model there: the same "
+        "answer to 1 % of its largest number, and what a request takes.",
+        50,
+        "benchmarks.hardware_serving:parts",
+    ),
+    Step(
+        "plans",
+        "Plans served and measured",
+        "`measure` on slices by SMs at 70 % of the plan's throughput (at most 200 requests/s, for the front is one "
+        "Python process): one model, two models, two models that share a slice, a cut model; predicted, simulated and "
+        "replayed beside measured. Every request has its result, and rates are within 10 % of those predicted.",
+        90,
+        "benchmarks.hardware_serving:plans",
     ),
 )
 

@@ -19,6 +19,7 @@ from tests.support.tracing.here import traced_here
 from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
+from torchsplit_core.hardware import Steadiness
 from torchsplit_core.profiling.merge import join
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found
@@ -315,3 +316,25 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
     assert "1 told 2 told 3 processes: processes: 3" in found.environment["notes"]
     first = shares[: len(shares) // 2]
     assert first == sorted(first) and first[-1] == 1.0
+
+
+def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[list[int]] = []
+
+    def watch(cores: Any) -> tuple[Steadiness, ...]:
+        watched.append(list(cores))
+        return (Steadiness(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
+
+    def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
+        found = stand_in([])(source, graph, device)
+        cores = {"cores": "0,1"} if device.profile else {}
+        return replace(found, environment={**found.environment, **cores})
+
+    monkeypatch.setattr("torchsplit_core.workflow.profiling.watch_cores", watch)
+    monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
+    notes = {}
+    for device in ("cpu", "cpu:2c"):
+        _, found = profile("sample:diamond", graph=diamond(), device=device, gpu_types=("A30-24GB",))
+        notes[device] = found.environment["notes"]
+    assert watched == [[0, 1]] and "change speed" not in notes["cpu"]
+    assert "The cores of this host change speed by a factor of 1.8 by themselves (core 1;" in notes["cpu:2c"]

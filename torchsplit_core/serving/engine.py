@@ -225,11 +225,10 @@ class Engine:
         seat.state = "busy"
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].start(seat.tenant)
-        self.crew.hold(asyncio.create_task(self._run(station, seat, batch)))
+        self.crew.hold(asyncio.create_task(self._run(station, seat, batch, time.perf_counter())))
 
-    async def _run(self, station: Station, seat: Seat, batch: Batch) -> None:
-        """One batch on one worker, to its end."""
-        begin = time.perf_counter()
+    async def _run(self, station: Station, seat: Seat, batch: Batch, begin: float) -> None:
+        """One batch on one worker, which it has had since `begin`, to its end."""
         # Before a later stage all of a batch have waited alike.
         waited = sum(
             (begin - (batch.joined if station.position else item.joined)) * item.rows for item in batch.items
@@ -239,15 +238,16 @@ class Engine:
             answer = await self._compute(station, seat, batch)
         except WorkerDied as error:
             self._died(seat, batch, str(error))
+        if seat.spec.slice in self.turns:
+            self.turns[seat.spec.slice].end(seat.tenant, time.perf_counter() - begin)
+        if answer is not None:
+            seat.state = "free"
+            self._take(station, batch, answer)
+        # Sharing its answers out is of a batch's time: no other begins on this worker meanwhile.
         spent = time.perf_counter() - begin
         self.meters.batch(
             seat.spec, batch.rows, waited, begin, spent, answer.ms if answer and not answer.fault else None
         )
-        if seat.spec.slice in self.turns:
-            self.turns[seat.spec.slice].end(seat.tenant, spent)
-        if answer is not None:
-            seat.state = "free"
-            self._take(station, batch, answer)
         self._next_on(seat.spec.slice, station)
 
     async def _compute(self, station: Station, seat: Seat, batch: Batch) -> Answer:

@@ -24,6 +24,8 @@ from torchsplit_core.hardware import (
     open_nvml,
     restore_from_journal,
     temporary_slices,
+    unsteady_words,
+    watch_cores,
 )
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.telemetry import schema, span
@@ -232,6 +234,7 @@ class _Run:
                 else:
                     found = _together(found, several)
             after = state_of(device)
+            found = replace(found, notes=(*found.notes, *_unsteady(found)))
         done = len(counts)
         advance(0.0, "done")
         state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
@@ -290,6 +293,13 @@ def _together(one: Found, several: Found) -> Found:
         notes=(*one.notes, *several.notes),
         environment={**one.environment, "taken_over": taken_over},
     )
+
+
+def _unsteady(found: Found) -> tuple[str, ...]:
+    """What is said of a slice of cores that were measured just now and do not keep their speed."""
+    cores = str(found.environment.get("cores", ""))
+    words = unsteady_words(watch_cores(map(int, cores.split(",")))) if cores else None
+    return () if words is None else (f"{words[0].upper()}{words[1:]}.",)
 
 
 def state_of(device: Device) -> str:

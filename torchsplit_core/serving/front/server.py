@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import socket
@@ -49,6 +50,9 @@ def serve(
     roster = prepare(outcome, request, settings)
 
     def tell(serving: Serving) -> None:
+        # What was loaded stays: going through all of it again and again would hold every queue up meanwhile.
+        gc.collect()
+        gc.freeze()
         if ready is not None:
             ready.write_text(serving.line(), encoding="utf-8")
         announce(serving)

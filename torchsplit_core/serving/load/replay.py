@@ -13,9 +13,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from torchsplit_core.simulation import simulate_paced
 from torchsplit_core.values import Server, SimulationRequest, TraceArrivals
 
@@ -25,7 +22,7 @@ Batch = Sequence[float]
 
 def replayed(
     asked: SimulationRequest, courses: Mapping[str, Sequence[Batch]], begun_s: float
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, list[float]]:
     """ms of each response of every model of the simulation, in the order of arrival, the warm-up among them.
 
     `courses` are the batches by server id, `begun_s` when the load began on their clock. Models of which a server has
@@ -39,7 +36,7 @@ def replayed(
         assert isinstance(model.arrivals, TraceArrivals), "the arrivals that were sent are replayed"
         zero_s = begun_s + model.arrivals.times_s[0]
         paces = {server.id: _Paces(server, courses[server.id], zero_s) for server in own}
-        found[model.name] = simulate_paced(asked, number, paces)
+        found[model.name] = simulate_paced(asked, number, paces).tolist()
     return found
 
 
