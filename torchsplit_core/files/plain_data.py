@@ -58,6 +58,9 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "models": {"cut_bytes": [], "cut_bytes_per_request": []},
         "servers.service": {"cv": None},
     },
+    "torchsplit.strategy": {
+        "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": []},
+    },
     "torchsplit.strategy_request": {
         "fix": dict.fromkeys(field.name for field in fields(StrategyFix)),
         "model": {"measured_steps": []},
