@@ -18,7 +18,7 @@ from app.session.trainings import Kept
 from app.shell import frame, navigation, things
 from app.training import around, form, judged, new
 from app.training.shelf import INTRODUCTION
-from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused
+from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused, stage_rows
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
@@ -132,8 +132,19 @@ def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
         ranking(outcome), f"{kept.name}.ranking", key="training-ranking", alt="Strategies, best first"
     )
     st.caption("Steps closer to each other than their interval are a tie in truth.")
-    stages = outcome.candidates[0].stages
-    if stages:
+    best = outcome.candidates[0]
+    if best.across:
+        st.header("A pipeline across unlike nodes", anchor=False)
+        saving.table(
+            stage_rows(best),
+            f"{kept.name}.stages",
+            key="training-stages",
+            alt="Every stage, the first of the model first",
+        )
+        st.caption(
+            f"{best.micro_batches} micro-batches pass every stage; the longest sets the pace, the others wait for it."
+        )
+    elif best.stages:
         st.header("Shares of unlike nodes", anchor=False)
         rows = [
             {
@@ -141,7 +152,7 @@ def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
                 "of a device": one.batch_per_device, "data": one.data, "tensor": one.tensor, "stages": one.stages,
                 "s": exact(one.seconds), "GiB": exact(one.memory_gib),
             }
-            for one in stages
+            for one in best.stages
         ]  # fmt: skip
         saving.table(rows, f"{kept.name}.shares", key="training-shares", alt="What each kind of nodes does")
 

@@ -10,6 +10,7 @@ from app.format.numbers import exact, percent, short
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.training import Choices
 
 BOTTLENECKS = {
     "compute": "The GPUs compute most of the step. Faster cards, lower precision or less recomputation shorten it.",
@@ -29,8 +30,41 @@ MOSTLY = 0.75
 
 
 def choice(one: StrategyCandidate) -> str:
-    """A candidate's choices in a line."""
+    """A candidate's choices in a line; of a pipeline across entries its stages, for each entry has its own."""
+    if one.across:
+        order = " → ".join(f"{stage.stages} × {stage.type}" for stage in one.stages)
+        return f"pipeline across entries, {one.pipeline} stages: {order}"
     return choice_words(one.choices)
+
+
+def stage_rows(one: StrategyCandidate) -> list[dict[str, Any]]:
+    """A row a stage of a pipeline across entries, with what its devices hold and take."""
+    rows: list[dict[str, Any]] = []
+    for entry in one.stages:
+        first = entry.start_layer
+        told = zip(entry.layers_per_stage, entry.seconds_per_stage, entry.memory_gib_per_stage, strict=True)
+        for layers, seconds, memory in told:
+            rows.append(
+                {
+                    "stage": len(rows) + 1,
+                    "nodes": entry.type,
+                    "devices": entry.devices // entry.stages,
+                    "layers": f"{first}–{first + layers - 1}" if layers > 1 else str(first),
+                    "layers in all": layers,
+                    "choice": choice_words(
+                        Choices(
+                            data=entry.data, tensor=entry.tensor, context=entry.context, expert=entry.expert,
+                            micro_batch=entry.micro_batch, shard=entry.shard, recompute=entry.recompute,
+                            sequence_parallel=entry.sequence_parallel, offload=entry.offload,
+                        )
+                    ),
+                    "of a device": entry.batch_per_device,
+                    "s a micro-batch": exact(seconds),
+                    "GiB": exact(memory),
+                }
+            )  # fmt: skip
+            first += layers
+    return rows
 
 
 def bottleneck(one: StrategyCandidate) -> str:
@@ -67,6 +101,8 @@ def proof(outcome: StrategyOutcome) -> tuple[str, str]:
 
 def label(place: int, one: StrategyCandidate) -> str:
     """A short name of a candidate for an axis: "1 · d8 t2 p4 FSDP"."""
+    if one.across:
+        return f"{place + 1} · across {len(one.stages)} entries p{one.pipeline}"
     counts = " ".join(
         f"{letter}{value}"
         for letter, value in (

@@ -59,6 +59,9 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "servers.service": {"cv": None},
     },
     "torchsplit.measurement": {"models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}}},
+    "torchsplit.strategy": {
+        "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": []},
+    },
     "torchsplit.strategy_request": {
         "fix": dict.fromkeys(field.name for field in fields(StrategyFix)),
         "model": {"measured_steps": []},

@@ -140,6 +140,8 @@ class StrategyStageFile(Strict):
     batch_per_device: Count
     memory_gib: NonNegative
     seconds: NonNegative
+    memory_gib_per_stage: Rows[NonNegative] = []
+    seconds_per_stage: Rows[NonNegative] = []
 
 
 class StrategyCandidateFile(Strict):

@@ -79,6 +79,9 @@ def _otherwise(request: StrategyRequest, best: StrategyCandidate) -> Iterator[tu
     for choice in CHOICES:
         if choice in fixed:
             continue
+        if choice == "pipeline" and best.across:
+            # The stages of all entries are no entry's choice.
+            continue
         own = getattr(best, choice)
         if choice in VALUES:
             values: tuple[int | str | bool, ...] = VALUES[choice]

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
-from app.training.words import bottleneck, label
+from app.training.words import bottleneck, choice, label, stage_rows
 from tests.support.app.placement_page import press, said
 from tests.training.test_traced import chain
 from torchsplit_core.jobs.names import (
@@ -27,6 +27,7 @@ from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import (
     SourceSizes,
+    StrategyFix,
     StrategyNodes,
     StrategyRequest,
     StrategyTraining,
@@ -73,6 +74,30 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(
     assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
         one.label for one in opened.get("download_button")
     }
+
+
+def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
+    fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
+    fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
+    outcome = found(workspace, "across", StrategyRequest(model, fleet, StrategyTraining(8, "fp16"), fix))
+    best = outcome.candidates[0]
+    assert best.across and best.pipeline == 3
+    rows = stage_rows(best)
+    assert [row["stage"] for row in rows] == [1, 2, 3] and sum(row["layers in all"] for row in rows) == 9
+    assert rows[0]["layers"].startswith("1") and rows[-1]["layers"].endswith("9")
+    assert {row["nodes"] for row in rows} == {"T4-16GB", "L4-24GB"} and {row["devices"] for row in rows} == {
+        1
+    }
+    opened = page("training", workspace)
+    assert not opened.exception
+    words = said(opened)
+    assert "A pipeline across unlike nodes" in words and "Shares of unlike nodes" not in words
+    assert "8 micro-batches pass every stage" in words
+    assert "No file is written for this one: stages of unlike groups" in words
+    assert label(0, best) == "1 · across 2 entries p3" and "→" in choice(best)
 
 
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(

@@ -22,7 +22,10 @@ def _reasons(
     model, precision = request.model, request.training.precision
     found: list[tuple[str, object, str]] = []
     if one.stages:
-        found.append(("stages", len(one.stages), "shares of unlike nodes have a program each"))
+        why = "shares of unlike nodes have a program each"
+        if one.across:
+            why = "stages of unlike groups of devices are none that PyTorch's schedules join"
+        found.append(("stages", len(one.stages), why))
     if precision in ("fp16", "fp8"):
         why = "fp16 needs its loss scaled" if precision == "fp16" else "fp8 needs modules of torchao"
         found.append(("precision", precision, why))

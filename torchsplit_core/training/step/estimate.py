@@ -22,6 +22,8 @@ from torchsplit_core.values.training import (
 
 USABLE = 0.98
 """Of a device's memory: its driver and the communication library keep the rest (nvidia-smi lists 79.25 GiB of 80)."""
+HIDING = 0.6
+"""Of a micro-batch's forward and backward pass: the part in which gradients are already there to be sent."""
 GENERIC = TrainingSoftware("generic", attention="flash", compiled=True, fused_layers=True)
 """Software of today: fused attention, compiled layers, gradients sent while the backward pass runs."""
 
@@ -105,15 +107,11 @@ def step_parts(
     layer, logits = layers.time(), layers.logits()
     p, v = choices.pipeline, choices.interleave
     on_stage = layers_on(model, choices)
-    sharding = (
-        _sharding(model, choices, job, software, network, layer, c, m)
-        if choices.shard in ("fsdp", "hsdp")
-        else 0.0
-    )
+    sharding = m * model.layers / p * sharding_s(model, choices, job, software, network, layer, c, m)
     stage = on_stage * layer.total
     longest = stage + logits.total if p > 1 else model.layers * layer.total + logits.total
     every = model.layers * layer.total + logits.total
-    sends = _sends(model, choices, network, kernels) if p > 1 else 0.0
+    sends = sends_s(model, choices, network, kernels) if p > 1 else 0.0
     if software.tensor_overlap and v > 1:
         sends *= c.tensor_exposed
     busy = m * every / p
@@ -139,7 +137,7 @@ def step_parts(
     )
 
 
-def _sharding(
+def sharding_s(
     model: Transformer,
     choices: Choices,
     job: TrainingJob,
@@ -152,8 +150,10 @@ def _sharding(
     """FSDP: a layer's weights gathered before each pass and its gradients scattered after, for every micro-batch.
 
     Of compute and communication together a layer takes the longer and a share of the shorter: the overlap is not
-    free. What this is more than the compute is returned.
+    free. What this is more than the compute is returned, of a layer and micro-batch.
     """
+    if choices.shard not in ("fsdp", "hsdp"):
+        return 0.0
     size = model.layer_parameters / choices.tensor
     group, stride = choices.data * choices.context, choices.tensor
     replicas = 1
@@ -169,14 +169,18 @@ def _sharding(
     scatters = 1.0 if choices.pipeline == 1 else 1.0 / m
     sent = gathers * weights + scatters * scatter
     both = max(layer.total, sent) + c.sharding_exposed * min(layer.total, sent)
-    return m * model.layers / choices.pipeline * (both - layer.total)
+    return both - layer.total
 
 
-def _sends(model: Transformer, choices: Choices, network: Network, kernels: Kernels) -> float:
-    """What a micro-batch hands on, forward and back, in each chunk of a stage."""
+def sends_s(
+    model: Transformer, choices: Choices, network: Network, kernels: Kernels, *, afar: bool = False
+) -> float:
+    """What a micro-batch hands on, forward and back, in each chunk of a stage. `afar`: to another node."""
     size = kernels.width * choices.micro_batch * model.sequence / choices.context * model.hidden
     size /= choices.tensor
     stride = choices.tensor * choices.context * choices.data
+    if afar:
+        stride = max(stride, network.per_node)
     return 2.0 * choices.interleave * network.send(size, stride)
 
 
@@ -194,21 +198,30 @@ def _data(
 
     zero2 has no room to sum the gradients of several micro-batches: each of the m scatters its own.
     """
+    own = device_parameters(model, choices)
+    taken = exchange_s(own, choices, job, software, network, m)
+    return exposed_s(taken, software, c, micro_batch_s)
+
+
+def exchange_s(
+    own: float, choices: Choices, job: TrainingJob, software: TrainingSoftware, network: Network, m: int
+) -> float:
+    """Gradients of a device's `own` weights summed over the data-parallel devices."""
     if choices.shard in ("fsdp", "hsdp"):
         return 0.0
-    own = device_parameters(model, choices)
     group, stride = choices.data * choices.context, choices.tensor
     width = 4 if job.precision in ("fp32", "tf32") else software.gradient_bytes
     if choices.shard == "none":
-        taken = network.reduce(width * own, group, stride)
-    else:
-        scatters = m if choices.shard == "zero2" else 1
-        taken = scatters * network.gather(width * own, group, stride) + network.gather(
-            2.0 * own, group, stride
-        )
+        return network.reduce(width * own, group, stride)
+    scatters = m if choices.shard == "zero2" else 1
+    return scatters * network.gather(width * own, group, stride) + network.gather(2.0 * own, group, stride)
+
+
+def exposed_s(taken: float, software: TrainingSoftware, c: Constants, micro_batch_s: float) -> float:
+    """Of an exchange what the last micro-batch's backward pass does not hide."""
     if not software.data_overlap:
         return taken
-    hidden = min((1.0 - c.data_exposed) * taken, 0.6 * micro_batch_s)
+    hidden = min((1.0 - c.data_exposed) * taken, HIDING * micro_batch_s)
     return taken - hidden
 
 
@@ -221,6 +234,13 @@ def _optimizer(
     gradients go there and weights come back. Offloaded parameters come again for both passes of every micro-batch.
     """
     own = device_parameters(model, choices, all_experts=choices.shard != "none")
+    return optimizer_s(own, choices, kernels, cluster, c, m)
+
+
+def optimizer_s(
+    own: float, choices: Choices, kernels: Kernels, cluster: TrainingCluster, c: Constants, m: int
+) -> float:
+    """The same of a device's `own` weights, of sharded ones before they are."""
     if choices.shard != "none":
         group = choices.data * choices.context
         if choices.shard == "hsdp":

@@ -28,15 +28,20 @@ def layers_on(model: Transformer, choices: Choices) -> int:
     return -(-model.layers // choices.pipeline)
 
 
+def layer_weights(model: Transformer, choices: Choices, *, all_experts: bool = False) -> float:
+    """Weights of a layer that the devices of a tensor-parallel group hold, with their part of the experts."""
+    experts = model.experts * model.expert_parameters if model.experts > 1 else 0
+    dense = model.layer_parameters - experts
+    return dense + experts / (1 if all_experts else choices.expert)
+
+
 def device_parameters(model: Transformer, choices: Choices, *, all_experts: bool = False) -> float:
     """Weights of the fullest device before they are sharded over data.
 
     `all_experts`: those of the whole expert-parallel group, which is what sharding over data divides: a device's
     experts have only data / expert copies.
     """
-    experts = model.experts * model.expert_parameters if model.experts > 1 else 0
-    dense = model.layer_parameters - experts
-    layer = dense + experts / (1 if all_experts else choices.expert)
+    layer = layer_weights(model, choices, all_experts=all_experts)
     ends = model.vocab * model.hidden
     if choices.pipeline == 1 and not model.tied_embeddings:
         ends *= 2
@@ -63,6 +68,19 @@ def state_bytes(
     """Weights, gradients, optimizer states, and what is gathered of sharded weights."""
     own = device_parameters(model, choices)
     whole = own if choices.expert == 1 else device_parameters(model, choices, all_experts=True)
+    return stored_bytes(own, whole, model, choices, job, software, per_node)
+
+
+def stored_bytes(
+    own: float,
+    whole: float,
+    model: Transformer,
+    choices: Choices,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    per_node: int = 8,
+) -> tuple[float, float, float, float]:
+    """The same of a device that has `own` weights, `whole` with all experts of its group."""
     group = choices.data * choices.context
     moments = 8 if job.optimizer == "adamw" else 4
     wide = job.precision in ("fp32", "tf32")
@@ -128,6 +146,23 @@ def activation_bytes(
     model: Transformer, choices: Choices, job: TrainingJob, software: TrainingSoftware
 ) -> float:
     """What is kept for the backward pass, the working memory of a recomputed layer and the logits."""
+    kept, working = kept_bytes(model, choices, software)
+    per_rank = max(1, job.global_batch // (choices.data * choices.micro_batch))
+    stage = layers_on(model, choices) * kept * in_flight(choices, per_rank)
+    # The last stage has the logits, the first the most micro-batches.
+    last = layers_on(model, choices) * kept + logit_bytes(model, choices, software)
+    return (max(stage, last) if choices.pipeline > 1 else last) + working
+
+
+def logit_bytes(model: Transformer, choices: Choices, software: TrainingSoftware) -> float:
+    """Of the logits of a micro-batch and their gradient."""
+    tokens = choices.micro_batch * model.sequence / choices.context
+    each = FUSED_LOGIT_BYTES if software.fused_loss else LOGIT_BYTES
+    return each * tokens * model.vocab / choices.tensor
+
+
+def kept_bytes(model: Transformer, choices: Choices, software: TrainingSoftware) -> tuple[float, float]:
+    """What a layer keeps of a micro-batch, and the working memory of a recomputed layer."""
     t, tokens = choices.tensor, choices.micro_batch * model.sequence / choices.context
     whole = layer_activation_bytes(model, choices, software)
     if choices.recompute == "full":
@@ -139,10 +174,4 @@ def activation_bytes(
         kept = 0.5 * whole
     else:
         kept = whole
-    per_rank = max(1, job.global_batch // (choices.data * choices.micro_batch))
-    stage = layers_on(model, choices) * kept * in_flight(choices, per_rank)
-    working = whole if choices.recompute == "full" else 0.0
-    logits = (FUSED_LOGIT_BYTES if software.fused_loss else LOGIT_BYTES) * tokens * model.vocab / t
-    # The last stage has the logits, the first the most micro-batches.
-    last = layers_on(model, choices) * kept + logits
-    return (max(stage, last) if choices.pipeline > 1 else last) + working
+    return kept, whole if choices.recompute == "full" else 0.0

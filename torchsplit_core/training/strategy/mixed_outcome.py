@@ -5,6 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from torchsplit_core.training.strategy.across.outcome import (
+    left_out_words,
+    pipeline_candidate,
+    pipeline_words,
+)
+from torchsplit_core.training.strategy.across.search import AcrossSearch, Pipeline
 from torchsplit_core.training.strategy.candidate import candidate, memory_gib, peak_flops, step_flops
 from torchsplit_core.training.strategy.unequal import Entry, Mixed, MixedFound
 from torchsplit_core.training.strategy.words import (
@@ -25,9 +31,9 @@ from torchsplit_core.values.units import GIB
 
 
 def mixed_outcome(
-    found: MixedFound, entries: tuple[Entry, ...], model: Transformer, job: TrainingJob, started: float
+    found: MixedFound, across: AcrossSearch, entries: tuple[Entry, ...], top_k: int, started: float
 ) -> StrategyOutcome:
-    """The outcome of a fleet of several entries."""
+    """The outcome of a fleet of several entries: copies of the model on sets of them, and the best pipeline across."""
     refused = tuple(
         StrategyRefusal(f"{one.reason} ({_name(entry)})", one.count, one.nearest, one.missing_gib)
         for entry in entries
@@ -36,20 +42,30 @@ def mixed_outcome(
     statistics: dict[str, str | int | float] = {
         "reckoned": sum(entry.reckoned for entry in entries),
         "searches": sum(len(entry.found) for entry in entries),
+        "pipeline_boxes": across.solved,
         "seconds": time.monotonic() - started,
     }
     considered = sum(entry.considered for entry in entries)
-    if not found.best:
+    space = entries[0].search.space
+    made = [mixed_candidate(one, space.model, space.job) for one in found.best]
+    if across.best is not None:
+        made.append(pipeline_candidate(across.best, across.searches))
+    if not made:
         said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}. "
+        said += "No pipeline across entries fits either. "
         said += ". ".join(smallest_words(entry.search) for entry in entries) + "."
         return StrategyOutcome("infeasible", (), considered, refused, said, None, statistics)
+    made.sort(key=lambda one: one.seconds_per_step)
+    least = made[0].seconds_per_step
+    bound = min(found.bound_s, across.bound_s, least)
+    proven = found.proven and across.proven(least)
     return StrategyOutcome(
-        "optimal" if found.proven else "feasible",
-        tuple(mixed_candidate(one, model, job) for one in found.best),
+        "optimal" if proven else "feasible",
+        tuple(made[:top_k]),
         considered,
         refused,
-        _message(found, entries),
-        found.bound_s,
+        _message(found, across, entries, None if proven else bound),
+        least if proven else bound,
         statistics,
     )
 
@@ -121,21 +137,45 @@ def _name(entry: Entry) -> str:
     return f"fleet[{entry.machine.fleet}], {entry.machine.type}"
 
 
-def _message(found: MixedFound, entries: tuple[Entry, ...]) -> str:
+def _message(
+    found: MixedFound, across: AcrossSearch, entries: tuple[Entry, ...], bound_s: float | None
+) -> str:
+    """The best, its bound where it is not proven, the runner-up, and why an entry is left out."""
+    shorter = "" if bound_s is None else f", none shorter than {bound_s:.4g} s"
+    pipeline = across.best
+    if pipeline is not None and (not found.best or pipeline.seconds < found.best[0].seconds):
+        return _pipeline_message(pipeline, found, entries, shorter)
     best, *others = found.best
     said = "; ".join(
         f"{_name(entry)}: {part} sequences, {choice_words(_step(entry, part)[0])}"
         for entry, part in zip(best.entries, best.parts, strict=True)
     )
-    said += f": {best.seconds:.4g} s a step"
-    if not found.proven:
-        said += f", none shorter than {found.bound_s:.4g} s"
+    said += f": {best.seconds:.4g} s a step{shorter}"
     if others:
         names = " and ".join(_name(entry) for entry in others[0].entries)
         said += f"; the runner-up (only {names}) {loss_words(others[0].seconds / best.seconds - 1)}"
+    if pipeline is not None:
+        said += f"; a pipeline across entries {loss_words(pipeline.seconds / best.seconds - 1)}"
     for entry in entries:
         if entry not in best.entries:
             said += f". {_name(entry)} is left out: {_why(entry, best)}"
+    return f"{said}."
+
+
+def _pipeline_message(best: Pipeline, found: MixedFound, entries: tuple[Entry, ...], shorter: str) -> str:
+    said = (
+        f"{pipeline_words(best, [entry.search for entry in entries])}: {best.seconds:.4g} s a step{shorter}"
+    )
+    said = said[0].upper() + said[1:]
+    if found.best:
+        names = " and ".join(_name(entry) for entry in found.best[0].entries)
+        loss = loss_words(found.best[0].seconds / best.seconds - 1)
+        said += f"; the runner-up (copies of the model on {names}) {loss}"
+    else:
+        said += f". No entry holds a copy of the model: {_lacking(entries)}"
+    for place, entry in enumerate(entries):
+        if place not in best.entries:
+            said += f". {_name(entry)} is left out: {left_out_words(best, entry.search)}"
     return f"{said}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from torchsplit_core.training.strategy.across.search import AcrossSearch
 from torchsplit_core.training.strategy.candidate import candidate
 from torchsplit_core.training.strategy.fixes import check_fixes, check_fixes_of_any
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
@@ -19,6 +20,8 @@ from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 MOST_DEVICES = 2**17
 """Of a fleet."""
+FIRST_SHARE, COPIES_SHARE = 0.5, 0.9
+"""Of the time: until then pipelines across entries are searched first, for they may rule copies out; and copies."""
 MOST_ENTRIES = 8
 """Of a fleet: every set of them is a way to train."""
 
@@ -61,10 +64,17 @@ def _unequal(
     if len(machines) > MOST_ENTRIES:
         raise InputFault("fleet", len(machines), f"it has at most {MOST_ENTRIES} entries", "Join equal ones.")
     model, job = spaces[0].model, spaces[0].job
-    progress(0.0, f"{len(machines)} kinds of nodes")
+    progress(0.0, f"{len(machines)} kinds of nodes, pipelines across them")
     entries = tuple(Entry(machine, space) for machine, space in zip(machines, spaces, strict=True))
-    search = MixedSearch(entries, model, job.global_batch, started + request.solver.time_limit_s)
-    return mixed_outcome(search.run(request.top_k), entries, model, job, started)
+    limit = request.solver.time_limit_s
+    across = AcrossSearch([entry.search for entry in entries])
+    across.run(started + FIRST_SHARE * limit)
+    progress(0.5, "copies of the model")
+    search = MixedSearch(entries, model, job.global_batch, started + COPIES_SHARE * limit, across.least_s)
+    found = search.run(request.top_k)
+    known = found.best[0].seconds if found.best else float("inf")
+    across.run(started + limit, known, to_the_end=True)
+    return mixed_outcome(found, across, entries, request.top_k, started)
 
 
 def _equal(machine: Machine, space: Space, top_k: int, started: float, progress: Progress) -> StrategyOutcome:

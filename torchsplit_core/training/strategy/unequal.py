@@ -68,7 +68,10 @@ class Mixed:
 
 @dataclass(slots=True)
 class MixedFound:
-    """The best sets of entries, fastest first; `bound_s`: no step of the model is shorter."""
+    """The best sets of entries, fastest first; `bound_s`: no step of the model is shorter.
+
+    `proven`: neither the best of them nor the step that is known otherwise can be beaten by another of them.
+    """
 
     best: list[Mixed] = field(default_factory=list)
     bound_s: float = INFINITE
@@ -92,8 +95,17 @@ def exchange_s(entries: tuple[Entry, ...], model: Transformer) -> float:
 class MixedSearch:
     """The search over sets of entries and parts of the batch."""
 
-    def __init__(self, entries: tuple[Entry, ...], model: Transformer, batch: int, deadline: float) -> None:
+    def __init__(
+        self,
+        entries: tuple[Entry, ...],
+        model: Transformer,
+        batch: int,
+        deadline: float,
+        known_s: float = INFINITE,
+    ) -> None:
+        """`known_s`: seconds of a step that was found otherwise: only what is better is proven then."""
         self.entries, self.model, self.batch, self.deadline = entries, model, batch, deadline
+        self.known_s = known_s
 
     def run(self, top_k: int) -> MixedFound:
         """Sets by their bounds, until a bound passes the k-th best."""
@@ -102,9 +114,9 @@ class MixedSearch:
         found = MixedFound()
         for bound, chosen in sorted(((self.bound(one), one) for one in sets), key=lambda one: one[0]):
             kth = found.best[top_k - 1].seconds if len(found.best) >= top_k else INFINITE
-            if bound > kth:
+            if bound > kth or (found.best and bound > self.known_s):
                 break
-            if time.monotonic() > self.deadline and found.best:
+            if time.monotonic() > self.deadline and (found.best or self.known_s < INFINITE):
                 found.bound_s = min(found.bound_s, bound)
                 break
             mixed, proven = self.solve(chosen)
@@ -112,8 +124,8 @@ class MixedSearch:
                 found.bound_s = min(found.bound_s, bound)
             if mixed is not None:
                 found.best = sorted([*found.best, mixed], key=lambda one: one.seconds)[:top_k]
+        found.proven = found.bound_s >= min(self.known_s, found.best[0].seconds if found.best else INFINITE)
         if found.best:
-            found.proven = found.bound_s >= found.best[0].seconds
             found.bound_s = min(found.bound_s, found.best[0].seconds)
         return found
 
@@ -129,7 +141,8 @@ class MixedSearch:
             made = Mixed(chosen, (self.batch,), 0.0, seconds)
             return (made if seconds < INFINITE else None), True
         best = self._first(chosen)
-        windows = self._windows(chosen, best[0] if best else INFINITE)
+        longest = min(best[0] if best else INFINITE, self.known_s - exchange)
+        windows = self._windows(chosen, longest)
         proven = self._fill(chosen, windows)
         best = self._best_known(chosen)
         if best is None:
@@ -163,7 +176,9 @@ class MixedSearch:
     def _windows(self, chosen: tuple[Entry, ...], longest: float) -> list[range]:
         """Parts that may be in a better answer: none whose bound passes the longest time known."""
         most = self.batch - len(chosen) + 1
-        highs = [most if longest == INFINITE else min(most, int(longest / one.least)) for one in chosen]
+        highs = [
+            most if longest == INFINITE else min(most, int(max(0.0, longest) / one.least)) for one in chosen
+        ]
         whole = sum(highs)
         return [range(max(1, self.batch - (whole - high)), high + 1) for high in highs]
 

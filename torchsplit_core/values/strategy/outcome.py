@@ -46,6 +46,10 @@ class StrategyStage:
     Its devices train copies of the layers `start_layer` to `end_layer` (from 1, both included) by choices of their
     own, in `stages` of `layers_per_stage` layers. `sequences`: of the step, its part; `batch_per_device`: those of
     each data-parallel device. `seconds`: of its own step, without the exchange with the others.
+
+    In a pipeline across entries it has a part of the layers and all sequences, and `seconds` are those of its longest
+    stage's micro-batches and of its longest end; only there `memory_gib_per_stage` and `seconds_per_stage`, of a
+    micro-batch, are told.
     """
 
     fleet: int
@@ -69,6 +73,8 @@ class StrategyStage:
     batch_per_device: int
     memory_gib: float
     seconds: float
+    memory_gib_per_stage: tuple[float, ...] = ()
+    seconds_per_stage: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class StrategyCandidate:
 
     `tokens_per_s` and `samples_per_s` are the whole fleet's; `mfu` is the share of the peak FLOP/s that the model's
     own operations come to. `stages`: of a fleet of several entries, what each does; the choices are then those of the
-    entry that takes longest.
+    entry that takes longest, in a pipeline across entries but for `pipeline`, which counts the stages of all.
     """
 
     data: int
@@ -105,6 +111,11 @@ class StrategyCandidate:
     basis: Basis = "estimated"
     devices: int = 0
     stages: tuple[StrategyStage, ...] = ()
+
+    @property
+    def across(self) -> bool:
+        """Whether it is one pipeline across entries of the fleet."""
+        return any(one.seconds_per_stage for one in self.stages)
 
     @property
     def choices(self) -> Choices:

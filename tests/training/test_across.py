@@ -1,0 +1,279 @@
+"""Pipelines across unlike entries of a fleet: equal to a look at every order, way and division of the layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations, product
+
+import numpy as np
+import pytest
+
+from torchsplit_core.files import read_text, write_text
+from torchsplit_core.training.step.estimate import USABLE, estimate
+from torchsplit_core.training.strategy import strategy
+from torchsplit_core.training.strategy.across.outcome import broken_rule
+from torchsplit_core.training.strategy.across.search import AcrossSearch
+from torchsplit_core.training.strategy.across.tables import FIRST, LAST, MIDDLE, Table
+from torchsplit_core.training.strategy.across.ways import Place, Way, Ways
+from torchsplit_core.training.strategy.machines import read_fleet
+from torchsplit_core.training.strategy.search import EqualSearch
+from torchsplit_core.training.strategy.software import SOFTWARE
+from torchsplit_core.training.strategy.space import Space
+from torchsplit_core.values.strategy.request import (
+    StrategyFix,
+    StrategyNodes,
+    StrategyRequest,
+    StrategySolver,
+    StrategyTraining,
+    TransformerSizes,
+)
+from torchsplit_core.values.training import Choices
+
+TIGHT = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
+"""3.2 GB of states a layer: a T4 holds four, or fewer with the words."""
+LOOSE = TransformerSizes(5, 1024, 16, 16, 4096, 32000, 512)
+CASES = {
+    "memory binds": (TIGHT, (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")), 2, {}),
+    "no entry holds a copy": (
+        replace(TIGHT, layers=9),
+        (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")),
+        4,
+        {"offload": "none"},
+    ),
+    "memory is free": (
+        LOOSE,
+        (StrategyNodes(1, 2, "A100-40GB"), StrategyNodes(2, 1, "T4-16GB")),
+        4,
+        {"recompute": "none"},
+    ),
+    "slow link": (
+        LOOSE,
+        (StrategyNodes(1, 2, "A100-40GB", None, 0.2), StrategyNodes(1, 2, "L4-24GB", None, 0.5)),
+        4,
+        {"offload": "none"},
+    ),
+    "three kinds": (
+        LOOSE,
+        (StrategyNodes(1, 2, "A100-40GB"), StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")),
+        4,
+        {"recompute": "none", "shard": "none", "offload": "none"},
+    ),
+    "with a host": (
+        TIGHT,
+        (StrategyNodes(1, 1, "T4-16GB"), StrategyNodes(1, 1, "CPU-64c"), StrategyNodes(1, 1, "T4-16GB")),
+        2,
+        {"recompute": "full"},
+    ),
+}
+
+
+def searches_of(name: str) -> list[EqualSearch]:
+    model, fleet, batch, fix = CASES[name]
+    job = StrategyTraining(batch, "fp16").job()
+    return [
+        EqualSearch(one, Space(model.transformer(), job, one.cluster.gpus_per_node, StrategyFix(**fix)))  # type: ignore[arg-type]
+        for one in read_fleet(fleet, "fp16")
+    ]
+
+
+def divisions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Every way to give each stage one layer or more."""
+    for cuts in combinations(range(1, layers), stages - 1):
+        ends = (0, *cuts, layers)
+        yield tuple(high - low for low, high in pairwise(ends))
+
+
+def every(searches: list[EqualSearch]) -> float:
+    """The least step of every order of every set of entries, by every way and division of the layers."""
+    space, least = searches[0].space, float("inf")
+    batch, layers = space.job.global_batch, space.model.layers
+    for sequences in (one for one in range(1, batch + 1) if batch % one == 0):
+        ways = [list(Ways(search, sequences).all()) for search in searches]
+        m = batch // sequences
+        for count in range(2, len(searches) + 1):
+            for order in permutations(range(len(searches)), count):
+                for chosen in product(*(ways[entry] for entry in order)):
+                    least = min(least, least_of(chosen, m, layers) + searches[0].c.fixed_s)
+    return least
+
+
+def least_of(chosen: tuple[Way, ...], m: int, layers: int) -> float:
+    """Of these ways in this order."""
+    whose = [(way, number) for way in chosen for number in range(way.choices.pipeline)]
+    if len(whose) > layers:
+        return float("inf")
+    places = []
+    for number, (way, own) in enumerate(whose):
+        before = own == 0 and number > 0
+        behind = own == way.choices.pipeline - 1 and number < len(whose) - 1
+        places.append(Place(len(whose) - number, number == 0, number == len(whose) - 1, before or behind))
+    least = float("inf")
+    for division in divisions(layers, len(whose)):
+        stages = [(way, own, place) for (way, _), own, place in zip(whose, division, places, strict=True)]
+        if all(holds(way, own, place) for way, own, place in stages):
+            times = [way.stage_s(own, place) for way, own, place in stages]
+            after = max(sum(way.after_s(own, place)) for way, own, place in stages)
+            least = min(least, (m - 1) * max(times) + sum(times) + after)
+    return least
+
+
+def holds(way: Way, layers: int, place: Place) -> bool:
+    machine = way.search.machine
+    end = place.first or place.last
+    return (
+        way.memory(layers, place).total <= USABLE * machine.device.memory_bytes
+        and way.host_bytes(layers, end) <= machine.host_bytes
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_search_is_equal_to_every_order_way_and_division(name: str) -> None:
+    searches = searches_of(name)
+    search = AcrossSearch(searches)
+    search.run(time.monotonic() + 600)
+    assert search.best is not None and search.proven()
+    assert search.best.seconds == pytest.approx(every(searches), rel=1e-9)
+    assert broken_rule(search.best, searches) == ""
+
+
+def test_a_bound_is_never_above_the_best_and_a_search_that_stopped_goes_on() -> None:
+    search = AcrossSearch(searches_of("three kinds"))
+    root, bounds = search.bound_s, []
+    while not search.proven():
+        bounds.append(search.bound_s)
+        search.run(time.monotonic() + 1e-4)
+    assert search.best is not None
+    assert root <= min(bounds) and max(bounds) <= search.best.seconds
+    # A step known otherwise that no pipeline beats ends the search at once.
+    other = AcrossSearch(searches_of("three kinds"))
+    other.run(time.monotonic() + 600, known_s=root / 2)
+    assert other.best is None and other.solved == 0
+
+
+def test_tables_say_what_each_stage_by_itself_does() -> None:
+    for name in ("memory binds", "with a host"):
+        for search in searches_of(name):
+            table = Table(Ways(search, 1).all(), 6)
+            assert table.ways
+            for number, way in enumerate(table.ways):
+                for role in (MIDDLE, FIRST, LAST):
+                    for in_flight in (1, 3) if role != LAST else (1,):
+                        place = Place(in_flight, role == FIRST, role == LAST)
+                        fitting = [layers for layers in range(1, 7) if holds(way, layers, place)]
+                        assert table.room[number, in_flight - 1, role] == len(fitting)
+                    told = [sum(way.after_s(layers, place)) for layers in range(1, 7)]
+                    assert table.after[number, role] == pytest.approx(told, rel=1e-12)
+            assert np.all(np.isin([way.layer_s + way.near_s for way in table.ways], table.stage_times()))
+
+
+def test_two_equal_entries_are_reckoned_as_one_with_two_stages() -> None:
+    fleet = (StrategyNodes(1, 1, "A100-80GB"), StrategyNodes(1, 1, "A100-80GB"))
+    outcome = strategy(
+        StrategyRequest(LOOSE, fleet, StrategyTraining(8), StrategyFix(pipeline=1, recompute="none"))
+    )
+    best = next(one for one in outcome.candidates if one.across)
+    layers = [one.layers_per_stage for one in best.stages]
+    even = replace(LOOSE, layers=6)
+    outcome = strategy(
+        StrategyRequest(even, fleet, StrategyTraining(8), StrategyFix(shard="none", offload="none"))
+    )
+    best = next(one for one in outcome.candidates if one.across)
+    assert sum(sum(one) for one in layers) == 5 and len(best.stages) == 2
+    (machine,) = read_fleet((StrategyNodes(2, 1, "A100-80GB"),), "bf16")
+    choices = Choices(pipeline=2, micro_batch=best.micro_batch, recompute=best.recompute)
+    job = StrategyTraining(8).job()
+    step = estimate(even.transformer(), machine.device, machine.cluster, choices, job, SOFTWARE)
+    same = [one.layers_per_stage for one in best.stages] == [(3,), (3,)]
+    assert (
+        best.seconds_per_step == pytest.approx(step.seconds, rel=1e-9)
+        if same
+        else (best.seconds_per_step < step.seconds)
+    )
+
+
+def test_what_no_entry_holds_alone_is_trained_by_all_together() -> None:
+    model, fleet, _, fix = CASES["no entry holds a copy"]
+    request = StrategyRequest(model, fleet, StrategyTraining(8, "fp16"), StrategyFix(**fix))  # type: ignore[arg-type]
+    outcome = strategy(request)
+    assert outcome.status == "optimal" and "No entry holds a copy of the model" in outcome.message
+    (best,) = outcome.candidates
+    assert best.across and outcome.bound_s == best.seconds_per_step and best.devices == 3
+    assert [(one.start_layer, one.end_layer) for one in best.stages][-1][1] == 9
+    assert best.stages[0].start_layer == 1 and best.stages[1].start_layer == best.stages[0].end_layer + 1
+    for one in best.stages:
+        assert sum(one.layers_per_stage) == one.end_layer - one.start_layer + 1
+        assert len(one.memory_gib_per_stage) == len(one.seconds_per_stage) == one.stages
+        assert max(one.memory_gib_per_stage) == one.memory_gib and one.sequences == 8
+        assert one.seconds <= best.seconds_per_step
+    assert best.pipeline == sum(one.stages for one in best.stages)
+    parts = [getattr(best.parts_s, name) for name in best.parts_s.__dataclass_fields__]
+    assert sum(parts) == pytest.approx(best.seconds_per_step, rel=1e-9) and min(parts) >= 0
+    assert best.low_s < best.seconds_per_step < best.high_s
+    assert read_text(write_text(outcome)) == ("torchsplit.strategy", outcome)
+    for place in (0, 1):
+        alone = strategy(replace(request, fleet=(fleet[place],)))
+        assert alone.status == "infeasible"
+
+
+def test_a_pipeline_that_was_tampered_with_breaks_a_rule() -> None:
+    searches = searches_of("no entry holds a copy")
+    search = AcrossSearch(searches)
+    search.run(time.monotonic() + 600)
+    good = search.best
+    assert good is not None
+    first, *rest = good.segments
+    heavier = replace(first, layers=tuple(count + 9 for count in first.layers))
+    assert broken_rule(replace(good, segments=(heavier, *rest)), searches) == "the stages have every layer"
+    assert "micro-batches" in broken_rule(replace(good, sequences=good.sequences + 1), searches)
+    assert "each once" in broken_rule(replace(good, entries=(good.entries[0],) * 2), searches)
+    moved = replace(first, places=tuple(replace(one, in_flight=one.in_flight + 1) for one in first.places))
+    assert "stands where" in broken_rule(replace(good, segments=(moved, *rest)), searches)
+    thin = replace(rest[0], layers=(1,) * len(rest[0].layers))
+    crowd = replace(
+        first, layers=(10 - len(first.layers) - len(thin.layers), *(1,) * (len(first.layers) - 1))
+    )
+    assert "fits its devices" in broken_rule(replace(good, segments=(crowd, thin)), searches)
+
+
+def test_a_host_gets_a_stage_where_that_helps_and_else_it_says_why_not() -> None:
+    helped = strategy(
+        StrategyRequest(
+            TIGHT, (StrategyNodes(1, 1, "T4-16GB"), StrategyNodes(1, 1, "CPU-64c")), StrategyTraining(4, "fp16"),
+            StrategyFix(offload="none"),
+        )
+    )  # fmt: skip
+    assert {one.type for one in helped.candidates[0].stages} >= {"CPU-64c"}
+    fleet = (
+        StrategyNodes(1, 1, "A100-80GB"),
+        StrategyNodes(1, 1, "L40S-48GB"),
+        StrategyNodes(1, 1, "CPU-2c"),
+    )
+    wide = replace(TIGHT, layers=24)
+    left = strategy(StrategyRequest(wide, fleet, StrategyTraining(8, "fp16"), StrategyFix(offload="none")))
+    assert "CPU-2c" not in {one.type for one in left.candidates[0].stages}
+    assert "fleet[2], CPU-2c is left out: a layer takes" in left.message
+
+
+def test_fixes_hold_for_every_stage_of_a_pipeline() -> None:
+    fleet = (StrategyNodes(1, 4, "T4-16GB"), StrategyNodes(1, 2, "L4-24GB"))
+    fix = StrategyFix(tensor=2, recompute="full", micro_batch=1, offload="none")
+    outcome = strategy(StrategyRequest(TIGHT, fleet, StrategyTraining(8, "fp16"), fix))
+    best = next(one for one in outcome.candidates if one.across)
+    assert all(one.tensor == 2 and one.recompute == "full" and one.micro_batch == 1 for one in best.stages)
+    # Chunks of a stage are none of a pipeline across entries.
+    chunks = strategy(StrategyRequest(LOOSE, fleet, StrategyTraining(8, "fp16"), StrategyFix(interleave=1)))
+    assert any(one.across for one in chunks.candidates)
+
+
+def test_out_of_time_it_says_how_far_the_best_may_be_off() -> None:
+    fleet = (StrategyNodes(1, 4, "A100-40GB"), StrategyNodes(1, 4, "T4-16GB"))
+    request = StrategyRequest(
+        replace(LOOSE, layers=12), fleet, StrategyTraining(64, "fp16"), solver=StrategySolver(1e-3)
+    )
+    outcome = strategy(request)
+    assert outcome.status == "feasible" and outcome.bound_s is not None
+    assert outcome.bound_s < outcome.candidates[0].seconds_per_step
+    assert f"none shorter than {outcome.bound_s:.4g} s" in outcome.message

@@ -1,0 +1,223 @@
+"""The best pipeline across entries of a fleet, by sets of entries and micro-batches, with a bound on all of them.
+
+A step takes (m − 1) · longest stage + all stages + longest end + a constant. Boxes of thresholds on the longest stage
+and the longest end are searched by their bounds: the sum of the stages under the box's upper ends is exact, so it is a
+bound with the lower ones. A box is cut by what is known already, then halved; the search ends where every box left is
+no better than the best step.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, count
+
+import numpy as np
+
+from torchsplit_core.training.strategy.across.chain import Chain, Segment
+from torchsplit_core.training.strategy.across.tables import Floats, Table
+from torchsplit_core.training.strategy.across.ways import Ways
+from torchsplit_core.training.strategy.search import EqualSearch
+from torchsplit_core.training.strategy.space import divisors
+
+INFINITE = float("inf")
+EQUAL = 1e-9
+"""A bound that is less than the best by a smaller share proves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline and its step. `entries`: their places in the fleet's list; a micro-batch has so many sequences."""
+
+    entries: tuple[int, ...]
+    sequences: int
+    micro_batches: int
+    segments: tuple[Segment, ...]
+    longest_s: float
+    sum_s: float
+    after_s: float
+    fixed_s: float
+
+    @property
+    def seconds(self) -> float:
+        """A step's."""
+        return (self.micro_batches - 1) * self.longest_s + self.sum_s + self.after_s + self.fixed_s
+
+
+def pipeline_of(
+    entries: tuple[int, ...],
+    sequences: int,
+    micro_batches: int,
+    segments: tuple[Segment, ...],
+    fixed_s: float,
+) -> Pipeline:
+    """The step of given stages, each reckoned by itself."""
+    stages = [
+        (segment.way, layers, place)
+        for segment in segments
+        for layers, place in zip(segment.layers, segment.places, strict=True)
+    ]
+    times = [way.stage_s(layers, place) for way, layers, place in stages]
+    after = max(sum(way.after_s(layers, place)) for way, layers, place in stages)
+    ordered = tuple(entries[segment.entry] for segment in segments)
+    return Pipeline(ordered, sequences, micro_batches, segments, max(times), sum(times), after, fixed_s)
+
+
+@dataclass(slots=True)
+class Task:
+    """A set of entries with a size of micro-batch. Its chain and its thresholds are made once they are needed."""
+
+    entries: tuple[int, ...]
+    sequences: int
+    m: int
+    longest_s: float
+    """Bound on the longest stage."""
+    chain: Chain | None = None
+    longest: Floats = field(default_factory=lambda: np.empty(0))
+    after: Floats = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Thresholds by their places in the task's, both ends included. `found`: the sum under the upper ends."""
+
+    task: Task
+    longest: tuple[int, int]
+    after: tuple[int, int]
+    found: tuple[float, tuple[Segment, ...]] | None = None
+
+
+class AcrossSearch:
+    """The search; `run` goes on where it stopped."""
+
+    def __init__(self, searches: Sequence[EqualSearch]) -> None:
+        self.searches = searches
+        space = searches[0].space
+        self.layers, self.batch = space.model.layers, space.job.global_batch
+        self.fixed_s = searches[0].c.fixed_s
+        self.best: Pipeline | None = None
+        self.solved = 0
+        self._ways: dict[tuple[int, int], Ways] = {}
+        self._tables: dict[tuple[int, int], Table] = {}
+        self._order = count()
+        self._heap: list[tuple[float, int, Task | Box]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Every set of two entries or more with every size of micro-batch, under its bound."""
+        for sequences in divisors(self.batch):
+            least = []
+            for place, search in enumerate(self.searches):
+                ways = self._ways[place, sequences] = Ways(search, sequences)
+                least.append(ways.least_per_layer())
+            able = [place for place, (rate, _) in enumerate(least) if rate < INFINITE]
+            for size in range(2, min(len(able), self.layers) + 1):
+                for entries in combinations(able, size):
+                    # Layers per second, all stages equally busy; and no layer takes less than the fastest way's.
+                    longest = self.layers / sum(1.0 / least[place][0] for place in entries)
+                    alone = self.layers * min(least[place][1] for place in entries)
+                    m = self.batch // sequences
+                    bound = (m - 1) * longest + max(alone, longest) + self.fixed_s
+                    self._push(bound, Task(entries, sequences, m, longest))
+
+    def _push(self, bound: float, one: Task | Box) -> None:
+        heapq.heappush(self._heap, (bound, next(self._order), one))
+
+    @property
+    def least_s(self) -> float:
+        """Seconds of the best pipeline that was met."""
+        return self.best.seconds if self.best else INFINITE
+
+    @property
+    def bound_s(self) -> float:
+        """Seconds below which no pipeline comes that was not met."""
+        return self._heap[0][0] if self._heap else INFINITE
+
+    def proven(self, known_s: float = INFINITE) -> bool:
+        """Whether no pipeline is better than the best, or than a step known otherwise."""
+        return self.bound_s >= min(self.least_s, known_s) * (1.0 - EQUAL)
+
+    def run(self, deadline: float, known_s: float = INFINITE, *, to_the_end: bool = False) -> None:
+        """Search until it is proven or the time is up (`time.monotonic`).
+
+        `to_the_end`: as long as no step is known the time does not count: that there is none is to be proven.
+        """
+        while not self.proven(known_s):
+            known = not to_the_end or min(known_s, self.least_s) < INFINITE
+            if known and time.monotonic() >= deadline:
+                break
+            bound, _, one = heapq.heappop(self._heap)
+            box = self._opened(one) if isinstance(one, Task) else one
+            if box is not None:
+                self._solve(box, bound, min(self.least_s, known_s))
+
+    def _opened(self, task: Task) -> Box | None:
+        """The box of all thresholds of a task."""
+        tables = [self._table(place, task.sequences) for place in task.entries]
+        if not all(table.ways for table in tables):
+            return None
+        task.chain = Chain(tables, self.layers)
+        times = np.unique(np.concatenate([table.stage_times() for table in tables]))
+        task.longest = times[times >= task.longest_s * (1.0 - EQUAL)]
+        task.after = np.unique(np.concatenate([table.after.ravel() for table in tables]))
+        return Box(task, (0, len(task.longest) - 1), (0, len(task.after) - 1)) if len(task.longest) else None
+
+    def _table(self, place: int, sequences: int) -> Table:
+        if (place, sequences) not in self._tables:
+            self._tables[place, sequences] = Table(self._ways[place, sequences].all(), self.layers)
+        return self._tables[place, sequences]
+
+    def _solve(self, box: Box, bound: float, best: float) -> None:
+        """Reckon a box, and put what is left of it back in halves."""
+        task = box.task
+        assert task.chain is not None, "an opened task has its chain"
+        (low, high), (early, late) = box.longest, box.after
+        found = box.found
+        if found is None:
+            self.solved += 1
+            found = task.chain.best(float(task.longest[high]), float(task.after[late]))
+            if found is None:
+                return
+            best = min(best, self._met(task, found[1]))
+        fixed = found[0] + self.fixed_s
+        rest = best - fixed
+        late = _last_within(task.after, early, late, rest - (task.m - 1) * task.longest[low])
+        if task.m > 1:
+            high = _last_within(task.longest, low, high, (rest - task.after[early]) / (task.m - 1))
+        if high < low or late < early:
+            return
+        same = (high, late) == (box.longest[1], box.after[1])
+        halves = [Box(task, (low, high), (early, late))] if not same else _halves(box, found)
+        for half in halves:
+            own = (task.m - 1) * task.longest[half.longest[0]] + task.after[half.after[0]] + fixed
+            if own < best * (1.0 - EQUAL):
+                self._push(max(bound, float(own)), half)
+
+    def _met(self, task: Task, segments: tuple[Segment, ...]) -> float:
+        one = pipeline_of(task.entries, task.sequences, task.m, segments, self.fixed_s)
+        if one.seconds < self.least_s:
+            self.best = one
+        return one.seconds
+
+
+def _last_within(values: Floats, low: int, high: int, most: float) -> int:
+    """The last place up to `high` whose value is within `most`; below `low` where none is."""
+    return min(high, int(np.searchsorted(values[low:], most * (1.0 + EQUAL), side="right")) + low - 1)
+
+
+def _halves(box: Box, found: tuple[float, tuple[Segment, ...]]) -> list[Box]:
+    """A box cut where its thresholds are furthest apart by what they weigh; the upper half is solved already."""
+    task = box.task
+    (low, high), (early, late) = box.longest, box.after
+    apart = (task.m - 1) * (task.longest[high] - task.longest[low])
+    if high > low and (apart >= task.after[late] - task.after[early] or late == early):
+        middle = (low + high) // 2
+        value = (task.longest[low] * task.longest[high]) ** 0.5
+        middle = min(high - 1, max(low, int(np.searchsorted(task.longest, value)))) if value > 0 else middle
+        return [Box(task, (low, middle), box.after), Box(task, (middle + 1, high), box.after, found)]
+    if late > early:
+        middle = (early + late) // 2
+        return [Box(task, box.longest, (early, middle)), Box(task, box.longest, (middle + 1, late), found)]
+    return []
