@@ -151,11 +151,12 @@ def _message(
         for entry, part in zip(best.entries, best.parts, strict=True)
     )
     said += f": {best.seconds:.4g} s a step{shorter}"
-    if others:
-        names = " and ".join(_name(entry) for entry in others[0].entries)
-        said += f"; the runner-up (only {names}) {loss_words(others[0].seconds / best.seconds - 1)}"
-    if pipeline is not None:
-        said += f"; a pipeline across entries {loss_words(pipeline.seconds / best.seconds - 1)}"
+    next_s = min((one.seconds for one in (*others[:1], pipeline) if one is not None), default=None)
+    if next_s is not None:
+        names = "a pipeline across entries"
+        if others and next_s == others[0].seconds:
+            names = "only " + " and ".join(_name(entry) for entry in others[0].entries)
+        said += f"; the runner-up ({names}) {loss_words(next_s / best.seconds - 1)}"
     for entry in entries:
         if entry not in best.entries:
             said += f". {_name(entry)} is left out: {_why(entry, best)}"

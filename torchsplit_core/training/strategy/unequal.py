@@ -169,8 +169,10 @@ class MixedSearch:
         return best
 
     def _try(self, chosen: tuple[Entry, ...], parts: list[int], most: int) -> None:
+        """Search these parts; with a step known otherwise only while there is time."""
+        late = self.known_s < INFINITE and time.monotonic() > self.deadline
         for entry, part in zip(chosen, parts, strict=True):
-            if 1 <= part <= most:
+            if 1 <= part <= most and not late:
                 entry.best(part)
 
     def _windows(self, chosen: tuple[Entry, ...], longest: float) -> list[range]:

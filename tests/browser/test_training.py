@@ -1,0 +1,52 @@
+"""A training in a browser: a pipeline across unlike nodes stage by stage, in both themes and on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser.access import PHONE, in_scheme, ours
+from tests.support.browser.pages import heading
+from tests.support.browser.settle import settle
+from tests.support.browser.workspaces import begun
+from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.strategy import strategy_job
+from torchsplit_core.values import ignore_progress
+from torchsplit_core.values.strategy.request import (
+    StrategyFix,
+    StrategyNodes,
+    StrategyRequest,
+    StrategyTraining,
+    TransformerSizes,
+)
+
+pytestmark = pytest.mark.browser
+REQUEST = StrategyRequest(
+    TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512),
+    (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")),
+    StrategyTraining(8, "fp16"),
+    StrategyFix(tensor=1, data=1, context=1),
+)
+
+
+def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
+    session: Callable[..., Page], address: str, home: Path
+) -> None:
+    workspace = begun(home, "across")
+    workspace.put("strategy_request", "across", REQUEST)
+    strategy_job(workspace, RequestParameters("across"), ignore_progress)
+    page = session()
+    page.goto(f"{address}/training?workspace={workspace.id}&training=across")
+    heading(page, "across")
+    expect(page.get_by_role("heading", name="A pipeline across unlike nodes")).to_be_visible()
+    expect(page.get_by_text("8 micro-batches pass every stage")).to_be_visible()
+    settle(page)
+    for scheme in ("light", "dark"):
+        in_scheme(page, scheme)
+        assert not ours(page)
+    page.set_viewport_size({"width": PHONE, "height": 1000})
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
