@@ -109,7 +109,7 @@ def test_every_result_is_there(old: Workspace) -> None:
 def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
-    later = {"measure", "run_here", "evaluate", "strategy", "strategy_study"}
+    later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on"}
     assert set(STATES) - set(JOBS) == {"torchsplit_core.workflow:fly_job"} and set(JOBS) - later <= set(
         STATES
     )

@@ -15,7 +15,6 @@ import time
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -146,14 +145,12 @@ class Meeting:
     def _answering(self) -> dist.TCPStore | None:
         """The store that another agent serves; None where what listens there is something else."""
         found: list[dist.TCPStore | None] = []
+        # What accepts and stays mute is waited for without end, whatever time the store is given: the thread is left
+        # to it, for the command ends.
         thread = threading.Thread(target=lambda: found.append(self._tried(serve=False)), daemon=True)
         thread.start()
         thread.join(ANSWER_S + 1.0)
-        if not found:
-            # What accepts and stays mute is waited for without end, whatever time the store is given.
-            _hang_up(self.host, self.port)
-            thread.join()
-        return found[0]
+        return found[0] if found else None
 
     def _tried(self, *, serve: bool) -> dist.TCPStore | None:
         """The store, None where it cannot be served here or does not answer."""
@@ -195,19 +192,6 @@ def _resolved(host: str, port: int) -> tuple[Any, ...]:
         raise InputFault(
             "--rendezvous", host, "its name leads to an address", "Correct it, or give the address."
         ) from error
-
-
-def _hang_up(host: str, port: int) -> None:
-    """End this process's connections to there."""
-    there = _resolved(host, port)[4][0]
-    for path in list(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):
-            one = socket.socket(fileno=int(path.name))
-            with contextlib.suppress(OSError):
-                peer = one.getpeername()
-                if (peer[0].removeprefix("::ffff:"), peer[1]) == (there, port):
-                    one.shutdown(socket.SHUT_RDWR)
-            one.detach()
 
 
 def _is_own(host: str) -> bool:
