@@ -202,8 +202,9 @@ def _disagreements(
     for one in slow:
         assert one.batch_ms is not None and one.planned_batch_ms is not None
         words = (
-            f"{one.model} on {one.id}, stage {one.stage}: its batches take {one.batch_ms:.3g} ms, "
-            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {one.planned_batch_ms:.3g} ms planned ({replay})"
+            f"{one.model} on {one.id}, stage {one.stage}: its batches take {_three(one.batch_ms)} ms, "
+            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {_three(one.planned_batch_ms)} ms planned "
+            f"({replay})"
         )
         yield Disagreement(one.model, "service", words, one.id, one.stage)
     if model.errors:
@@ -238,20 +239,25 @@ def _disagreements(
     outside = sum(response) * 1e3 / len(response) - inside
     if outside > model.hop_ms + max(LEAST_MS, TIME_BAND * inside):
         words = (
-            f"{model.name}: the way through the front takes {outside:.3g} ms under load, {model.hop_ms:.3g} ms alone "
-            f"({against})"
+            f"{model.name}: the way through the front takes {_three(outside)} ms under load, "
+            f"{_three(model.hop_ms)} ms alone ({against})"
         )
         yield Disagreement(model.name, "front", words)
         return
     words = (
         f"{model.name}: batches take what was planned, the queues do not; the longest wait is before stage "
-        f"{longest.stage} ({longest.wait_ms or 0.0:.3g} ms on {longest.id}; {replay}; {against})"
+        f"{longest.stage} ({_three(longest.wait_ms or 0.0)} ms on {longest.id}; {replay}; {against})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 
 
+def _three(value: float) -> str:
+    """Three digits, and no exponent however large."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
 def _ms(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3g} ms"
+    return "n/a" if value is None else f"{_three(value)} ms"
 
 
 def _replay_words(model: MeasuredModel) -> str:
@@ -259,14 +265,15 @@ def _replay_words(model: MeasuredModel) -> str:
     found, wanted = model.replayed_ms.p95, model.measured_ms.p95
     if found is None or wanted is None:
         return "replayed p95 n/a"
-    return f"replayed p95 {found:.3g} ms, {found / wanted - 1:+.0%} against measured"
+    return f"replayed p95 {_three(found)} ms, {found / wanted - 1:+.0%} against measured"
 
 
 def _spread(tally: Mapping[str, Any]) -> str:
     """What batches of the size that came most often took, from the fast to the slow."""
     rows, times = max(tally["whole_ms"].items(), key=lambda pair: len(pair[1]))
     ordered = sorted(times)
-    return f"batches of {rows} took {percentile(ordered, 0.05):.3g} to {percentile(ordered, 0.95):.3g} ms (5 to 95 %)"
+    low, high = percentile(ordered, 0.05), percentile(ordered, 0.95)
+    return f"batches of {rows} took {_three(low)} to {_three(high)} ms (5 to 95 %)"
 
 
 def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
