@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.running.starts.stalls import LOOK_S, STARTING_S, Marker, Watch
+from torchsplit_core.running.beside import LOOK_S
+from torchsplit_core.running.starts.stalls import STARTING_S, Marker, Watch
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions
 

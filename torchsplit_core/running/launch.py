@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import telemetry
 from torchsplit_core.model_source import Told, parse_source
 from torchsplit_core.running.adapt.speed import check_balance
+from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.shares import check_shares
@@ -37,7 +37,6 @@ PRELOADED = ("torchsplit_core.running.rank", "torch._dynamo", "numpy.random", "f
 """What each process has loaded when it starts; torch itself loads the later ones when it divides or saves."""
 FRUITLESS, FRUITLESS_WITH_OTHERS = 2, 5
 """Starts without a new step after which a run stops; the second where ranks of other nodes are what was lost."""
-LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,20 +290,13 @@ def _furthest(run: RunFolder) -> int:
 @contextlib.contextmanager
 def _followed(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
     """Tell the progress from the lines of the steps while the run goes on."""
-    ended = threading.Event()
 
-    def follow() -> None:
-        while not ended.wait(LOOK_S):
-            if last := run.last_step():
-                total = steps or run.facts().get("steps") or last["step"]
-                progress(
-                    min(1.0, last["step"] / total), f"step {last['step']} of {total}, loss {last['loss']:.6g}"
-                )
+    def look() -> None:
+        if last := run.last_step():
+            total = steps or run.facts().get("steps") or last["step"]
+            progress(
+                min(1.0, last["step"] / total), f"step {last['step']} of {total}, loss {last['loss']:.6g}"
+            )
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
+    with looking(look, "progress"):
         yield
-    finally:
-        ended.set()
-        thread.join()

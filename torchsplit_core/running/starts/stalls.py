@@ -10,15 +10,14 @@ import contextlib
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchsplit_core.running.beside import LOOK_S, looking
 from torchsplit_core.running.folder import RunFolder
 
-LOOK_S = 0.5
 STARTING_S = 300.0
 """Until the first step of a start is done models are loaded, compiled and data is indexed."""
 LEAST_S, TIMES = 60.0, 10.0
@@ -174,27 +173,20 @@ class Watch:
 @contextlib.contextmanager
 def watched(watch: Watch, run: RunFolder) -> Iterator[None]:
     """End the ranks that stall meanwhile, and tell of each."""
-    ended = threading.Event()
 
-    def follow() -> None:
-        while not ended.wait(LOOK_S):
-            for stall in watch.look():
-                rank = stall.mark.rank
-                run.tell(
-                    "rank_stalled",
-                    f"rank {rank} {stall.words}; it is ended, at step {stall.mark.step + 1}",
-                    rank,
-                )
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(stall.mark.pid, signal.SIGKILL)
+    def look() -> None:
+        for stall in watch.look():
+            rank = stall.mark.rank
+            run.tell(
+                "rank_stalled",
+                f"rank {rank} {stall.words}; it is ended, at step {stall.mark.step + 1}",
+                rank,
+            )
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stall.mark.pid, signal.SIGKILL)
 
-    thread = threading.Thread(target=follow, daemon=True, name="stalls")
-    thread.start()
-    try:
+    with looking(look, "stalls"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _stepping(marks: list[Mark]) -> bool:

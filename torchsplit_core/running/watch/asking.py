@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import WATCH
 from torchsplit_core.values import InputFault
 
 Asked = Literal["checkpoint", "stop"]
-LOOK_S = 0.5
 
 
 def ask(run: Path, what: Asked) -> None:
@@ -52,22 +52,14 @@ def stopped_when_asked(run: Path) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ended = threading.Event()
 
     def listen() -> None:
-        while not ended.wait(LOOK_S):
-            if is_asked(run, "stop"):
-                answer(run, "stop")
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
+        if is_asked(run, "stop"):
+            answer(run, "stop")
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=listen, daemon=True, name="asked")
-    thread.start()
-    try:
+    with looking(listen, "asked"):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _file(run: Path, what: Asked) -> Path:

@@ -6,7 +6,6 @@ The process that starts the ranks serves and writes them, from what the run's fo
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import METRICS, TENSORBOARD
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
@@ -24,7 +24,6 @@ from torchsplit_core.values import InputFault
 
 Metric = GaugeMetricFamily | CounterMetricFamily
 PREFIX = "torchsplit_train_"
-LOOK_S = 0.5
 STEP_FIGURES = {
     "loss": ("Mean loss over the samples of the step", "loss"),
     "step_seconds": ("Seconds of the step", "step_s"),
@@ -148,19 +147,10 @@ def _event_files(run: Path) -> Iterator[None]:
             "pip install tensorboard, or leave the option out.",
         ) from error
     scribe = _Scribe(run, SummaryWriter)
-    ended = threading.Event()
-
-    def follow() -> None:
-        while not ended.wait(LOOK_S):
-            scribe.catch_up()
-
-    thread = threading.Thread(target=follow, daemon=True, name="tensorboard")
-    thread.start()
     try:
-        yield
+        with looking(scribe.catch_up, "tensorboard"):
+            yield
     finally:
-        ended.set()
-        thread.join()
         scribe.catch_up()
         scribe.close()
 

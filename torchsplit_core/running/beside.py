@@ -1,0 +1,27 @@
+"""What looks at a run beside it while this process waits for the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+LOOK_S = 0.5
+
+
+@contextlib.contextmanager
+def looking(look: Callable[[], object], name: str) -> Iterator[None]:
+    """Look every `LOOK_S` meanwhile, in a thread of that name; the last look has ended when this has."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(LOOK_S):
+            look()
+
+    thread = threading.Thread(target=follow, daemon=True, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
