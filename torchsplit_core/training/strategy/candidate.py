@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyMemory, StrategyParts
 from torchsplit_core.values.training import (
@@ -45,6 +46,13 @@ def candidate_of(
         parts_s=parts(step.parts_s, step.seconds),
         devices=choices.devices,
     )
+
+
+def of_stage(choices: Choices) -> dict[str, Any]:
+    """The choices as fields of a strategy's stage, whose `stages` are the pipeline's within it."""
+    fields = asdict(choices)
+    stages = fields.pop("pipeline")
+    return fields | {"stages": stages}
 
 
 def step_flops(model: Transformer, sequences: int) -> float:

@@ -11,7 +11,13 @@ from torchsplit_core.training.strategy.across.outcome import (
     pipeline_words,
 )
 from torchsplit_core.training.strategy.across.search import AcrossSearch, Pipeline
-from torchsplit_core.training.strategy.candidate import candidate, memory_gib, peak_flops, step_flops
+from torchsplit_core.training.strategy.candidate import (
+    candidate,
+    memory_gib,
+    of_stage,
+    peak_flops,
+    step_flops,
+)
 from torchsplit_core.training.strategy.unequal import Entry, Mixed, MixedFound
 from torchsplit_core.training.strategy.words import (
     choice_words,
@@ -106,17 +112,7 @@ def _stage(entry: Entry, part: int, model: Transformer) -> StrategyStage:
         fleet=entry.machine.fleet,
         type=entry.machine.type,
         devices=choices.devices,
-        stages=choices.pipeline,
-        data=choices.data,
-        tensor=choices.tensor,
-        context=choices.context,
-        expert=choices.expert,
-        micro_batch=choices.micro_batch,
-        interleave=choices.interleave,
-        shard=choices.shard,
-        recompute=choices.recompute,
-        sequence_parallel=choices.sequence_parallel,
-        offload=choices.offload,
+        **of_stage(choices),
         start_layer=1,
         end_layer=model.layers,
         layers_per_stage=tuple(few + (place < more) for place in range(choices.pipeline)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from torchsplit_core.training.step.estimate import USABLE
 from torchsplit_core.training.step.interval import unseen
 from torchsplit_core.training.strategy.across.chain import Segment
 from torchsplit_core.training.strategy.across.search import Pipeline
 from torchsplit_core.training.strategy.across.ways import Place, Way, Ways
-from torchsplit_core.training.strategy.candidate import memory_gib, peak_flops, step_flops
+from torchsplit_core.training.strategy.candidate import memory_gib, of_stage, peak_flops, step_flops
 from torchsplit_core.training.strategy.search import EqualSearch
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyParts, StrategyStage
@@ -79,17 +79,7 @@ def pipeline_candidate(found: Pipeline, searches: Sequence[EqualSearch]) -> Stra
     peak = sum(machine.devices * peak_flops(machine.device, job.precision) for machine in used)
     ends, seconds, choices = unseen(), found.seconds, longest[0].choices
     return StrategyCandidate(
-        data=choices.data,
-        tensor=choices.tensor,
-        pipeline=len(stages),
-        context=choices.context,
-        expert=choices.expert,
-        micro_batch=choices.micro_batch,
-        interleave=1,
-        shard=choices.shard,
-        recompute=choices.recompute,
-        sequence_parallel=choices.sequence_parallel,
-        offload=choices.offload,
+        **asdict(replace(choices, pipeline=len(stages))),
         micro_batches=found.micro_batches,
         batch_per_device=job.global_batch // choices.data,
         seconds_per_step=seconds * ends.factor,
@@ -137,17 +127,7 @@ def _told(found: Pipeline, number: int, searches: Sequence[EqualSearch]) -> Stra
         fleet=machine.fleet,
         type=machine.type,
         devices=machine.devices,
-        stages=choices.pipeline,
-        data=choices.data,
-        tensor=choices.tensor,
-        context=choices.context,
-        expert=choices.expert,
-        micro_batch=choices.micro_batch,
-        interleave=1,
-        shard=choices.shard,
-        recompute=choices.recompute,
-        sequence_parallel=choices.sequence_parallel,
-        offload=choices.offload,
+        **of_stage(choices),
         start_layer=before + 1,
         end_layer=before + sum(segment.layers),
         layers_per_stage=segment.layers,
