@@ -19,6 +19,7 @@ from benchmarks.hardware_steps import QUICK, Tell, table
 from torchsplit_core import workflow
 from torchsplit_core.hardware import catalogue, choose_devices, gpu_type, plain_profiles
 from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.request.edit import with_stages
 from torchsplit_core.serving.load.session import Served, served
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, StandIn
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of
@@ -111,24 +112,14 @@ def request_of(ground: Ground, case: Case, found: Measured) -> PlanRequest:
         candidates=[found.cut] if case.cut else [],
         sharing="fractional" if case.shared else "exclusive",
     )
-    return replace(
-        request,
-        models=tuple(
-            replace(
-                model,
-                variants=tuple(
-                    replace(
-                        variant,
-                        stages=tuple(
-                            replace(stage, points=tuple(p for p in stage.points if p.profile == profile))
-                            for stage in variant.stages
-                        ),
-                    )
-                    for variant in model.variants
-                    if (len(variant.stages) > 1) == case.cut
-                )[:1],
-            )
-            for model in request.models
+    models = tuple(
+        replace(model, variants=tuple(one for one in model.variants if (len(one.stages) > 1) == case.cut)[:1])
+        for model in request.models
+    )
+    return with_stages(
+        replace(request, models=models),
+        lambda model, variant, stage: replace(
+            stage, points=tuple(point for point in stage.points if point.profile == profile)
         ),
     )
 

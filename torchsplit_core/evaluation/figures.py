@@ -14,6 +14,7 @@ from torchsplit_core.deployment.deploy import deploy
 from torchsplit_core.evaluation.mixes import Pair
 from torchsplit_core.evaluation.traffic import leaving_share
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.edit import with_stages
 from torchsplit_core.responding.servers import server_id, simulation_request
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import (
@@ -96,22 +97,9 @@ def at_end(request: PlanRequest, end: End) -> PlanRequest:
         rate: float | None = getattr(point, end)
         return point if rate is None else replace(point, throughput_rps=rate)
 
-    models = tuple(
-        replace(
-            model,
-            variants=tuple(
-                replace(
-                    variant,
-                    stages=tuple(
-                        replace(stage, points=tuple(map(moved, stage.points))) for stage in variant.stages
-                    ),
-                )
-                for variant in model.variants
-            ),
-        )
-        for model in request.models
+    return with_stages(
+        request, lambda model, variant, stage: replace(stage, points=tuple(map(moved, stage.points)))
     )
-    return replace(request, models=models)
 
 
 class _Loaded:

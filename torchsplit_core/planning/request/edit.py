@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +97,21 @@ def with_points(
             model = _merged(model, build_request([profile], fleet, candidates=cuts).models[0])
         models.append(model)
     return replace(request, models=tuple(models))
+
+
+def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stage], Stage]) -> PlanRequest:
+    """Every stage of every variant of every model as `change` gives it back."""
+    models = tuple(
+        replace(
+            model,
+            variants=tuple(
+                replace(variant, stages=tuple(change(model, variant, stage) for stage in variant.stages))
+                for variant in model.variants
+            ),
+        )
+        for model in request.models
+    )
+    return replace(request, models=models)
 
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:

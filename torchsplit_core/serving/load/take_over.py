@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torchsplit_core.planning.request.edit import with_stages
 from torchsplit_core.values import PlanRequest, Point, Stage
 from torchsplit_core.values.serving.measurement import MeasuredPoint, Measurement
 
@@ -18,23 +19,10 @@ def with_measured(request: PlanRequest, measurement: Measurement) -> PlanRequest
     found: dict[tuple[str, str, str], list[MeasuredPoint]] = {}
     for one in measurement.points:
         found.setdefault((one.model, one.variant, one.stage), []).append(one)
-    models = tuple(
-        replace(
-            model,
-            variants=tuple(
-                replace(
-                    variant,
-                    stages=tuple(
-                        _stage(stage, found.get((model.name, variant.name, stage.name), ()))
-                        for stage in variant.stages
-                    ),
-                )
-                for variant in model.variants
-            ),
-        )
-        for model in request.models
+    return with_stages(
+        request,
+        lambda model, variant, stage: _stage(stage, found.get((model.name, variant.name, stage.name), ())),
     )
-    return replace(request, models=models)
 
 
 def _stage(stage: Stage, measured: Sequence[MeasuredPoint]) -> Stage:
