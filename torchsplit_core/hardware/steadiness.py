@@ -6,6 +6,7 @@ temperature: both change how long the same batch takes, by nothing that a plan k
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import subprocess
@@ -47,31 +48,20 @@ class Steadiness:
 def watch_cores(cores: Iterable[int], seconds: float = LOOK_S) -> tuple[Steadiness, ...]:
     """The given cores, all at once, each with a process of its own. A core that cannot be had is left out."""
     loop = Path(__file__).with_name("fixed_loop.py")
-    started = [
-        (
-            core,
-            subprocess.Popen(
-                [sys.executable, "-I", "-S", str(loop), str(core), str(seconds)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            ),
-        )
-        for core in sorted(set(cores))
-    ]
     found = []
-    for core, process in started:
-        with process:
-            try:
+    with contextlib.ExitStack() as ending:
+        started = []
+        for core in sorted(set(cores)):
+            command = [sys.executable, "-I", "-S", str(loop), str(core), str(seconds)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            ending.enter_context(process)
+            ending.callback(process.kill)
+            started.append((core, process))
+        for core, process in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 told, _ = process.communicate(timeout=seconds + END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                continue
-            except BaseException:
-                for _, other in started:
-                    other.kill()
-                raise
-        if process.returncode == 0:
-            found.append(steadiness_of(core, json.loads(told)))
+                if process.returncode == 0:
+                    found.append(steadiness_of(core, json.loads(told)))
     return tuple(found)
 
 

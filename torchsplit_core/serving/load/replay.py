@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from torchsplit_core.simulation import simulate_paced
+from torchsplit_core.simulation.station import batch_time
 from torchsplit_core.values import Server, SimulationRequest, TraceArrivals
 
 Batch = Sequence[float]
@@ -59,12 +59,5 @@ class _Paces:
 
 
 def batch_ms(server: Server, rows: int) -> float:
-    """ms of a batch: linear between the sizes given, as the simulation has it; beyond the largest as that."""
-    sizes = sorted(server.batch_ms)
-    if rows <= sizes[0]:
-        return server.batch_ms[sizes[0]]
-    for small, large in pairwise(sizes):
-        if rows <= large:
-            part = (rows - small) / (large - small)
-            return server.batch_ms[small] + part * (server.batch_ms[large] - server.batch_ms[small])
-    return server.batch_ms[sizes[-1]]
+    """ms of a batch as the simulation has it; beyond the largest size, which it never makes, as that."""
+    return float(batch_time(server.batch_ms, min(rows, max(server.batch_ms))))
