@@ -12,6 +12,8 @@ from tests.support.running.runs import beside, client_file, events, losses, run,
 from torchsplit_core.cli.command import main
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.checkpoints import Checkpoints
+from torchsplit_core.running.launch import _why
+from torchsplit_core.running.rank import _report
 from torchsplit_core.values import InputFault
 
 assert torch.distributed.is_available()
@@ -107,6 +109,25 @@ def test_a_run_goes_on_with_what_is_left_where_a_rank_never_lives(
     assert losses(tmp_path / "run") == pytest.approx(undisturbed_plainly, abs=EXACT)
     assert summary.restarts == 2 and RunFolder(tmp_path / "run").facts()["processes"] == 2
     assert "goes on with 2 processes" in events(tmp_path / "run", "scaled")[0]["words"]
+
+
+def test_what_a_rank_says_of_its_end_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank is ended with the first that fails, perhaps in the middle of saying why it fails itself."""
+    monkeypatch.setenv("RANK", "1")
+
+    def ended_half_way(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text.encode(encoding)[:7])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", ended_half_way)
+        with pytest.raises(KeyboardInterrupt):
+            _report(tmp_path, "here", ValueError("five"))
+    assert _why(tmp_path, 1, -9, {}, "here").words == "was ended by SIGKILL"
+    _report(tmp_path, "here", ValueError("five"))
+    assert "ValueError: five" in _why(tmp_path, 1, 1, {}, "here").words
 
 
 def test_a_checkpoint_that_was_cut_off_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -127,7 +128,12 @@ def _report(folder: Path, node: str, error: BaseException) -> None:
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
         told["short_of_memory"] = is_out_of_memory(error)
-    _report_file(folder).write_text(json.dumps({**told, "node": node, "time": time.time()}), encoding="utf-8")
+    report = _report_file(folder)
+    # Whole or not at all: the others' end may end this process here. Where the disk is full the words are lost.
+    with contextlib.suppress(OSError):
+        fresh = report.with_name(f".{report.name}")
+        fresh.write_text(json.dumps({**told, "node": node, "time": time.time()}), encoding="utf-8")
+        fresh.replace(report)
     if told.get("others"):
         time.sleep(LATER_S)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchsplit_core.files import replace_file
 from torchsplit_core.isolation import private_room
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.front.protocol import make_app
@@ -54,7 +55,8 @@ def serve(
         gc.collect()
         gc.freeze()
         if ready is not None:
-            ready.write_text(serving.line(), encoding="utf-8")
+            # Whoever waits for the file finds it whole.
+            replace_file(ready, serving.line())
         announce(serving)
 
     async def until_told() -> None:
