@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+from functools import partial
 
 import streamlit as st
 
@@ -32,7 +33,7 @@ from torchsplit_core.jobs.names import (
     TraceParameters,
     UploadedFile,
 )
-from torchsplit_core.jobs.quick_start import measured_mix, slice_cores
+from torchsplit_core.jobs.quick_start import MEASURED_MIX, measured_mix, slice_cores
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "doors", "entries_of", "show", "table", "welcome"]
@@ -81,8 +82,9 @@ def doors(workspace: Workspace) -> None:
         if st.button("Plan the measured mix", type="primary", key="door-1"):
             with frame.telling():
                 begin(workspace, "Measured A100 mix")
-                name = measured_mix(workspace)
-                scenario.start_plan(workspace, name)
+                before = workspace.find("plan", MEASURED_MIX)
+                name = measured_mix(workspace, begin=partial(scenario.start_plan, workspace))
+                scenario.await_plan(workspace, name, before)
                 navigation.go("Plan", name)
     with right.container(border=True, height="stretch", key="door-samples"):
         st.header("Sample models, measured here", anchor=False)

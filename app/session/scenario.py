@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,11 +18,13 @@ from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import Artifact, Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
 from torchsplit_core.workspace.versions import Row, VersionStore
 
 LONGEST_NAME = 120
+FIRST_PLAN_S, LOOK_S = 1.5, 0.02
+"""The most seconds that a first plan is waited for, and between two looks for it."""
 
 
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
@@ -171,6 +174,16 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
     SCENARIO.choose(workspace, scenario)
     want_explained(workspace)
     return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
+
+
+def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> None:
+    """Wait for a first plan of what was just started, another than `before`: to draw the page without it, and then
+    once more with it, would take longer. A plan that takes more than `FIRST_PLAN_S` is not waited for."""
+    deadline = time.monotonic() + FIRST_PLAN_S
+    while time.monotonic() < deadline and jobs.running(workspace, (PLAN,), scenario):
+        if workspace.find("plan", scenario) != before:
+            return
+        time.sleep(LOOK_S)
 
 
 def want_explained(workspace: Workspace) -> None:

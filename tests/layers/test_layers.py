@@ -57,7 +57,7 @@ APP_LAYERS = (
     ),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "things"),
-    ("login",),
+    ("login", "ahead"),
     ("main", "server"),
 )
 """The rooms of the app; a folder within one that is not named here belongs to it."""

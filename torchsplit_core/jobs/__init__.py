@@ -1,5 +1,17 @@
 """Long work in the background of a workspace: started, watched, cancelled, resumed."""
 
+from torchsplit_core.jobs.forking import prepare
 from torchsplit_core.jobs.runner import JobStatus, cancel, end, log, resume, running, start, status, statuses
 
-__all__ = ["JobStatus", "cancel", "end", "log", "resume", "running", "start", "status", "statuses"]
+__all__ = [
+    "JobStatus",
+    "cancel",
+    "end",
+    "log",
+    "prepare",
+    "resume",
+    "running",
+    "start",
+    "status",
+    "statuses",
+]

@@ -22,7 +22,7 @@ EXPLAIN_JOB_S = 20.0
 """Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
 
 
-FIRST_LOOK_S = 0.5
+FIRST_LOOK_S = 0.25
 """Seconds after which a page gets a verified plan; its proof follows."""
 
 
@@ -33,7 +33,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     digest = request_hash(request)
     limit = request.solver.time_limit_s
     if any(model.max_response_ms is not None for model in request.models):
-        # Half a second is too short to simulate anything.
+        # A first look is too short to simulate anything.
         outcome = workflow.plan(request, progress=progress)
         put_answer(workspace, name, request, outcome)
         return {"plan": name, "status": outcome.status}

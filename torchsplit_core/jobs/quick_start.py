@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,13 +118,19 @@ MEASURED_MIX = "Measured A100 mix"
 """The scenario of the first quick start."""
 
 
-def measured_mix(workspace: Workspace, gpus: int | None = None) -> str:
-    """The first quick start: put the measured A100 mix into the workspace as a plan request; its name."""
+def measured_mix(
+    workspace: Workspace, gpus: int | None = None, *, begin: Callable[[str], object] = lambda name: None
+) -> str:
+    """The first quick start: put the measured A100 mix into the workspace as a plan request; its name.
+
+    `begin` is called with it as soon as it can be planned: its profiles are stored while that goes on.
+    """
     from torchsplit_core.profiling.library import library_profiles, mix_request
 
     name = MEASURED_MIX
-    for found in library_profiles():
-        workspace.put("profile", found.source, found)
     workspace.put("plan_request", name, mix_request("S3", gpus))
     workspace.set_setting("scenario", name)
+    begin(name)
+    for found in library_profiles():
+        workspace.put("profile", found.source, found)
     return name

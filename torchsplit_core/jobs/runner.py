@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from typing import Any, Literal
 from torchsplit_core import telemetry
 from torchsplit_core.isolation.execution import REFUSED, execution_for_jobs, execution_refused, without_trust
 from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
+from torchsplit_core.jobs import forking
 from torchsplit_core.jobs import names as jobs_names
 from torchsplit_core.jobs.names import JobParameters
 from torchsplit_core.values import InputFault, Progress
@@ -79,24 +80,33 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
     try:
         # Until the child has its number, the job lives as long as who starts it.
         _write(store, record.id, begun | {"starter": _process(os.getpid())})
-        with _path(store, record.id).with_suffix(".log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", CHILD, str(store.root), workspace.id, record.id],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=environment,
-            )
-        assert process.stdin is not None
+        command = (CHILD, str(store.root), workspace.id, record.id)
+        reading, writing = os.pipe()
         # The child begins when its input ends: what is written here is never newer than what it writes.
-        with process.stdin:
-            _write(store, record.id, begun | _process(process.pid))
+        with os.fdopen(writing, "wb"), os.fdopen(reading, "rb"):
+            with _path(store, record.id).with_suffix(".log").open("wb") as log:
+                process = _child(command, environment, reading, log.fileno())
+            _write(store, record.id, begun | _process(process))
     except OSError as error:
         raise of_os_error(store.root, error) from error
+    return record.id
+
+
+def _child(command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int) -> int:
+    """The process id of `python -m command` in a session of its own: forked where that is prepared, else started."""
+    if (child := forking.forked(command, environment, stdin, log)) is not None:
+        return child
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdin=stdin,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=dict(environment),
+    )
     # Reaps the child; without it a finished job would stay a zombie of the server.
     threading.Thread(target=process.wait, daemon=True).start()
-    return record.id
+    return process.pid
 
 
 def resume(workspace: Workspace, job: str) -> str:
