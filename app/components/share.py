@@ -1,5 +1,9 @@
-"""A button that copies the address of what is seen, and the memory of the browser: for the workspace opened last, and
-for the theme that was chosen."""
+"""A button that copies the address of what is seen, and the browser's word and memory: the theme that it shows, the
+one that was chosen, the workspace opened last.
+
+A chart's colours are those of the theme that the page was drawn with, and the library does not draw it anew when the
+theme is turned: the button tells of it, which does.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +41,24 @@ function carryTheme(pages) {
   const base = opened.slice(0, opened.lastIndexOf("/") + 1), chosen = localStorage.getItem(key(opened));
   if (chosen !== null) for (const page of pages) localStorage.setItem(key(base + page), chosen);
 }
-export default function ({ parentElement, data }) {
+function tellTheme() {
+  const { app, drawn, told, tell } = window.torchsplitTheme;
+  const seen = getComputedStyle(app).colorScheme;
+  if (!drawn || seen === drawn || seen === told) return;
+  window.torchsplitTheme.told = seen;
+  tell("theme", seen);
+}
+export default function ({ parentElement, data, setStateValue }) {
   if (!window.torchsplitTheme) {
-    window.torchsplitTheme = true;
+    const app = document.querySelector('[data-testid="stApp"]');
+    window.torchsplitTheme = { app };
     document.addEventListener("visibilitychange", () => carryTheme(data.pages));
+    new MutationObserver(tellTheme).observe(app, { attributeFilter: ["class"] });
   }
+  const theme = window.torchsplitTheme;
+  if (theme.told === data.theme) theme.told = undefined;
+  Object.assign(theme, { drawn: data.theme, tell: setStateValue });
+  tellTheme();
   if (data.workspace)
     document.cookie =
       `${data.cookie}=${encodeURIComponent(data.workspace)}; path=/; max-age=${YEAR_S}; samesite=strict`;
@@ -70,4 +87,5 @@ def _component() -> Any:
 def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
     """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address; `pages` are the
     paths that have the theme in common."""
-    _component()(data={"cookie": cookie, "workspace": workspace, "pages": list(pages)}, key="share")
+    data = {"cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type}
+    _component()(data=data, key="share", on_theme_change=lambda: None)

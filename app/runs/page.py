@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import streamlit as st
 
 from app.components.saving import file_name
@@ -12,7 +15,7 @@ from app.runs.words import STATES, headline
 from app.session import runs, trust
 from app.shell import frame, navigation
 from torchsplit_core.jobs.train import is_own
-from torchsplit_core.running.watch import RunView, ask, is_asked
+from torchsplit_core.running.watch import RunView, ask, endpoints, event_files, is_asked
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -48,7 +51,18 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
             st.markdown(last_words(view))
         _buttons(workspace, name, view, working)
         figures.show(name, view)
-        st.caption(f"Folder: `{runs.path_of(workspace, name)}`")
+        _elsewhere(runs.path_of(workspace, name), view)
+
+
+def _elsewhere(path: Path, view: RunView) -> None:
+    """Where the run's files lie, and where other tools find its figures."""
+    st.caption(f"Folder: `{path}`")
+    for address in endpoints(path) if view.alive else ():
+        st.caption("Its figures for Prometheus, as long as it goes on:")
+        st.code(f"curl {shlex.quote(address)}", language="bash")
+    if (folder := event_files(path)) is not None:
+        st.caption("Its event files for TensorBoard:")
+        st.code(f"tensorboard --logdir {shlex.quote(str(folder))}", language="bash")
 
 
 def last_words(view: RunView) -> str:

@@ -30,6 +30,7 @@ REQUEST = StrategyRequest(
     StrategyTraining(8, "fp16"),
     StrategyFix(tensor=1, data=1, context=1),
 )
+INK = {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 234, 238)"}
 
 
 def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
@@ -46,6 +47,10 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     settle(page)
     for scheme in ("light", "dark"):
         in_scheme(page, scheme)
+        # A chart has the colours that the page was drawn with: it is drawn again.
+        expect(page.locator(".st-key-training-memory svg.main-svg text").first).to_have_css(
+            "fill", INK[scheme]
+        )
         assert not ours(page)
     page.set_viewport_size({"width": PHONE, "height": 1000})
     settle(page)

@@ -15,6 +15,7 @@ from tests.support.running.folders import left_folder
 from tests.support.running.runs import client_file, losses, strategy
 from torchsplit_core import telemetry
 from torchsplit_core.running import RunFolder, train
+from torchsplit_core.running.watch import endpoints
 from torchsplit_core.running.watch.exports import Exports, exported
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import InputFault
@@ -46,6 +47,8 @@ def test_prometheus_scrapes_what_the_folder_says(tmp_path: Path) -> None:
         assert not any("communication" in name for name in found)
         RunFolder(tmp_path / "run").add_step(6, 0.3, 8, 0.2, 2, 2**20)
         assert scraped(port)["torchsplit_train_step"] == 6
+        assert endpoints(tmp_path / "run") == (f"http://127.0.0.1:{port}/metrics",)
+    assert endpoints(tmp_path / "run") == ()
     with pytest.raises(OSError, match="refused"):
         scraped(port)
 

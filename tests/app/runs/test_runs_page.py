@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from torchsplit_core.jobs.names import (
 from torchsplit_core.jobs.train import KNOWN, run_paths
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.watch import is_asked
+from torchsplit_core.running.watch.elsewhere import endpoint_told
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import Choices, TrainingJob
@@ -176,8 +178,15 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
     workspace: Workspace,
 ) -> None:
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
-    with RunFolder(path).claimed(resume=True):
+    (path / "tensorboard").mkdir()
+    (path / "tensorboard" / "events.out.tfevents.1").touch()
+    with RunFolder(path).claimed(resume=True), endpoint_told(path, "0.0.0.0", 9100):
         test = opened(workspace, "diamond-1")
+        # Where other tools find its figures, to be copied.
+        assert [one.value for one in test.code] == [
+            f"curl http://{socket.gethostname()}:9100/metrics",
+            f"tensorboard --logdir {path / 'tensorboard'}",
+        ]
         press(test, "Checkpoint now")
         assert is_asked(path, "checkpoint") and not is_asked(path, "stop")
         press(test, "Stop the run")

@@ -1,10 +1,11 @@
 """A run as it is seen from outside, while it goes on and after: what its folder says, and what is asked of it.
 
 Nothing here loads torch. `RUN/watch/` has what was started (`launch.json`), what each rank says of itself
-(`rank-0.json`), and what is asked of a run (`checkpoint`, `stop`).
+(`rank-0.json`), where its figures are served (`endpoint-HOST-PORT`), and what is asked of a run (`checkpoint`, `stop`).
 """
 
 from torchsplit_core.running.watch.asking import Asked, answer, ask, is_asked
+from torchsplit_core.running.watch.elsewhere import endpoints, event_files
 from torchsplit_core.running.watch.launched import Launch, keep_launch, read_launch
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.running.watch.view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -21,6 +22,8 @@ __all__ = [
     "Steps",
     "answer",
     "ask",
+    "endpoints",
+    "event_files",
     "is_asked",
     "keep_launch",
     "read_launch",

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import METRICS, TENSORBOARD
+from torchsplit_core.running.watch.elsewhere import endpoint_told
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.running.watch.view import RunView
@@ -71,7 +72,8 @@ def _endpoint(run: Path, host: str, port: int) -> Iterator[int]:
             "Choose another port.",
         ) from error
     try:
-        yield int(server.server_port)
+        with endpoint_told(run, host, int(server.server_port)):
+            yield int(server.server_port)
     finally:
         server.shutdown()
         server.server_close()
