@@ -183,7 +183,7 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
     with RunFolder(path).claimed(resume=True), endpoint_told(path, "0.0.0.0", 9100):
         test = opened(workspace, "diamond-1")
         # Where other tools find its figures, to be copied.
-        assert [one.value for one in test.code] == [
+        assert [one.proto.code_text for one in test.get("code")] == [
             f"curl http://{socket.gethostname()}:9100/metrics",
             f"tensorboard --logdir {path / 'tensorboard'}",
         ]
