@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from torchsplit_core.training.strategy.across.nearest import nearest_words
 from torchsplit_core.training.strategy.across.outcome import (
     left_out_words,
     pipeline_candidate,
@@ -58,7 +59,7 @@ def mixed_outcome(
         made.append(pipeline_candidate(across.best, across.searches))
     if not made:
         said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}. "
-        said += "No pipeline across entries fits either. "
+        said += f"No pipeline across entries fits either: {nearest_words(across)}. "
         said += ". ".join(smallest_words(entry.search) for entry in entries) + "."
         return StrategyOutcome("infeasible", (), considered, refused, said, None, statistics)
     made.sort(key=lambda one: one.seconds_per_step)

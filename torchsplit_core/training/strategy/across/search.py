@@ -17,7 +17,8 @@ from itertools import combinations, count
 import numpy as np
 
 from torchsplit_core.training.strategy.across.chain import Chain, Segment
-from torchsplit_core.training.strategy.across.tables import Floats, Table
+from torchsplit_core.training.strategy.across.room import Floats
+from torchsplit_core.training.strategy.across.tables import Table
 from torchsplit_core.training.strategy.across.ways import Ways
 from torchsplit_core.training.strategy.search import EqualSearch
 from torchsplit_core.training.strategy.space import divisors
@@ -99,7 +100,7 @@ class AcrossSearch:
         self.fixed_s = searches[0].c.fixed_s
         self.best: Pipeline | None = None
         self.solved = 0
-        self._ways: dict[tuple[int, int], Ways] = {}
+        self.ways: dict[tuple[int, int], Ways] = {}
         self._tables: dict[tuple[int, int], Table] = {}
         self._order = count()
         self._heap: list[tuple[float, int, Task | Box]] = []
@@ -110,7 +111,7 @@ class AcrossSearch:
         for sequences in divisors(self.batch):
             least = []
             for place, search in enumerate(self.searches):
-                ways = self._ways[place, sequences] = Ways(search, sequences)
+                ways = self.ways[place, sequences] = Ways(search, sequences)
                 least.append(ways.least_per_layer())
             able = [place for place, (rate, _) in enumerate(least) if rate < INFINITE]
             for size in range(2, min(len(able), self.layers) + 1):
@@ -166,7 +167,7 @@ class AcrossSearch:
 
     def _table(self, place: int, sequences: int) -> Table:
         if (place, sequences) not in self._tables:
-            self._tables[place, sequences] = Table(self._ways[place, sequences].all(), self.layers)
+            self._tables[place, sequences] = Table(self.ways[place, sequences].all(), self.layers)
         return self._tables[place, sequences]
 
     def _solve(self, box: Box, bound: float, best: float) -> None:
