@@ -14,7 +14,7 @@ import numpy as np
 from torchsplit_core.training.strategy.across.chain import Segment
 from torchsplit_core.training.strategy.across.outcome import pipeline_words
 from torchsplit_core.training.strategy.across.room import FIRST, LAST, MIDDLE, Counts, Floats, Room
-from torchsplit_core.training.strategy.across.search import AcrossSearch, Pipeline, pipeline_of
+from torchsplit_core.training.strategy.across.search import Pipeline, Stock, pipeline_of
 from torchsplit_core.training.strategy.across.ways import Place, Way
 from torchsplit_core.values.units import GIB
 
@@ -45,35 +45,45 @@ Step = tuple[int, int, bool, int]
 """An entry of a pipeline: its place in the fleet, its stages, whether it is the first, and the stages behind it."""
 
 
-def nearest(across: AcrossSearch) -> Nearest | None:
+def nearest(stock: Stock) -> Nearest | None:
     """Of all sets, orders, ways and micro-batches; None where none goes with the hosts' memory and what divides."""
     best: Nearest | None = None
-    for sequences in sorted({sequences for _, sequences in across.ways}):
-        found = {place: list(across.ways[place, sequences].all()) for place in range(len(across.searches))}
-        able = {place: Room(ways, across.layers) for place, ways in found.items() if ways}
-        if len(able) > 1:
-            best = _Nearer(across, sequences, able).than(best)
+    for one in _each_size(stock):
+        best = one.than(best)
     return best
 
 
-def nearest_words(across: AcrossSearch) -> str:
+def fits(stock: Stock) -> bool:
+    """Whether any pipeline does."""
+    return any(one.at(0.0) is not None for one in _each_size(stock))
+
+
+def nearest_words(stock: Stock) -> str:
     """What the nearest pipeline lacks, in words."""
-    found = nearest(across)
+    found = nearest(stock)
     if found is None:
         return "no division of the entries into stages goes with the model, the batch and the hosts' memory"
-    machine = across.searches[found.entry].machine
+    machine = stock.searches[found.entry].machine
     return (
-        f"the nearest ({pipeline_words(found.pipeline, across.searches)}) would need "
+        f"the nearest ({pipeline_words(found.pipeline, stock.searches)}) would need "
         f"{found.missing_bytes / GIB:.3g} GiB more on fleet[{machine.fleet}], {machine.type}"
     )
+
+
+def _each_size(stock: Stock) -> Iterator[_Nearer]:
+    for sequences in stock.sizes:
+        found = {place: list(stock.ways(place, sequences).all()) for place in range(len(stock.searches))}
+        able = {place: Room(ways, stock.layers) for place, ways in found.items() if ways}
+        if len(able) > 1:
+            yield _Nearer(stock, sequences, able)
 
 
 class _Nearer:
     """The search at one size of micro-batch."""
 
-    def __init__(self, across: AcrossSearch, sequences: int, rooms: Mapping[int, Room]) -> None:
-        self.across, self.sequences, self.rooms = across, sequences, rooms
-        self.layers = across.layers
+    def __init__(self, stock: Stock, sequences: int, rooms: Mapping[int, Room]) -> None:
+        self.stock, self.sequences, self.rooms = stock, sequences, rooms
+        self.layers = stock.layers
         self.chosen = {
             (place, count): np.flatnonzero(stages == count)
             for place, room in rooms.items()
@@ -85,19 +95,19 @@ class _Nearer:
     def than(self, best: Nearest | None) -> Nearest | None:
         """A pipeline that lacks less than the best known, or that one."""
         low, high = 0.0, GIB if best is None else best.missing_bytes * (1.0 - CLOSE)
-        found = self._at(high)
+        found = self.at(high)
         while found is None and best is None and high < MOST_BYTES:
             low, high = high, 2.0 * high
-            found = self._at(high)
+            found = self.at(high)
         if found is None:
             return best
         while found.missing_bytes - low > CLOSE * found.missing_bytes:
             middle = (low + found.missing_bytes) / 2.0
-            nearer = self._at(middle)
+            nearer = self.at(middle)
             low, found = (middle, found) if nearer is None else (low, nearer)
         return found
 
-    def _at(self, more_bytes: float) -> Nearest | None:
+    def at(self, more_bytes: float) -> Nearest | None:
         """A pipeline that fits were every device so much larger."""
         rooms = {place: room.layers(more_bytes) for place, room in self.rooms.items()}
         held = {
@@ -113,7 +123,7 @@ class _Nearer:
         values: dict[int, Floats] = {0: np.full(self.layers + 1, NONE)}
         values[0][0] = 0.0
         routes: dict[tuple[int, int], Step] = {}
-        for mask in range(1 << len(self.across.searches)):
+        for mask in range(1 << len(self.stock.searches)):
             value = values.get(mask)
             if value is None:
                 continue
@@ -164,8 +174,8 @@ class _Nearer:
             for number in range(len(steps))
         )
         entries = tuple(place for place, *_ in steps)
-        m = self.across.batch // self.sequences
-        made = pipeline_of(entries, self.sequences, m, segments, self.across.fixed_s)
+        m = self.stock.batch // self.sequences
+        made = pipeline_of(entries, self.sequences, m, segments, self.stock.searches[0].c.fixed_s)
         lacking = [_lacks(way, where, own) for (_, way, where), own in zip(stages, layers, strict=True)]
         fullest = int(np.argmax(lacking))
         return Nearest(made, lacking[fullest], entries[stages[fullest][0]])
