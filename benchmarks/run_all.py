@@ -276,6 +276,14 @@ BENCHMARKS = (
         ("--rounds", "1"),
     ),
     Benchmark(
+        "Rows of trainings in their interval",
+        "benchmarks.training_coverage",
+        "Share of a family's measured steps in the 90 % interval, averaged over families, left out of the fit in "
+        "several ways: neither its rows nor the spreads of the interval have seen what is left out. Goal: 85 to 97 %. "
+        "Below: one to three random rows of a family left out are known and calibrate its others (50 draws each).",
+        ("--quick",),
+    ),
+    Benchmark(
         "Training strategies: the search against a look at every choice",
         "benchmarks.strategy_search",
         "Strategies from sizes alone. *Reckoned*: choices whose step was estimated whole, the others were ruled out by "

@@ -3,8 +3,9 @@
     python -m benchmarks.training_estimates
 
 Of every family (a framework on a cluster; rows and sources: data/training_steps.csv) the constants are fitted anew
-without it, and its rows predicted with them. Intervals are Student's t over the other families' errors, with the floors
-of benchmarks.training_fit. Ends with 1 where a row of the table of memory is called fitting that is known not to.
+without it, and its rows predicted with them. Intervals are Student's t over the other families' errors, shrunk as in
+benchmarks.training_fit; benchmarks.training_coverage leaves out otherwise. Ends with 1 where a row of the table of
+memory is called fitting that is known not to.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from benchmarks.training_fit import Step, judged_families, left_out, read_steps, spreads
 from torchsplit_core.training.judge import FamilyError, MeasuredStep, family_errors
 from torchsplit_core.training.step.estimate import estimate
-from torchsplit_core.training.step.interval import Spread, calibrated
+from torchsplit_core.training.step.interval import calibrated
 from torchsplit_core.values.training import StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -41,8 +42,7 @@ def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, M
     measured = []
     for name, (_, ratios) in found.items():
         others = [values for other, (_, values) in found.items() if other != name]
-        between, within, degrees = spreads(others)
-        ends = calibrated((), Spread(between, within, degrees))
+        ends = calibrated((), spreads(others))
         own = [step for step in steps if step.family == name]
         for step, ratio in zip(own, ratios, strict=True):
             seconds = step.seconds * exp(ratio)

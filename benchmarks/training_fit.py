@@ -26,6 +26,7 @@ from scipy.optimize import least_squares
 from torchsplit_core.training.rows.row import TrainingRow, read_row
 from torchsplit_core.training.step.constants import Constants, constants
 from torchsplit_core.training.step.estimate import estimate
+from torchsplit_core.training.step.interval import Spread
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "data" / "training_steps.csv"
@@ -33,8 +34,8 @@ CONSTANTS = ROOT / "torchsplit_core" / "training" / "data" / "constants.json"
 COMPOSED = "vtrain-single"
 BETWEEN, WITHIN, MOST = 0.07, 0.05, 12
 """Spreads that weigh the fit, and the most rows that a family counts as."""
-BETWEEN_FLOOR, WITHIN_FLOOR = 0.08, 0.05
-"""Families seen so far are few: no spread below these is believed."""
+PRIOR_FAMILIES = 12
+"""Families seen so far are few: the spreads above are believed as if so many more had shown them."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,13 @@ def priors() -> dict[str, tuple[float, float]]:
     return {name: (entry["prior"], entry["prior_sd"]) for name, entry in table.items() if "prior" in entry}
 
 
-def fit(steps: Sequence[Step], rounds: int = 12) -> Constants:
-    """The constants that these rows and the priors give."""
+def fit(steps: Sequence[Step], rounds: int = 12, begin: Constants | None = None) -> Constants:
+    """The constants that these rows and the priors give. `begin`: where to look first, else the priors."""
     start, table = constants(), priors()
+    first = [
+        log(getattr(begin, name) / prior) / spread if begin else 0.0
+        for name, (prior, spread) in table.items()
+    ]
 
     def at(x: np.ndarray) -> Constants:
         moved = {
@@ -108,7 +113,7 @@ def fit(steps: Sequence[Step], rounds: int = 12) -> Constants:
     def cost(x: np.ndarray) -> np.ndarray:
         return np.concatenate([residuals(steps, at(x)), x])
 
-    return at(least_squares(cost, np.zeros(len(table)), loss="soft_l1", f_scale=2.0, max_nfev=rounds).x)
+    return at(least_squares(cost, np.array(first), loss="soft_l1", f_scale=2.0, max_nfev=rounds).x)
 
 
 def judged_families(steps: Sequence[Step]) -> list[str]:
@@ -125,12 +130,21 @@ def left_out(steps: Sequence[Step], rounds: int = 12) -> dict[str, tuple[Constan
     return found
 
 
-def spreads(ratios: Sequence[Sequence[float]]) -> tuple[float, float, int]:
-    """Spread between families and within them, with their floors, and the degrees of freedom of the first."""
-    means = np.array([np.mean(values) for values in ratios])
-    within = sqrt(float(np.median([np.var(values) for values in ratios])))
-    between = sqrt(float(np.mean(means**2)))
-    return max(between, BETWEEN_FLOOR), max(within, WITHIN_FLOOR), len(ratios) - 1
+def spreads(ratios: Sequence[Sequence[float]], prior: int = PRIOR_FAMILIES) -> Spread:
+    """Spread between families and within them, from ln(reckoned / measured) of families that the fit did not see.
+
+    Scaled inverse χ² (Gelman et al., Bayesian Data Analysis, 2.6): the mean square of the families seen and of
+    `prior` more that have the fit's own spreads, with as many degrees of freedom. Families count alike,
+    however many rows they have; of a single row nothing is known within.
+    """
+    seen, several = len(ratios), [values for values in ratios if len(values) > 1]
+    between = prior * BETWEEN**2 + sum(float(np.mean(values)) ** 2 for values in ratios)
+    within = prior * WITHIN**2 + sum(float(np.var(values, ddof=1)) for values in several)
+    return Spread(
+        sqrt(between / (prior + seen)),
+        sqrt(within / (prior + len(several))),
+        prior + seen,
+    )
 
 
 def main() -> None:
@@ -139,14 +153,18 @@ def main() -> None:
     options = parser.parse_args()
     steps = read_steps()
     found, now = fit(steps), constants()
-    between, within, degrees = spreads([values for _, values in left_out(steps).values()])
+    spread = spreads([values for _, values in left_out(steps).values()])
     table = json.loads(CONSTANTS.read_text(encoding="utf-8"))
     for name in priors():
         value = float(f"{getattr(found, name):.3g}")
         print(f"{name}: {getattr(now, name):g} -> {value:g}")
         table["constants"][name]["value"] = value
-    print(f"between families {between:.3f}, within {within:.3f}, {degrees} degrees of freedom")
-    table["intervals"].update(between=round(between, 3), within=round(within, 3), degrees=degrees)
+    print(
+        f"between families {spread.between:.3f}, within {spread.within:.3f}, {spread.degrees} degrees of freedom"
+    )
+    table["intervals"].update(
+        between=round(spread.between, 3), within=round(spread.within, 3), degrees=spread.degrees
+    )
     if options.write:
         CONSTANTS.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 

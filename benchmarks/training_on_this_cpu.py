@@ -18,6 +18,7 @@ from math import isnan, nan
 from statistics import median
 
 from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.isolation import Limits
 from torchsplit_core.profiling.steps.run import MeasuredStep as Run
 from torchsplit_core.profiling.steps.run import measure_step, track_peak
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
@@ -32,6 +33,8 @@ from torchsplit_core.workflow import profile, trace
 
 SAMPLES = "resnet50@large,fastpitch@large,ocr@large,clip@large"
 BATCHES = "4,8"
+LIMIT_S = 1800.0
+"""Of a sample's steps at one batch size: a processor with other work must not end a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ def cases(sample: str, batches: Sequence[int], machine: Machine, steps: int) -> 
     _, known = profile(
         source, graph=graph, device="cpu", batch_sizes=tuple(batches), gpu_types=("A100-80GB",)
     )
-    runs = {batch: measure_step(source, batch, steps=steps) for batch in batches}
+    limits = Limits(wall_s=LIMIT_S)
+    runs = {batch: measure_step(source, batch, steps=steps, limits=limits) for batch in batches}
     found = []
     for place, batch in enumerate(batches):
         other = runs[batches[(place + 1) % len(batches)]]

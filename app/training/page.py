@@ -18,7 +18,17 @@ from app.session.trainings import Kept
 from app.shell import frame, navigation, things
 from app.training import around, form, judged, new
 from app.training.shelf import INTRODUCTION
-from app.training.words import asked, bottleneck, choice, label, proof, ranking, refused, stage_rows
+from app.training.words import (
+    asked,
+    bottleneck,
+    choice,
+    label,
+    proof,
+    ranking,
+    refused,
+    share_rows,
+    stage_rows,
+)
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
@@ -145,16 +155,13 @@ def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
             f"{best.micro_batches} micro-batches pass every stage; the longest sets the pace, the others wait for it."
         )
     elif best.stages:
-        st.header("Shares of unlike nodes", anchor=False)
-        rows = [
-            {
-                "nodes": one.type, "devices": one.devices, "sequences": one.sequences,
-                "of a device": one.batch_per_device, "data": one.data, "tensor": one.tensor, "stages": one.stages,
-                "s": exact(one.seconds), "GiB": exact(one.memory_gib),
-            }
-            for one in best.stages
-        ]  # fmt: skip
+        st.header("Groups of unlike nodes" if best.beside else "Shares of unlike nodes", anchor=False)
+        rows = share_rows(best)
         saving.table(rows, f"{kept.name}.shares", key="training-shares", alt="What each kind of nodes does")
+        if best.beside:
+            st.caption(
+                "The nodes of a group are one pipeline, or copies; each group has its part of the batch."
+            )
 
 
 def _refused(kept: Kept, outcome: StrategyOutcome) -> None:

@@ -30,11 +30,36 @@ MOSTLY = 0.75
 
 
 def choice(one: StrategyCandidate) -> str:
-    """A candidate's choices in a line; of a pipeline across entries its stages, for each entry has its own."""
+    """A candidate's choices in a line; of a pipeline across entries its stages, of groups their nodes: each has its
+    own."""
     if one.across:
         order = " → ".join(f"{stage.stages} × {stage.type}" for stage in one.stages)
         return f"pipeline across entries, {one.pipeline} stages: {order}"
+    if one.beside:
+        numbers = dict.fromkeys(stage.group for stage in one.stages)
+        groups = (
+            " → ".join(stage.type for stage in one.stages if stage.group == number) for number in numbers
+        )
+        return f"groups beside each other: {' | '.join(groups)}"
     return choice_words(one.choices)
+
+
+def share_rows(one: StrategyCandidate) -> list[dict[str, Any]]:
+    """A row an entry that has a part of the batch; of groups beside each other with its group and layers."""
+    rows: list[dict[str, Any]] = []
+    for entry in one.stages:
+        first: dict[str, Any] = {}
+        if one.beside:
+            first = {"group": entry.group, "layers": f"{entry.start_layer}–{entry.end_layer}"}
+        rows.append(
+            first
+            | {
+                "nodes": entry.type, "devices": entry.devices, "sequences": entry.sequences,
+                "of a device": entry.batch_per_device, "data": entry.data, "tensor": entry.tensor,
+                "stages": entry.stages, "s": exact(entry.seconds), "GiB": exact(entry.memory_gib),
+            }
+        )  # fmt: skip
+    return rows
 
 
 def stage_rows(one: StrategyCandidate) -> list[dict[str, Any]]:
@@ -103,6 +128,8 @@ def label(place: int, one: StrategyCandidate) -> str:
     """A short name of a candidate for an axis: "1 · d8 t2 p4 FSDP"."""
     if one.across:
         return f"{place + 1} · across {len(one.stages)} entries p{one.pipeline}"
+    if one.beside:
+        return f"{place + 1} · {len({stage.group for stage in one.stages})} groups"
     counts = " ".join(
         f"{letter}{value}"
         for letter, value in (

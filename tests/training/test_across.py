@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, pairwise, permutations, product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 
+from tests.support.training.pipelines import divisions, every, holds
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.training.step.estimate import USABLE, estimate
 from torchsplit_core.training.strategy import strategy
-from torchsplit_core.training.strategy.across.outcome import broken_rule
-from torchsplit_core.training.strategy.across.search import AcrossSearch
-from torchsplit_core.training.strategy.across.tables import FIRST, LAST, MIDDLE, Table
+from torchsplit_core.training.strategy.across.nearest import CLOSE, fits, nearest
+from torchsplit_core.training.strategy.across.outcome import broken_rule, stages_of
+from torchsplit_core.training.strategy.across.room import FIRST, LAST, MIDDLE
+from torchsplit_core.training.strategy.across.search import AcrossSearch, Stock
+from torchsplit_core.training.strategy.across.tables import Table
 from torchsplit_core.training.strategy.across.ways import Place, Way, Ways
 from torchsplit_core.training.strategy.machines import read_fleet
 from torchsplit_core.training.strategy.search import EqualSearch
@@ -30,6 +32,7 @@ from torchsplit_core.values.strategy.request import (
     TransformerSizes,
 )
 from torchsplit_core.values.training import Choices
+from torchsplit_core.values.units import GIB
 
 TIGHT = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
 """3.2 GB of states a layer: a T4 holds four, or fewer with the words."""
@@ -78,69 +81,19 @@ def searches_of(name: str) -> list[EqualSearch]:
     ]
 
 
-def divisions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
-    """Every way to give each stage one layer or more."""
-    for cuts in combinations(range(1, layers), stages - 1):
-        ends = (0, *cuts, layers)
-        yield tuple(high - low for low, high in pairwise(ends))
-
-
-def every(searches: list[EqualSearch]) -> float:
-    """The least step of every order of every set of entries, by every way and division of the layers."""
-    space, least = searches[0].space, float("inf")
-    batch, layers = space.job.global_batch, space.model.layers
-    for sequences in (one for one in range(1, batch + 1) if batch % one == 0):
-        ways = [list(Ways(search, sequences).all()) for search in searches]
-        m = batch // sequences
-        for count in range(2, len(searches) + 1):
-            for order in permutations(range(len(searches)), count):
-                for chosen in product(*(ways[entry] for entry in order)):
-                    least = min(least, least_of(chosen, m, layers) + searches[0].c.fixed_s)
-    return least
-
-
-def least_of(chosen: tuple[Way, ...], m: int, layers: int) -> float:
-    """Of these ways in this order."""
-    whose = [(way, number) for way in chosen for number in range(way.choices.pipeline)]
-    if len(whose) > layers:
-        return float("inf")
-    places = []
-    for number, (way, own) in enumerate(whose):
-        before = own == 0 and number > 0
-        behind = own == way.choices.pipeline - 1 and number < len(whose) - 1
-        places.append(Place(len(whose) - number, number == 0, number == len(whose) - 1, before or behind))
-    least = float("inf")
-    for division in divisions(layers, len(whose)):
-        stages = [(way, own, place) for (way, _), own, place in zip(whose, division, places, strict=True)]
-        if all(holds(way, own, place) for way, own, place in stages):
-            times = [way.stage_s(own, place) for way, own, place in stages]
-            after = max(sum(way.after_s(own, place)) for way, own, place in stages)
-            least = min(least, (m - 1) * max(times) + sum(times) + after)
-    return least
-
-
-def holds(way: Way, layers: int, place: Place) -> bool:
-    machine = way.search.machine
-    end = place.first or place.last
-    return (
-        way.memory(layers, place).total <= USABLE * machine.device.memory_bytes
-        and way.host_bytes(layers, end) <= machine.host_bytes
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_search_is_equal_to_every_order_way_and_division(name: str) -> None:
     searches = searches_of(name)
-    search = AcrossSearch(searches)
+    search = AcrossSearch(Stock(searches))
     search.run(time.monotonic() + 600)
-    assert search.best is not None and search.proven()
+    assert search.best is not None and search.proven() and fits(search.stock)
     assert search.best.seconds == pytest.approx(every(searches), rel=1e-9)
     assert broken_rule(search.best, searches) == ""
 
 
 def test_a_bound_is_never_above_the_best_and_a_search_that_stopped_goes_on() -> None:
-    search = AcrossSearch(searches_of("three kinds"))
+    search = AcrossSearch(Stock(searches_of("three kinds")))
     root, bounds = search.bound_s, []
     while not search.proven():
         bounds.append(search.bound_s)
@@ -148,7 +101,7 @@ def test_a_bound_is_never_above_the_best_and_a_search_that_stopped_goes_on() -> 
     assert search.best is not None
     assert root <= min(bounds) and max(bounds) <= search.best.seconds
     # A step known otherwise that no pipeline beats ends the search at once.
-    other = AcrossSearch(searches_of("three kinds"))
+    other = AcrossSearch(Stock(searches_of("three kinds")))
     other.run(time.monotonic() + 600, known_s=root / 2)
     assert other.best is None and other.solved == 0
 
@@ -220,7 +173,7 @@ def test_what_no_entry_holds_alone_is_trained_by_all_together() -> None:
 
 def test_a_pipeline_that_was_tampered_with_breaks_a_rule() -> None:
     searches = searches_of("no entry holds a copy")
-    search = AcrossSearch(searches)
+    search = AcrossSearch(Stock(searches))
     search.run(time.monotonic() + 600)
     good = search.best
     assert good is not None
@@ -255,6 +208,80 @@ def test_a_host_gets_a_stage_where_that_helps_and_else_it_says_why_not() -> None
     left = strategy(StrategyRequest(wide, fleet, StrategyTraining(8, "fp16"), StrategyFix(offload="none")))
     assert "CPU-2c" not in {one.type for one in left.candidates[0].stages}
     assert "fleet[2], CPU-2c is left out: a layer takes" in left.message
+
+
+def lacks(way: Way, layers: int, place: Place) -> float:
+    machine = way.search.machine
+    if way.host_bytes(layers, place.first or place.last) > machine.host_bytes:
+        return float("inf")
+    return way.memory(layers, place).total - USABLE * machine.device.memory_bytes
+
+
+def least_lack(searches: list[EqualSearch]) -> float:
+    """Of every order, way and division of the layers: the least that the fullest stage lacks."""
+    space, least = searches[0].space, float("inf")
+    for sequences in (
+        one for one in range(1, space.job.global_batch + 1) if space.job.global_batch % one == 0
+    ):
+        ways = [list(Ways(search, sequences).all()) for search in searches]
+        for order in permutations(range(len(searches))):
+            for count in range(2, len(searches) + 1):
+                for chosen in product(*(ways[entry] for entry in order[:count])):
+                    whose = [way for way in chosen for _ in range(way.choices.pipeline)]
+                    stages = [
+                        (way, Place(len(whose) - number, number == 0, number == len(whose) - 1))
+                        for number, way in enumerate(whose)
+                    ]
+                    for division in divisions(space.model.layers, len(whose)):
+                        lacking = [
+                            lacks(way, own, at) for own, (way, at) in zip(division, stages, strict=True)
+                        ]
+                        least = min(least, max(lacking))
+    return least
+
+
+@pytest.mark.parametrize("offload", ["none", "optimizer"])
+def test_what_the_nearest_pipeline_lacks_is_the_least_of_all(offload: str) -> None:
+    fleet = (
+        StrategyNodes(1, 2, "T4-16GB", host_memory_gib=90),
+        StrategyNodes(1, 1, "L4-24GB", host_memory_gib=14),
+    )
+    model = replace(TIGHT, layers=15 if offload == "none" else 42)
+    request = StrategyRequest(
+        model,
+        fleet,
+        StrategyTraining(2, "fp16"),
+        StrategyFix(offload=offload, recompute="full"),  # type: ignore[arg-type]
+    )
+    job = request.training.job()
+    searches = [
+        EqualSearch(one, Space(model.transformer(), job, one.cluster.gpus_per_node, request.fix))
+        for one in read_fleet(fleet, "fp16")
+    ]
+    across = AcrossSearch(Stock(searches))
+    across.run(time.monotonic() + 600)
+    found, least = nearest(across.stock), least_lack(searches)
+    assert (
+        not fits(across.stock) and across.best is None and across.proven() and found is not None and least > 0
+    )
+    assert least <= found.missing_bytes * (1 + 1e-12) <= least * (1 + 2 * CLOSE)
+    stages = stages_of(found.pipeline)
+    assert max(lacks(*stage) for stage in stages) == pytest.approx(found.missing_bytes)
+    assert sum(layers for _, layers, _ in stages) == model.layers
+    outcome = strategy(request)
+    assert outcome.status == "infeasible"
+    assert f"would need {found.missing_bytes / GIB:.3g} GiB more on fleet[{found.entry}]" in outcome.message
+
+
+def test_where_nothing_divides_no_pipeline_is_the_nearest() -> None:
+    fleet = (StrategyNodes(1, 3, "T4-16GB"), StrategyNodes(1, 3, "L4-24GB"))
+    fix = StrategyFix(offload="none", pipeline=1)
+    model = replace(TIGHT, layers=40)
+    outcome = strategy(StrategyRequest(model, fleet, StrategyTraining(4, "fp16"), fix))
+    assert (
+        "No pipeline across entries fits either: no division of the entries into stages goes"
+        in outcome.message
+    )
 
 
 def test_fixes_hold_for_every_stage_of_a_pipeline() -> None:

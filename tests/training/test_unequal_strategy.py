@@ -166,5 +166,5 @@ def test_where_no_entry_holds_the_model_it_says_what_each_lacks() -> None:
     outcome = strategy(
         StrategyRequest(large, FLEETS["two kinds"], StrategyTraining(16, "fp16"), solver=StrategySolver(5.0))
     )
-    assert outcome.status == "infeasible" and outcome.message.count("GiB more") == 2
+    assert outcome.status == "infeasible" and outcome.message.count("GiB more") == 3
     assert outcome.message.count("smallest fleet of") + outcome.message.count("No fleet of") == 2

@@ -60,7 +60,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     },
     "torchsplit.measurement": {"models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}}},
     "torchsplit.strategy": {
-        "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": []},
+        "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": [], "group": 0},
     },
     "torchsplit.strategy_request": {
         "fix": dict.fromkeys(field.name for field in fields(StrategyFix)),

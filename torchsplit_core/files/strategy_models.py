@@ -142,6 +142,7 @@ class StrategyStageFile(Strict):
     seconds: NonNegative
     memory_gib_per_stage: Rows[NonNegative] = []
     seconds_per_stage: Rows[NonNegative] = []
+    group: Whole = 0
 
 
 class StrategyCandidateFile(Strict):

@@ -79,7 +79,7 @@ def _otherwise(request: StrategyRequest, best: StrategyCandidate) -> Iterator[tu
     for choice in CHOICES:
         if choice in fixed:
             continue
-        if choice == "pipeline" and best.across:
+        if choice == "pipeline" and (best.across or best.beside):
             # The stages of all entries are no entry's choice.
             continue
         own = getattr(best, choice)

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
-from app.training.words import bottleneck, choice, label, stage_rows
+from app.training.words import bottleneck, choice, label, share_rows, stage_rows
 from tests.support.app.placement_page import press, said
 from tests.training.test_traced import chain
 from torchsplit_core.jobs.names import (
@@ -30,6 +30,7 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
+    StrategySolver,
     StrategyTraining,
     TransformerSizes,
 )
@@ -98,6 +99,30 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     assert "8 micro-batches pass every stage" in words
     assert "No file is written for this one: stages of unlike groups" in words
     assert label(0, best) == "1 · across 2 entries p3" and "→" in choice(best)
+
+
+def test_groups_beside_each_other_are_shown_entry_by_entry(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    model = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
+    fleet = tuple(
+        StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
+    )
+    fix = StrategyFix(offload="none", shard="none", recompute="full")
+    asked = StrategyRequest(
+        model, fleet, StrategyTraining(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0)
+    )
+    outcome = found(workspace, "beside", asked)
+    best = outcome.candidates[0]
+    assert best.beside
+    rows = share_rows(best)
+    assert [row["group"] for row in rows] == [1, 1, 2, 2] and {row["sequences"] for row in rows} == {16}
+    assert [row["layers"] for row in rows] == [f"{one.start_layer}–{one.end_layer}" for one in best.stages]
+    opened = page("training", workspace)
+    assert not opened.exception
+    words = said(opened)
+    assert "Groups of unlike nodes" in words and "Shares of unlike nodes" not in words
+    assert label(0, best) == "1 · 2 groups" and "|" in choice(best)
 
 
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(

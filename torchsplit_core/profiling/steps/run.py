@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torchsplit_core.isolation import run_limited
+from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -29,17 +29,19 @@ def measure_step(
     *,
     optimizer: Optimizer = "adamw",
     steps: int = 5,
+    limits: Limits | None = None,
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> MeasuredStep:
     """Train that many sequences a step on this processor, in single precision, in a confined child.
 
-    The loss is the mean square of the outputs. Raises InputFault as `run_limited` does.
+    The loss is the mean square of the outputs. Raises InputFault as `run_limited` does, whose `limits` hold.
     """
     parsed = parse_source(source, trust=trust)
     told = run_limited(
         f"{CHILD}:measure",
         {"source": parsed.text, "trust": trust, "batch": batch, "optimizer": optimizer, "steps": steps},
+        limits=limits,
         subject=f"model {Path(parsed.path).name or source}",
         progress=progress,
         readable=parsed.files,

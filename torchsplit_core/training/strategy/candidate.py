@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyMemory, StrategyParts
+from torchsplit_core.training.strategy.machines import Machine
+from torchsplit_core.values.strategy.outcome import (
+    StrategyCandidate,
+    StrategyMemory,
+    StrategyParts,
+    StrategyStage,
+)
 from torchsplit_core.values.training import (
     Choices,
     Precision,
@@ -53,6 +59,26 @@ def of_stage(choices: Choices) -> dict[str, Any]:
     fields = asdict(choices)
     stages = fields.pop("pipeline")
     return fields | {"stages": stages}
+
+
+def copies_stage(
+    machine: Machine, model: Transformer, choices: Choices, step: StepEstimate, sequences: int
+) -> StrategyStage:
+    """What an entry does that trains copies of the model on its part of the batch."""
+    few, more = divmod(model.layers, choices.pipeline)
+    return StrategyStage(
+        fleet=machine.fleet,
+        type=machine.type,
+        devices=choices.devices,
+        **of_stage(choices),
+        start_layer=1,
+        end_layer=model.layers,
+        layers_per_stage=tuple(few + (place < more) for place in range(choices.pipeline)),
+        sequences=sequences,
+        batch_per_device=sequences // choices.data,
+        memory_gib=step.memory.total / GIB,
+        seconds=step.seconds,
+    )
 
 
 def step_flops(model: Transformer, sequences: int) -> float:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from torchsplit_core.training.strategy.across.nearest import nearest_words
 from torchsplit_core.training.strategy.across.outcome import (
     left_out_words,
     pipeline_candidate,
     pipeline_words,
 )
 from torchsplit_core.training.strategy.across.search import AcrossSearch, Pipeline
+from torchsplit_core.training.strategy.beside import Beside, BesideSearch
+from torchsplit_core.training.strategy.beside_outcome import beside_candidate, beside_words
 from torchsplit_core.training.strategy.candidate import (
     candidate,
+    copies_stage,
     memory_gib,
-    of_stage,
     peak_flops,
     step_flops,
 )
@@ -30,16 +33,20 @@ from torchsplit_core.values.strategy.outcome import (
     StrategyCandidate,
     StrategyOutcome,
     StrategyRefusal,
-    StrategyStage,
 )
 from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob, Transformer
-from torchsplit_core.values.units import GIB
 
 
 def mixed_outcome(
-    found: MixedFound, across: AcrossSearch, entries: tuple[Entry, ...], top_k: int, started: float
+    found: MixedFound,
+    across: AcrossSearch,
+    beside: BesideSearch,
+    entries: tuple[Entry, ...],
+    top_k: int,
+    started: float,
 ) -> StrategyOutcome:
-    """The outcome of a fleet of several entries: copies of the model on sets of them, and the best pipeline across."""
+    """The outcome of a fleet of several entries: copies of the model on sets of them, the best pipeline across, and
+    groups beside each other where they are better than both."""
     refused = tuple(
         StrategyRefusal(f"{one.reason} ({_name(entry)})", one.count, one.nearest, one.missing_gib)
         for entry in entries
@@ -56,21 +63,23 @@ def mixed_outcome(
     made = [mixed_candidate(one, space.model, space.job) for one in found.best]
     if across.best is not None:
         made.append(pipeline_candidate(across.best, across.searches))
+    if beside.best is not None:
+        made.append(beside_candidate(beside.best, entries))
     if not made:
         said = f"No entry of the fleet trains a copy of the model: {_lacking(entries)}. "
-        said += "No pipeline across entries fits either. "
+        said += f"No pipeline across entries fits either: {nearest_words(across.stock)}. "
         said += ". ".join(smallest_words(entry.search) for entry in entries) + "."
         return StrategyOutcome("infeasible", (), considered, refused, said, None, statistics)
     made.sort(key=lambda one: one.seconds_per_step)
     least = made[0].seconds_per_step
-    bound = min(found.bound_s, across.bound_s, least)
-    proven = found.proven and across.proven(least)
+    bound = min(found.bound_s, across.bound_s, beside.bound_s, least)
+    proven = found.proven and across.proven(least) and beside.proven
     return StrategyOutcome(
         "optimal" if proven else "feasible",
         tuple(made[:top_k]),
         considered,
         refused,
-        _message(found, across, entries, None if proven else bound),
+        _message(found, across, beside.best, entries, None if proven else bound),
         least if proven else bound,
         statistics,
     )
@@ -100,26 +109,9 @@ def mixed_candidate(found: Mixed, model: Transformer, job: TrainingJob) -> Strat
         parts_s=replace(base.parts_s, data_communication=data_s),
         devices=sum(entry.machine.devices for entry in found.entries),
         stages=tuple(
-            _stage(entry, part, model) for entry, part in zip(found.entries, found.parts, strict=True)
+            copies_stage(entry.machine, model, *_step(entry, part), part)
+            for entry, part in zip(found.entries, found.parts, strict=True)
         ),
-    )
-
-
-def _stage(entry: Entry, part: int, model: Transformer) -> StrategyStage:
-    choices, step = _step(entry, part)
-    few, more = divmod(model.layers, choices.pipeline)
-    return StrategyStage(
-        fleet=entry.machine.fleet,
-        type=entry.machine.type,
-        devices=choices.devices,
-        **of_stage(choices),
-        start_layer=1,
-        end_layer=model.layers,
-        layers_per_stage=tuple(few + (place < more) for place in range(choices.pipeline)),
-        sequences=part,
-        batch_per_device=part // choices.data,
-        memory_gib=step.memory.total / GIB,
-        seconds=step.seconds,
     )
 
 
@@ -134,11 +126,17 @@ def _name(entry: Entry) -> str:
 
 
 def _message(
-    found: MixedFound, across: AcrossSearch, entries: tuple[Entry, ...], bound_s: float | None
+    found: MixedFound,
+    across: AcrossSearch,
+    beside: Beside | None,
+    entries: tuple[Entry, ...],
+    bound_s: float | None,
 ) -> str:
     """The best, its bound where it is not proven, the runner-up, and why an entry is left out."""
     shorter = "" if bound_s is None else f", none shorter than {bound_s:.4g} s"
     pipeline = across.best
+    if beside is not None:
+        return _beside_message(beside, found, pipeline, entries, shorter)
     if pipeline is not None and (not found.best or pipeline.seconds < found.best[0].seconds):
         return _pipeline_message(pipeline, found, entries, shorter)
     best, *others = found.best
@@ -156,6 +154,24 @@ def _message(
     for entry in entries:
         if entry not in best.entries:
             said += f". {_name(entry)} is left out: {_why(entry, best)}"
+    return f"{said}."
+
+
+def _beside_message(
+    best: Beside, found: MixedFound, pipeline: Pipeline | None, entries: tuple[Entry, ...], shorter: str
+) -> str:
+    """Groups are only kept where they are better than copies and than a pipeline."""
+    said = f"{beside_words(best, entries)}: {best.seconds:.4g} s a step{shorter}"
+    said = said[0].upper() + said[1:]
+    others = [(one.seconds, "copies of the model on each") for one in found.best[:1]]
+    others += [(pipeline.seconds, "one pipeline across entries")] if pipeline else []
+    if others:
+        seconds, words = min(others)
+        said += f"; without groups ({words}) a step {loss_words(seconds / best.seconds - 1)}"
+    taking = {place for group in best.groups for place in group.entries}
+    for place, entry in enumerate(entries):
+        if place not in taking:
+            said += f". {_name(entry)} is left out: with it a step is not shorter"
     return f"{said}."
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.training.step.constants import constants
 from torchsplit_core.training.step.estimate import USABLE, estimate
 from torchsplit_core.training.step.kernels import Kernels
-from torchsplit_core.training.step.layers import LayerModel
+from torchsplit_core.training.step.layers import LayerModel, LayerTime
 from torchsplit_core.training.step.memory import activation_bytes, layers_on, state_bytes
 from torchsplit_core.training.step.network import Network
 from torchsplit_core.training.strategy.machines import Machine
@@ -83,12 +83,14 @@ class EqualSearch:
         self.network = Network(machine.cluster, self.c)
         self.room = USABLE * machine.device.memory_bytes - self.c.reserve_gib * GIB
         self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.times: dict[Choices, tuple[LayerTime, LayerTime]] = {}
+        """Of a layer and of the words, in parts, for who asks for them by shape."""
 
     def with_batch(self, sequences: int) -> EqualSearch:
         """The same search for another global batch; seconds of layers are shared."""
         job = replace(self.space.job, global_batch=sequences)
         made = EqualSearch(self.machine, replace(self.space, job=job))
-        made._layers = self._layers
+        made._layers, made.times = self._layers, self.times
         return made
 
     def least_per_sequence(self, devices: int) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from torchsplit_core.training.strategy.across.search import AcrossSearch
+from torchsplit_core.training.strategy.across.search import AcrossSearch, Stock
+from torchsplit_core.training.strategy.beside import BesideSearch
 from torchsplit_core.training.strategy.candidate import candidate
 from torchsplit_core.training.strategy.fixes import check_fixes, check_fixes_of_any
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
@@ -67,14 +68,17 @@ def _unequal(
     progress(0.0, f"{len(machines)} kinds of nodes, pipelines across them")
     entries = tuple(Entry(machine, space) for machine, space in zip(machines, spaces, strict=True))
     limit = request.solver.time_limit_s
-    across = AcrossSearch([entry.search for entry in entries])
+    across = AcrossSearch(Stock([entry.search for entry in entries]))
     across.run(started + FIRST_SHARE * limit)
     progress(0.5, "copies of the model")
     search = MixedSearch(entries, model, job.global_batch, started + COPIES_SHARE * limit, across.least_s)
     found = search.run(request.top_k)
     known = found.best[0].seconds if found.best else float("inf")
     across.run(started + limit, known, to_the_end=True)
-    return mixed_outcome(found, across, entries, request.top_k, started)
+    progress(0.8, "groups beside each other")
+    beside = BesideSearch(entries, across.stock)
+    beside.run(started + limit, min(known, across.least_s))
+    return mixed_outcome(found, across, beside, entries, request.top_k, started)
 
 
 def _equal(machine: Machine, space: Space, top_k: int, started: float, progress: Progress) -> StrategyOutcome:

@@ -8,6 +8,7 @@ which nothing is hidden. `docs/training.md` has it in formulas, with the bounds 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -78,16 +79,20 @@ class MixedFound:
     proven: bool = True
 
 
-def exchange_s(entries: tuple[Entry, ...], model: Transformer) -> float:
-    """Gradients of the whole model (4 bytes a weight) summed over the entries: a ring through each one's nodes."""
-    if len(entries) < 2:
+def exchange_s(entries: Sequence[Entry], model: Transformer, groups: int | None = None) -> float:
+    """Gradients of the whole model (4 bytes a weight) summed over the entries: a ring through each one's nodes.
+
+    `groups`: of which all entries of one together hold the model. A stage has but its own layers to send, so that
+    the ring through the slowest of all nodes is more than it takes.
+    """
+    count = groups or len(entries)
+    if count < 2:
         return 0.0
     c = constants()
     slowest = min(
         one.machine.devices / one.machine.cluster.gpus_per_node * one.machine.cluster.between_bytes_per_s
         for one in entries
     )
-    count = len(entries)
     passed = 2.0 * 4.0 * model.parameters * (count - 1) / count
     return passed / (slowest * c.between_share) + c.hop_s * count
 

@@ -49,7 +49,8 @@ class StrategyStage:
 
     In a pipeline across entries it has a part of the layers and all sequences, and `seconds` are those of its longest
     stage's micro-batches and of its longest end; only there `memory_gib_per_stage` and `seconds_per_stage`, of a
-    micro-batch, are told.
+    micro-batch, are told. `group`, from 1: of entries beside each other, of which those of one group are a pipeline or
+    copies, each group with its part of the sequences; 0: all entries are one.
     """
 
     fleet: int
@@ -75,6 +76,7 @@ class StrategyStage:
     seconds: float
     memory_gib_per_stage: tuple[float, ...] = ()
     seconds_per_stage: tuple[float, ...] = ()
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,12 @@ class StrategyCandidate:
     @property
     def across(self) -> bool:
         """Whether it is one pipeline across entries of the fleet."""
-        return any(one.seconds_per_stage for one in self.stages)
+        return any(one.seconds_per_stage for one in self.stages) and not self.beside
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is groups of entries beside each other, a pipeline across entries among them."""
+        return any(one.group for one in self.stages)
 
     @property
     def choices(self) -> Choices:

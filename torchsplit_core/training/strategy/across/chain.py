@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.training.strategy.across.tables import FIRST, LAST, MIDDLE, Counts, Floats, Table
+from torchsplit_core.training.strategy.across.room import FIRST, LAST, MIDDLE, Counts, Floats
+from torchsplit_core.training.strategy.across.tables import Table
 from torchsplit_core.training.strategy.across.ways import Place, Way
 
 INFINITE = float("inf")

@@ -17,7 +17,8 @@ from itertools import combinations, count
 import numpy as np
 
 from torchsplit_core.training.strategy.across.chain import Chain, Segment
-from torchsplit_core.training.strategy.across.tables import Floats, Table
+from torchsplit_core.training.strategy.across.room import Floats
+from torchsplit_core.training.strategy.across.tables import Table
 from torchsplit_core.training.strategy.across.ways import Ways
 from torchsplit_core.training.strategy.search import EqualSearch
 from torchsplit_core.training.strategy.space import divisors
@@ -89,31 +90,67 @@ class Box:
     found: tuple[float, tuple[Segment, ...]] | None = None
 
 
-class AcrossSearch:
-    """The search; `run` goes on where it stopped."""
+class Stock:
+    """What the entries of a fleet can do with one batch, reckoned once it is asked for. All at their places."""
 
     def __init__(self, searches: Sequence[EqualSearch]) -> None:
         self.searches = searches
         space = searches[0].space
         self.layers, self.batch = space.model.layers, space.job.global_batch
-        self.fixed_s = searches[0].c.fixed_s
+        self.sizes = divisors(self.batch)
+        """Sequences that a micro-batch may have."""
+        self._ways: dict[tuple[int, int], Ways] = {}
+        self._least: dict[tuple[int, int], tuple[float, float]] = {}
+        self._tables: dict[tuple[int, int], Table] = {}
+
+    def with_batch(self, batch: int) -> Stock:
+        """The same entries with another batch, and micro-batches that divide both; what else is equal is shared."""
+        made = Stock([search.with_batch(batch) for search in self.searches])
+        made.sizes = tuple(size for size in self.sizes if batch % size == 0)
+        made._least = self._least
+        return made
+
+    def ways(self, place: int, sequences: int) -> Ways:
+        """An entry's ways for micro-batches of so many sequences."""
+        if (place, sequences) not in self._ways:
+            self._ways[place, sequences] = Ways(self.searches[place], sequences)
+        return self._ways[place, sequences]
+
+    def least(self, place: int, sequences: int) -> tuple[float, float]:
+        """Of an entry, `Ways.least_per_layer`, whatever the batch."""
+        if (place, sequences) not in self._least:
+            self._least[place, sequences] = self.ways(place, sequences).least_per_layer()
+        return self._least[place, sequences]
+
+    def table(self, place: int, sequences: int) -> Table:
+        """An entry's table for micro-batches of so many sequences."""
+        if (place, sequences) not in self._tables:
+            self._tables[place, sequences] = Table(self.ways(place, sequences).all(), self.layers)
+        return self._tables[place, sequences]
+
+
+class AcrossSearch:
+    """The search; `run` goes on where it stopped."""
+
+    def __init__(self, stock: Stock, only: tuple[int, ...] | None = None) -> None:
+        """`only`: pipelines across exactly these entries; else across any two or more."""
+        self.stock, self.searches = stock, stock.searches
+        self.layers, self.batch = stock.layers, stock.batch
+        self.fixed_s = self.searches[0].c.fixed_s
         self.best: Pipeline | None = None
         self.solved = 0
-        self._ways: dict[tuple[int, int], Ways] = {}
-        self._tables: dict[tuple[int, int], Table] = {}
         self._order = count()
         self._heap: list[tuple[float, int, Task | Box]] = []
-        self._begin()
+        self._begin(only)
 
-    def _begin(self) -> None:
+    def _begin(self, only: tuple[int, ...] | None) -> None:
         """Every set of two entries or more with every size of micro-batch, under its bound."""
-        for sequences in divisors(self.batch):
-            least = []
-            for place, search in enumerate(self.searches):
-                ways = self._ways[place, sequences] = Ways(search, sequences)
-                least.append(ways.least_per_layer())
-            able = [place for place, (rate, _) in enumerate(least) if rate < INFINITE]
-            for size in range(2, min(len(able), self.layers) + 1):
+        places = range(len(self.searches)) if only is None else only
+        fewest = 2 if only is None else len(only)
+        for sequences in self.stock.sizes:
+            least = {place: self.stock.least(place, sequences) for place in places}
+            able = [place for place, (rate, _) in least.items() if rate < INFINITE]
+            for size in range(fewest, min(len(able), self.layers) + 1):
                 for entries in combinations(able, size):
                     # Layers per second, all stages equally busy; and no layer takes less than the fastest way's.
                     longest = self.layers / sum(1.0 / least[place][0] for place in entries)
@@ -155,7 +192,7 @@ class AcrossSearch:
 
     def _opened(self, task: Task) -> Box | None:
         """The box of all thresholds of a task."""
-        tables = [self._table(place, task.sequences) for place in task.entries]
+        tables = [self.stock.table(place, task.sequences) for place in task.entries]
         if not all(table.ways for table in tables):
             return None
         task.chain = Chain(tables, self.layers)
@@ -163,11 +200,6 @@ class AcrossSearch:
         task.longest = times[times >= task.longest_s * (1.0 - EQUAL)]
         task.after = np.unique(np.concatenate([table.after.ravel() for table in tables]))
         return Box(task, (0, len(task.longest) - 1), (0, len(task.after) - 1)) if len(task.longest) else None
-
-    def _table(self, place: int, sequences: int) -> Table:
-        if (place, sequences) not in self._tables:
-            self._tables[place, sequences] = Table(self._ways[place, sequences].all(), self.layers)
-        return self._tables[place, sequences]
 
     def _solve(self, box: Box, bound: float, best: float) -> None:
         """Reckon a box, and put what is left of it back in halves."""

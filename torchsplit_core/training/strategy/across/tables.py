@@ -5,22 +5,24 @@ Ways that another of as many stages beats in everything are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchsplit_core.training.step.estimate import HIDING
+from torchsplit_core.training.strategy.across.room import (
+    EDGE,
+    FIRST,
+    LAST,
+    MIDDLE,
+    Counts,
+    Floats,
+    Room,
+    lines,
+    whole,
+)
 from torchsplit_core.training.strategy.across.ways import Way
 from torchsplit_core.training.strategy.software import SOFTWARE
-
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-MIDDLE, FIRST, LAST = 0, 1, 2
-"""Roles of a stage in the pipeline."""
-EDGE = 1e-12
-"""A threshold allows that share more: sums of another order differ in their last digits."""
 
 
 class Table:
@@ -48,13 +50,13 @@ class Table:
             for name in ("layer_s", "logits_s", "near_s", "far_s")
         )
         self.after = self._after()
-        self.room = np.maximum(0, np.minimum(self._by_memory(), self._by_host()[:, None, :]))
+        self.room = Room(ways, self.layers).layers()
 
     def _after(self) -> Floats:
         """way × role × layers. The exchange is linear in the weights, with a constant."""
         count = np.arange(1, self.layers + 1)
         exchange, optimizer = (
-            _lines(
+            lines(
                 [
                     [getattr(way, name)(0, end), getattr(way, name)(1, end)]
                     for way in self.ways
@@ -73,37 +75,6 @@ class Table:
             micro = busy + (self.logits_s[:, None] if role == LAST else 0.0)
             hidden = np.minimum(hidden_share * taken, HIDING * micro)
             found[:, role] = taken - hidden + sharding + _at(optimizer[:, end], count)
-        return found
-
-    def _by_memory(self) -> Counts:
-        states = _lines(
-            [[sum(way.states(0, end)), sum(way.states(1, end))] for way in self.ways for end in (False, True)]
-        )
-        free = self.ways[0].search.room
-        working, logits, kept = (
-            np.array([getattr(way, name) for way in self.ways]) for name in ("working", "logit_bytes", "kept")
-        )
-        flying = np.minimum(np.arange(1, self.layers + 1), self.ways[0].m)
-        each = states[:, 0, 1][:, None] + kept[:, None] * flying
-        found = np.empty((len(self.ways), self.layers, 3))
-        for role in (MIDDLE, FIRST, LAST):
-            fixed = states[:, int(role != MIDDLE), 0] + working + (logits if role == LAST else 0.0)
-            found[:, :, role] = _whole((free - fixed)[:, None], each)
-        return np.minimum(found, self.layers).astype(np.int64)
-
-    def _by_host(self) -> Counts:
-        """way × role."""
-        lines = _lines(
-            [[way.host_bytes(0, end), way.host_bytes(1, end)] for way in self.ways for end in (False, True)]
-        )
-        free = self.ways[0].search.machine.host_bytes
-        found = np.full((len(self.ways), 3), self.layers)
-        for role in (MIDDLE, FIRST, LAST):
-            fixed, each = lines[:, int(role != MIDDLE), 0], lines[:, 0, 1]
-            told = each > 0
-            found[told, role] = np.minimum(self.layers, _whole(free - fixed[told], each[told])).astype(
-                np.int64
-            )
         return found
 
     def _figures(self) -> Floats:
@@ -126,7 +97,7 @@ class Table:
         for last in (0, 1):
             for far, sends in enumerate((self.near_s, self.far_s)):
                 left = longest * (1.0 + EDGE) - sends - (self.logits_s if last else 0.0)
-                found[:, last, far] = _whole(left, self.layer_s)
+                found[:, last, far] = whole(left, self.layer_s)
         return np.clip(found, 0, self.layers).astype(np.int64)
 
     def by_after(self, longest: float) -> tuple[Counts, Counts]:
@@ -141,19 +112,8 @@ class Table:
         return least, most
 
 
-def _lines(pairs: Sequence[Sequence[float]]) -> Floats:
-    """way × (inside, end) × (constant, a layer), from the figures at no layer and at one."""
-    found = np.array(pairs).reshape(-1, 2, 2)
-    found[:, :, 1] -= found[:, :, 0]
-    return found
-
-
 def _at(lines: Floats, count: Counts) -> Floats:
     return np.asarray(lines[:, 0:1] + lines[:, 1:2] * count)
-
-
-def _whole(left: Floats, each: Floats) -> Floats:
-    return np.asarray(np.floor(left / each * (1.0 + EDGE)))
 
 
 def _unbeaten(figures: Floats, stages: Counts) -> list[int]:

@@ -124,7 +124,6 @@ class Ways:
         self.search = search.with_batch(space.job.global_batch)
         self.space = replace(space, job=replace(space.job, global_batch=sequences))
         self.devices = search.machine.devices
-        self._times: dict[Choices, tuple[LayerTime, LayerTime]] = {}
 
     def shapes(self) -> Iterator[Choices]:
         """Layouts with their shapes, states whole."""
@@ -167,8 +166,8 @@ class Ways:
 
     def _time(self, shape: Choices) -> tuple[LayerTime, LayerTime]:
         key = replace(shape, data=1, pipeline=1)
-        if key not in self._times:
-            search = self.search
+        search = self.search
+        if key not in search.times:
             model = LayerModel(self.space.model, key, SOFTWARE, search.kernels, search.network, search.c)
-            self._times[key] = model.time(), model.logits()
-        return self._times[key]
+            search.times[key] = model.time(), model.logits()
+        return search.times[key]
