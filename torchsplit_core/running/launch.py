@@ -35,6 +35,12 @@ PROCESSES_A_CORE = 4
 """More would wait for each other most of the time."""
 PRELOADED = ("torchsplit_core.running.rank", "torch._dynamo", "numpy.random", "fsspec.implementations.local")
 """What each process has loaded when it starts; torch itself loads the later ones when it divides or saves."""
+PRELOADED_STAGED = (
+    "torchsplit_core.running.staged.pipeline",
+    "torch.export._trace",
+    "torch._inductor.output_code",
+)
+"""Beside these of a pipeline; torch loads the later ones when it traces."""
 FRUITLESS, FRUITLESS_WITH_OTHERS = 2, 5
 """Starts without a new step after which a run stops; the second where ranks of other nodes are what was lost."""
 
@@ -203,7 +209,8 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
 
     # The processes are forked from one that has torch loaded: a start takes no seconds, and the agent's threads and
     # sockets are not in them.
-    multiprocessing.set_forkserver_preload([*PRELOADED])
+    staged = PRELOADED_STAGED if task.strategy.choices.pipeline > 1 else ()
+    multiprocessing.set_forkserver_preload([*PRELOADED, *staged])
     reports = Path(task.reports)
     config = LaunchConfig(
         **this.settings,

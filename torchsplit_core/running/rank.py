@@ -96,11 +96,13 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
     # Only now it is sure that the folder is gone on with by this.
     if run.rank == 0:
         keep_launch(folder.path, task.launch)
-    for inputs, targets in run:
-        outputs = run.model(*inputs)
+
+    def loss_of(outputs: Any, targets: Any) -> torch.Tensor:
         with foreign_code("get_loss()"):
-            loss = client.get_loss(outputs, targets)
-        run.backward(loss)
+            found: torch.Tensor = client.get_loss(outputs, targets)
+        return found
+
+    run.follow(loss_of)
 
 
 def train_client(source: str, trust: bool) -> TrainClient:
