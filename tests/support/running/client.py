@@ -4,8 +4,8 @@ The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples 
 `open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "room":
 [sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
 "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
-"spare": weights that no step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens once,
-`target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
+"spare": weights that no step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens
+once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
 `waiting`.
 """
 
