@@ -133,5 +133,7 @@ def test_checkpoints_are_complete_or_not_there_and_so_many_stay(tmp_path: Path) 
     told: list[str] = []
     found = store.newest(told.append)
     assert found and found[1].step == 2 and "another content" in told[0]
+    (tmp_path / "LATEST").write_text("step-00000003\n")
     store.sweep(2)
+    assert (tmp_path / "LATEST").read_text() == "step-00000002\n"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["LATEST", "step-00000002"]

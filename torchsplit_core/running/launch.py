@@ -135,8 +135,9 @@ def _until_done(
         token, reports = this.token, run.logs / f"start-{this.token}"
         reports.mkdir(exist_ok=True)
         task = RankTask(
-            source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch
-        )
+            source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch,
+            alone=nodes is None,
+        )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
             begun.set(lost=lost and lost.words)
