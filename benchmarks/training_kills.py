@@ -288,8 +288,8 @@ def row(name: str, kill: Kill, folder: Path, turns: int) -> tuple[str, bool]:
         differences.append(difference)
     recovered = sum(one <= EXACT for one in differences)
     worst = max(differences, default=math.nan)
-    took = [f"{of(seconds):.1f}" if seconds else "n/a" for of in (median, max)]
-    cells = [name, f"{recovered} of {turns}", *took, f"{worst:.1g}"]
+    times = [f"{one:.1f}" for one in (median(seconds), max(seconds))] if seconds else ["n/a", "n/a"]
+    cells = [name, f"{recovered} of {turns}", *times, f"{worst:.1g}" if seconds else "n/a"]
     return f"| {' | '.join(cells)} |", recovered == turns
 
 

@@ -71,6 +71,8 @@ def test_a_checkpoint_of_a_sharded_pipeline_is_read_by_fewer_and_by_no_pipeline(
     run(source, tmp_path / "run", plan, 3, steps=8, resume=True)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
     assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [4] * 4 + [3] * 4
+    (told,) = events(tmp_path / "run", "scaled")
+    assert told["words"] == "1 of the strategy's 2 stages, the most that divide 3 processes"
 
 
 class Looped(nn.Module):

@@ -99,6 +99,9 @@ def train(
         exported(run.path, exports or Exports()),
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
+        if fitted.choices.pipeline < strategy.choices.pipeline:
+            words = f"{fitted.choices.pipeline} of the strategy's {strategy.choices.pipeline} stages"
+            run.tell("scaled", f"{words}, the most that divide {_processes(fitted.choices.devices)}")
         restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
         last = run.last_step()
         whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)

@@ -35,10 +35,11 @@ class Part(nn.Module):  # type: ignore[misc]
 
 
 class Stage(nn.Module):  # type: ignore[misc]
-    """Parts in a row. It takes what the stage before hands on, reads the model's inputs by the micro-batch's number,
+    """Parts in a row.
 
-    and returns what later stages read; the last one what the model returns. Floating-point values are handed on as
-    they were traced, whatever precision the parts compute in.
+    It takes what the stage before hands on, reads the model's inputs by the micro-batch's number, and returns what
+    later stages read; the last one what the model returns. Values are handed on in the type that they were traced in,
+    whatever precision the parts compute in.
     """
 
     def __init__(
@@ -60,17 +61,9 @@ class Stage(nn.Module):  # type: ignore[misc]
             known |= self._given(int(number))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=not self._precise):
             for part in self.parts:
-                made = part(*(known[name] for name in _reads(part)))
-                known |= zip(_makes(part), made, strict=True)
+                plain = _plain(part)
+                known |= zip(plain.makes, part(*(known[name] for name in plain.reads)), strict=True)
         return tuple(known[name].to(kind) for name, kind in zip(self.hands, self.types, strict=True))
-
-
-def _reads(part: nn.Module) -> tuple[str, ...]:
-    return _plain(part).reads
-
-
-def _makes(part: nn.Module) -> tuple[str, ...]:
-    return _plain(part).makes
 
 
 def _plain(part: nn.Module) -> Part:

@@ -89,7 +89,7 @@ class Pipeline:
         self._schedules: dict[tuple[int, int], tuple[Any, list[_OwnStage]]] = {}
         self._given: list[dict[str, Any]] = []
         self._targets: list[Any] = []
-        self._weight = self._part = self.loss_sum = 0.0
+        self._part = self._loss_sum = 0.0
         self._loss: Loss | None = None
         self.seconds: dict[str, float] = {}
         """Of this process's stages in the last step, by `forward` and `backward`, without what it waited."""
@@ -119,14 +119,14 @@ class Pipeline:
         """Raises InputFault for inputs of other sizes than those that the stages were traced with."""
         for name, leaf in zip(self._inputs, leaves, strict=True):
             value = self._values.get(name)
-            if value is not None and (value.sizes(self._size), value.dtype) != (
-                tuple(leaf.shape),
-                leaf.dtype,
-            ):
+            if value is None:
+                continue
+            wanted, found = (value.sizes(self._size), value.dtype), (tuple(leaf.shape), leaf.dtype)
+            if found != wanted:
                 raise InputFault(
                     "the data",
-                    f"{name} of {tuple(leaf.shape)}, {leaf.dtype}",
-                    f"a pipeline's samples have all the sizes of the first: {value.sizes(self._size)}, {value.dtype}",
+                    f"{name} of {found[0]}, {found[1]}",
+                    f"the samples of a pipeline have the sizes of the first: {wanted[0]}, {wanted[1]}",
                     "Fix pipeline to 1, or pad them.",
                 )
 
@@ -139,7 +139,7 @@ class Pipeline:
             self._schedules.pop(next(iter(self._schedules)))
         for stage in stages:
             stage.forward_s = stage.backward_s = 0.0
-        self._loss, self.loss_sum = loss, 0.0
+        self._loss, self._loss_sum = loss, 0.0
         self._part = self._size / samples if counted else 0.0
         numbers = torch.arange(self._number)
         try:
@@ -153,13 +153,13 @@ class Pipeline:
             "forward": sum(stage.forward_s for stage in stages),
             "backward": sum(stage.backward_s for stage in stages),
         }
-        return self.loss_sum
+        return self._loss_sum
 
     def _loss_of(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
         """A micro-batch's part of the mean over the step's samples; over data ranks it is averaged."""
         assert self._loss is not None
         loss = single(self._loss(self._result.of(outputs), self._targets[int(number)]))
-        self.loss_sum += float(loss.detach()) * self._part if self._part else 0.0
+        self._loss_sum += float(loss.detach()) * self._part if self._part else 0.0
         return loss.float() * (self._part * self.data_ranks)
 
     def _schedule(self, size: int, count: int) -> tuple[Any, list[_OwnStage]]:
@@ -173,8 +173,8 @@ class Pipeline:
             rounds = max(1, count // self._processes)
             several = ScheduleLoopedBFS if count % rounds else ScheduleInterleaved1F1B
             return several(stages, count, **settings), stages
-        single = Schedule1F1B if count >= self._count else ScheduleGPipe
-        return single(stages[0], count, **settings), stages
+        one = Schedule1F1B if count >= self._count else ScheduleGPipe
+        return one(stages[0], count, **settings), stages
 
     def _stage(self, module: nn.Module, own: Stage, number: int, size: int) -> _OwnStage:
         meta = torch.device("meta")
