@@ -311,6 +311,15 @@ BENCHMARKS = (
         ("--width", "32", "--steps", "8", "--turns", "1"),
     ),
     Benchmark(
+        "What training runs survive",
+        "benchmarks.training_kills",
+        "A small model, trained by `torchsplit train` in two processes, or by two agents that stand for two nodes; at "
+        "different moments of a run something is killed. Recovered: the run ends, has every step once, and every loss "
+        "is that of a run that nothing disturbed, to 10⁻⁶ (with dropout, but for the node, after which one process "
+        "goes on). The stalled rank is stopped, and ended after 3 s (`--stall-limit 3`).",
+        ("--turns", "1", "--kills", "rank"),
+    ),
+    Benchmark(
         "The test suite",
         "benchmarks.suite_time",
         "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "

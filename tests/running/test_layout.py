@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.shares import check_shares, chunks, micro_batches, parts_of, position_of
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyStage
 from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import Choices, TrainingJob
 
@@ -43,9 +45,37 @@ def test_processes_change_the_data_ranks_alone() -> None:
     assert (found.choices.data, found.choices.tensor, found.job.global_batch) == (2, 2, 8)
 
 
+@pytest.mark.parametrize(
+    ("processes", "stages", "ranks"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (5, 1, 5), (8, 4, 2)]
+)
+def test_a_pipeline_has_the_most_stages_that_divide_the_processes(
+    processes: int, stages: int, ranks: int
+) -> None:
+    given = replace(strategy(pipeline=4, interleave=2), layers=(1, 2, 3, 4, 5, 6, 7, 8))
+    found = on_processes(given, processes)
+    assert (found.choices.pipeline, found.choices.data) == (stages, ranks)
+    assert found.choices.interleave == (2 if stages > 1 else 1)
+    assert bool(found.layers) == (stages == 4)
+
+
+def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
+    outcome = read_file(ROOT / "examples" / "strategy.json")[1]
+    stage = {one.name: getattr(outcome.candidates[0], one.name, 1) for one in fields(StrategyStage)}
+    across = {**stage, "seconds_per_stage": (1.0,), "data": 1, "tensor": 1}
+    first = StrategyStage(**{**across, "layers_per_stage": (4, 5)})
+    second = StrategyStage(**{**across, "layers_per_stage": (7,)})
+    one = replace(outcome.candidates[0], stages=(first, second), pipeline=3, data=1, tensor=1)
+    assert run_strategy(one).layers == (4, 5, 7)
+    for unlike in (replace(second, data=2), replace(second, recompute="full")):
+        with pytest.raises(InputFault, match="2 kinds of nodes"):
+            run_strategy(replace(one, stages=(first, unlike)))
+
+
 @pytest.mark.parametrize(("choices", "processes", "word"), [
     ({"tensor": 2, "shard": "fsdp"}, 3, "multiple of the 2"), ({}, 0, "multiple"), ({}, 9, "8 samples"),
-    ({"tensor": 2}, 4, "sharded"), ({"pipeline": 2}, 2, "pipeline"), ({"context": 2}, 2, "context"),
+    ({"tensor": 2}, 4, "sharded"), ({"context": 2}, 2, "context"), ({"interleave": 2}, 2, "interleave"),
+    ({"pipeline": 2, "tensor": 2}, 4, "to cut by tensors"), ({"pipeline": 2, "shard": "hsdp"}, 4, "beside a pipeline"),
+    ({"pipeline": 2, "shard": "fsdp", "offload": "parameters"}, 4, "from its first pass to its last"),
     ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "sharded"),
     ({"tensor": 2, "shard": "zero1"}, 2, "beside tensor"),
 ])  # fmt: skip
@@ -103,5 +133,7 @@ def test_checkpoints_are_complete_or_not_there_and_so_many_stay(tmp_path: Path) 
     told: list[str] = []
     found = store.newest(told.append)
     assert found and found[1].step == 2 and "another content" in told[0]
+    (tmp_path / "LATEST").write_text("step-00000003\n")
     store.sweep(2)
+    assert (tmp_path / "LATEST").read_text() == "step-00000002\n"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["LATEST", "step-00000002"]

@@ -23,6 +23,8 @@ from torchsplit_core.values.strategy.run import Nodes
 assert torch.distributed.is_available()
 PLAN = strategy(optimizer="adamw", micro_batch=4)
 PATIENCE_S = 120.0
+WAITS_S = 10 * PATIENCE_S
+"""A rank that waits for a test to go on does not hang."""
 
 
 def until(seen: Callable[[], Any]) -> None:
@@ -38,7 +40,7 @@ class Other:
 
     def __init__(self, source: str, folder: Path, port: int) -> None:
         nodes = Nodes(1, 2, f"127.0.0.1:{port}", "b")
-        self.process = beside(run, source, folder, PLAN, 1, nodes=nodes)
+        self.process = beside(run, source, folder, PLAN, 1, nodes=nodes, stall_limit_s=WAITS_S)
 
     def kill(self) -> None:
         """End it as a node that loses its power ends."""
@@ -72,7 +74,8 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    summary = run(source, folder, PLAN, 1, nodes=Nodes(1, 2, f"127.0.0.1:{port}", "a"))
+    here = Nodes(1, 2, f"127.0.0.1:{port}", "a")
+    summary = run(source, folder, PLAN, 1, nodes=here, stall_limit_s=WAITS_S)
     thread.join()
     others[1].process.join()
     assert (summary.step, others[1].process.exitcode) == (6, 0)

@@ -124,9 +124,9 @@ def test_what_a_rank_says_of_its_end_is_there_whole_or_not_at_all(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", ended_half_way)
         with pytest.raises(KeyboardInterrupt):
-            _report(tmp_path, "here", ValueError("five"))
+            _report(tmp_path, "here", ValueError("five"), 0.0)
     assert _why(tmp_path, 1, -9, {}, "here").words == "was ended by SIGKILL"
-    _report(tmp_path, "here", ValueError("five"))
+    _report(tmp_path, "here", ValueError("five"), 0.0)
     assert "ValueError: five" in _why(tmp_path, 1, 1, {}, "here").words
 
 

@@ -6,6 +6,7 @@ file; until then it is `.step-00000050.partial/`. `LATEST` has the name of the n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -48,10 +49,24 @@ class Checkpoints:
         return self.folder / f".{_name(step)}.partial"
 
     def sweep(self, step: int) -> None:
-        """Remove what was begun and not completed, and what is of steps that are done again."""
-        later = [self.folder / _name(one) for one in self.steps() if one > step]
-        for path in (*self.folder.glob(".step-*.partial"), *later):
+        """Remove what was begun and not completed, and what is of steps that are done again; LATEST names that step.
+
+        A run may have ended between a checkpoint's name and LATEST, or LATEST name one that is damaged.
+        """
+        for one in self.steps():
+            if one > step:
+                self._remove(one)
+        for path in self.folder.glob(".step-*.partial"):
             shutil.rmtree(path, ignore_errors=True)
+        if step:
+            replace_file(self.folder / LATEST, f"{_name(step)}\n")
+
+    def _remove(self, step: int) -> None:
+        """Without its name first: one that is half removed is none."""
+        shutil.rmtree(self.room(step), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self.folder / _name(step)).rename(self.room(step))
+        shutil.rmtree(self.room(step), ignore_errors=True)
 
     def drop(self, step: int) -> None:
         """Remove what was written of a checkpoint that could not be completed."""
@@ -71,7 +86,7 @@ class Checkpoints:
         _sync_folder(self.folder)
         replace_file(self.folder / LATEST, f"{complete.name}\n")
         for step in self.steps()[: -self.keep]:
-            shutil.rmtree(self.folder / _name(step), ignore_errors=True)
+            self._remove(step)
         return complete
 
     def steps(self) -> list[int]:

@@ -32,8 +32,11 @@ PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.a
 def mesh_of(choices: Choices, device: str, ranks_a_node: int) -> DeviceMesh:
     """The ranks as data × tensor, neighbours in tensor groups; for hsdp data is replicas × shards.
 
-    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved.
+    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
+    stages × data, neighbours in the data ranks of a stage.
     """
+    if choices.pipeline > 1:
+        return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
     if choices.shard != "hsdp":
         return init_device_mesh(device, (choices.data, choices.tensor), mesh_dim_names=("data", "tensor"))
     inside = ranks_a_node if ranks_a_node < choices.data else choices.data // 2
@@ -119,7 +122,9 @@ def cut_by_tensors(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] |
 def shard(model: nn.Module, mesh: DeviceMesh, choices: Choices, precision: Precision) -> nn.Module:
     """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
     inner = mesh if choices.shard == "hsdp" else mesh["data"]
-    settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": choices.shard != "zero2"}
+    # The passes of a pipeline are in one another: weights stay whole from the first to the last.
+    reshard = choices.shard != "zero2" and choices.pipeline == 1
+    settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
     inside, whole = MixedPrecisionPolicy(), MixedPrecisionPolicy()
     if precision == "bf16":
         inside = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -167,12 +172,16 @@ def divided(
 
 
 def same_optimizer(
-    optimizer: torch.optim.Optimizer, before: Mapping[str, Any], after: Mapping[str, Any], choices: Choices
+    optimizer: torch.optim.Optimizer,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    choices: Choices,
+    mesh: DeviceMesh,
 ) -> torch.optim.Optimizer:
     """The optimizer over the weights as they are after the division (`before` and `after` by name), fresh as it was.
 
-    zero1: another one, that has each weight's state on one rank. Raises InputFault for one that has been stepped
-    with, or has weights that are not the model's.
+    Those of another stage are left out. zero1: another one, that has each weight's state on one rank. Raises
+    InputFault for one that has been stepped with, or has weights that are not the model's.
     """
     if optimizer.state:
         raise InputFault(
@@ -187,7 +196,8 @@ def same_optimizer(
             raise InputFault(
                 "the optimizer", "other weights", "its weights are the model's", "Make it of them."
             )
-        group["params"] = [after[names[id(weight)]] for weight in group["params"]]
+        kept = (names[id(weight)] for weight in group["params"])
+        group["params"] = [after[name] for name in kept if name in after]
         if choices.tensor > 1:
             # Its weights lie on several meshes, which one fused operation cannot take.
             group["foreach"] = False
@@ -199,9 +209,32 @@ def same_optimizer(
         {name: value for name, value in group.items() if name in ("params", *defaults)}
         for group in optimizer.param_groups
     ]
-    return ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), **defaults)
+    return ZeroRedundancyOptimizer(
+        groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults
+    )
 
 
 def own_part(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """What of the optimizer is this rank's: of zero1 a part of the weights, else all of it."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+
+
+def data_rank(choices: Choices, rank: int) -> int:
+    """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
+    return rank % choices.data if choices.pipeline > 1 else rank // choices.tensor
+
+
+def finite_gradients(model: nn.Module) -> float:
+    """1 where every gradient of this rank's part is finite, else 0."""
+    grads = [
+        one.grad.to_local() if hasattr(one.grad, "to_local") else one.grad
+        for one in model.parameters()
+        if one.grad is not None
+    ]
+    norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
+    return float(bool(torch.isfinite(norms).all()))
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The batch's tensors on the device."""
+    return pytree.tree_map_only(torch.Tensor, lambda leaf: leaf.to(device), batch)

@@ -74,17 +74,24 @@ class Feed:
             self._order = place.epoch, self._order_of(place.epoch)
         return self._order[1][place.offset : place.offset + self.global_batch]
 
-    def passes(self, step: int) -> Iterator[Pass]:
-        """This rank's passes of that step."""
+    def own(self, step: int) -> Sequence[int]:
+        """This rank's samples of that step."""
         indices = self.indices(step)
         counts = self.counts(len(indices))
         start = sum(counts[: self.rank])
-        own = indices[start : start + counts[self.rank]]
-        parts = chunks(own, micro_batches(counts, self.micro_batch))
+        return indices[start : start + counts[self.rank]]
+
+    def passes(self, step: int) -> Iterator[Pass]:
+        """This rank's passes of that step."""
+        indices = self.indices(step)
+        parts = chunks(self.own(step), micro_batches(self.counts(len(indices)), self.micro_batch))
         for number, part in enumerate(parts, start=1):
-            with foreign_code("the data"):
-                batch = self.collate([self.data[index] for index in part or indices[:1]])
-            yield Pass(batch, len(part), number == len(parts))
+            yield Pass(self.batch(part or indices[:1]), len(part), number == len(parts))
+
+    def batch(self, indices: Sequence[int]) -> Any:
+        """These samples together."""
+        with foreign_code("the data"):
+            return self.collate([self.data[index] for index in indices])
 
     def _order_of(self, epoch: int) -> Sequence[int]:
         if not self.shuffle:

@@ -239,7 +239,7 @@ class RunFolder:
             return None
         with path.open("rb") as stream:
             # A line is a tenth of a kilobyte, a run may have millions.
-            stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
             lines = stream.read().decode(errors="replace").splitlines()
         for line in reversed(lines):
             with contextlib.suppress(ValueError):

@@ -35,6 +35,12 @@ PROCESSES_A_CORE = 4
 """More would wait for each other most of the time."""
 PRELOADED = ("torchsplit_core.running.rank", "torch._dynamo", "numpy.random", "fsspec.implementations.local")
 """What each process has loaded when it starts; torch itself loads the later ones when it divides or saves."""
+PRELOADED_STAGED = (
+    "torchsplit_core.running.staged.pipeline",
+    "torch.export._trace",
+    "torch._inductor.output_code",
+)
+"""Beside these of a pipeline; torch loads the later ones when it traces."""
 FRUITLESS, FRUITLESS_WITH_OTHERS = 2, 5
 """Starts without a new step after which a run stops; the second where ranks of other nodes are what was lost."""
 
@@ -93,6 +99,9 @@ def train(
         exported(run.path, exports or Exports()),
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
+        if fitted.choices.pipeline < strategy.choices.pipeline:
+            words = f"{fitted.choices.pipeline} of the strategy's {strategy.choices.pipeline} stages"
+            run.tell("scaled", f"{words}, the most that divide {_processes(fitted.choices.devices)}")
         restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
         last = run.last_step()
         whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
@@ -129,8 +138,9 @@ def _until_done(
         token, reports = this.token, run.logs / f"start-{this.token}"
         reports.mkdir(exist_ok=True)
         task = RankTask(
-            source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch
-        )
+            source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch,
+            alone=nodes is None,
+        )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
             begun.set(lost=lost and lost.words)
@@ -203,7 +213,8 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
 
     # The processes are forked from one that has torch loaded: a start takes no seconds, and the agent's threads and
     # sockets are not in them.
-    multiprocessing.set_forkserver_preload([*PRELOADED])
+    staged = PRELOADED_STAGED if task.strategy.choices.pipeline > 1 else ()
+    multiprocessing.set_forkserver_preload([*PRELOADED, *staged])
     reports = Path(task.reports)
     config = LaunchConfig(
         **this.settings,

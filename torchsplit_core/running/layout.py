@@ -12,6 +12,8 @@ from torchsplit_core.values.strategy.run import Predicted, RunStrategy
 from torchsplit_core.values.training import SHARDED, Choices, Precision, TrainingJob
 
 PRECISIONS = ("fp32", "tf32", "bf16")
+ALIKE = ("data", "tensor", "context", "expert", "micro_batch", "interleave", "shard", "recompute", "offload")
+"""Choices that the stages of a pipeline have in common."""
 
 
 def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = None) -> RunStrategy:
@@ -30,16 +32,9 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
-        if given.stages:
-            raise InputFault(
-                "the strategy",
-                f"{len(given.stages)} kinds of nodes",
-                "a run divides its work by one set of choices",
-                "Find a strategy for one kind of nodes.",
-            )
-        batch = given.batch_per_device * given.data
         predicted = Predicted(given.memory_gib.total, given.seconds_per_step)
-        return RunStrategy(given.choices, TrainingJob(batch, precision or "fp32"), predicted)
+        job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
+        return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):
         job = given.training.job()
         return RunStrategy(Choices(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
@@ -51,20 +46,38 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
     )
 
 
+def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
+    """Layers of each stage, of one pipeline across kinds of nodes whose choices are alike; none of any other.
+
+    Raises InputFault for kinds of nodes that do different work.
+    """
+    if not candidate.stages:
+        return ()
+    alike = {tuple(getattr(stage, name) for name in ALIKE) for stage in candidate.stages}
+    if not candidate.across or len(alike) > 1:
+        raise InputFault(
+            "the strategy",
+            f"{len(candidate.stages)} kinds of nodes",
+            "a run divides its work by one set of choices",
+            "Find a strategy for one kind of nodes.",
+        )
+    return tuple(count for stage in candidate.stages for count in stage.layers_per_stage)
+
+
 def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:
     """The strategy with as many data-parallel ranks as the processes allow; its global batch stays.
 
-    Raises InputFault where they are no multiple of what holds one copy of the model, and for what is not run.
+    A pipeline whose stages do not divide the processes has fewer: the most that do. Raises InputFault where the
+    processes are no multiple of what holds one copy of the model, and for what is not run.
     """
-    choices = strategy.choices
     _check_runs(strategy)
+    choices = _fewer_stages(strategy.choices, processes)
     copy = choices.tensor * choices.pipeline * choices.context
     if processes < 1 or processes % copy:
         raise InputFault(
             "--processes",
             processes,
-            f"it is a multiple of the {copy} that hold a copy of the model (tensor {choices.tensor}, pipeline "
-            f"{choices.pipeline})",
+            f"it is a multiple of the {copy} that hold a copy of the model (tensor {choices.tensor})",
             f"Give {copy} or a multiple.",
         )
     data = processes // copy
@@ -83,20 +96,37 @@ def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:
             "Fix shard to fsdp, or data to 1.",
         )
     fitted = replace(choices, data=data)
-    return replace(strategy, choices=fitted, predicted=strategy.predicted if fitted == choices else None)
+    kept = fitted.pipeline == strategy.choices.pipeline
+    return replace(
+        strategy,
+        choices=fitted,
+        predicted=strategy.predicted if fitted == strategy.choices else None,
+        layers=strategy.layers if kept else (),
+    )
+
+
+def _fewer_stages(choices: Choices, processes: int) -> Choices:
+    stages = next((one for one in range(choices.pipeline, 0, -1) if processes % one == 0), 1)
+    return replace(choices, pipeline=stages, interleave=choices.interleave if stages > 1 else 1)
 
 
 def _check_runs(strategy: RunStrategy) -> None:
     """Raises InputFault for choices that can be reckoned but are not run."""
     choices, job = strategy.choices, strategy.job
-    for name in ("pipeline", "context", "expert", "interleave"):
+    for name in ("context", "expert"):
         if getattr(choices, name) != 1:
             raise _refused(
                 name,
                 getattr(choices, name),
-                "runs divide by data, tensor and shards alone",
+                "runs divide by data, tensor, pipeline and shards alone",
                 f"Fix {name} to 1.",
             )
+    if choices.pipeline > 1:
+        _check_pipeline(choices)
+    elif choices.interleave > 1:
+        raise _refused(
+            "interleave", choices.interleave, "chunks are of a pipeline's stages", "Fix interleave to 1."
+        )
     if job.precision not in PRECISIONS:
         raise _refused(
             "precision",
@@ -115,6 +145,26 @@ def _check_runs(strategy: RunStrategy) -> None:
         raise _refused("offload", "parameters", "weights that move are sharded", "Fix shard to fsdp.")
     if choices.tensor > 1 and choices.shard in ("zero1", "hsdp"):
         raise _refused("shard", choices.shard, "beside tensor parallelism it is fsdp or none", "Fix it so.")
+
+
+def _check_pipeline(choices: Choices) -> None:
+    """Raises InputFault for what is not run beside a pipeline."""
+    if choices.tensor > 1:
+        raise _refused(
+            "tensor",
+            choices.tensor,
+            "stages are of the traced model, of which no module is left to cut by tensors",
+            "Fix tensor to 1, or pipeline to 1.",
+        )
+    if choices.shard == "hsdp":
+        raise _refused("shard", "hsdp", "beside a pipeline it is none, zero1, zero2 or fsdp", "Fix it so.")
+    if choices.offload != "none":
+        raise _refused(
+            "offload",
+            choices.offload,
+            "weights of a pipeline's stages stay on their device from its first pass to its last",
+            "Fix offload to none, or pipeline to 1.",
+        )
 
 
 def _refused(name: str, value: object, rule: str, remedy: str) -> InputFault:

@@ -9,29 +9,40 @@ It runs alone, or in each process of `torchrun`; `torchsplit train` does the sam
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
 from torchsplit_core.running.adapt.changes import Changes
 from torchsplit_core.running.adapt.speed import check_balance
-from torchsplit_core.running.adapt.told import Told, told_by_all
+from torchsplit_core.running.adapt.told import Told, not_finite, told_by_all
+from torchsplit_core.running.beginning import Beginning
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
-from torchsplit_core.running.divide import divided, in_bf16, mesh_of, own_part, same_optimizer
+from torchsplit_core.running.divide import (
+    data_rank,
+    divided,
+    finite_gradients,
+    in_bf16,
+    mesh_of,
+    moved,
+    own_part,
+    same_optimizer,
+)
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.processes import check_alike
-from torchsplit_core.running.saving import Saver, check_model, load, model_digest, seed_all
+from torchsplit_core.running.saving import Saver, load, model_digest, seed_all
 from torchsplit_core.running.shares import check_shares, position_of
+from torchsplit_core.running.staged.feed import Loss, StagedFeed, single
+from torchsplit_core.running.staged.names import name_in_model
 from torchsplit_core.running.starts.stalls import STEP_BEGINS, WAITS_FOR_DISK
 from torchsplit_core.running.watch.asking import answer, is_asked
 from torchsplit_core.running.watch.pulse import Pulse
@@ -39,9 +50,10 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import SHARDED
 
+if TYPE_CHECKING:
+    from torchsplit_core.running.staged.pipeline import Pipeline
+
 WRAPPED = "_checkpoint_wrapped_module."
-FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
-"""What a run goes on with as it began."""
 
 
 class TrainingRun:
@@ -76,26 +88,30 @@ class TrainingRun:
             if torch.cuda.is_available()
             else torch.device("cpu")
         )
-        model = model.to(self.device).train()
         check_shares(options.shares, choices.data)
         if options.balance:
             check_balance(strategy)
-        ranks = choices.data
-        self.feed = Feed(
-            loader, strategy.job.global_batch, choices.micro_batch, self.rank // choices.tensor, ranks,
+        mesh = mesh_of(choices, self.device.type, int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)))
+        feed = StagedFeed if choices.pipeline > 1 else Feed
+        self.feed: Feed = feed(
+            loader, strategy.job.global_batch, choices.micro_batch, data_rank(choices, self.rank), choices.data,
             options.shares, options.seed,
         )  # fmt: skip
         self.last_step = self.feed.steps_a_pass if options.steps is None else options.steps
         self.digest = model_digest(model)
-        if precision == "bf16" and choices.shard not in SHARDED:
-            in_bf16(model, self.device.type)
         before = dict(model.named_parameters())
-        mesh = mesh_of(choices, self.device.type, int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)))
-        self.model = divided(
-            model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
-        )
-        after = {key.replace(WRAPPED, ""): weight for key, weight in model.named_parameters()}
-        self.optimizer = same_optimizer(optimizer, before, after, choices)
+        self.pipeline = self._staged(model.train(), mesh)
+        if self.pipeline:
+            self.model = model = self.pipeline.model
+        else:
+            model.to(self.device)
+            if precision == "bf16" and choices.shard not in SHARDED:
+                in_bf16(model, self.device.type)
+            self.model = divided(
+                model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
+            )
+        after = {name_in_model(key.replace(WRAPPED, "")): weight for key, weight in model.named_parameters()}
+        self.optimizer = same_optimizer(optimizer, before, after, choices, mesh)
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
         self._group = dist.new_group(backend="gloo")
@@ -113,38 +129,34 @@ class TrainingRun:
         self.step = self._go_on()
         self.pulse = Pulse(folder.path, self.rank, self.device, self.model, self.step)
 
+    def _staged(self, model: nn.Module, mesh: DeviceMesh) -> Pipeline | None:
+        """Where the strategy has a pipeline."""
+        if not isinstance(self.feed, StagedFeed):
+            return None
+        # It brings torch's tracer, which other runs do without.
+        from torchsplit_core.running.staged.pipeline import Pipeline
+
+        return Pipeline(model, self.feed, mesh, self.strategy, self.device)
+
     def _go_on(self) -> int:
         """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
         found: list[Any] = [None]
+        begins = Beginning(self.folder, self.checkpoints, self.digest, self._facts(), self._notes())
         if self.rank == 0:
-            found = [self._newest()]
+            found = [begins.newest()]
         dist.broadcast_object_list(found, src=0, group=self._group)
         if isinstance(found[0], InputFault):
             raise found[0]
         if found[0] is None:
             if self.rank == 0:
-                self._begin_at(0)
+                begins.at(0)
             return 0
         path, manifest = found[0]
         load(path, manifest, self.model, own_part(self.optimizer))
         self.saver.newest = manifest.step
         if self.rank == 0:
-            self._begin_at(manifest.step)
+            begins.at(manifest.step)
         return int(manifest.step)
-
-    def _newest(self) -> tuple[Path, Manifest] | InputFault | None:
-        """Rank 0: the checkpoint to go on from, or why there is none that will do."""
-        try:
-            before = self.folder.facts().get("nodes")
-            self.folder.keep_facts(self._facts(), FIXED)
-            self._tell_of_nodes(before)
-            found = self.checkpoints.newest(lambda words: self.folder.tell("checkpoint_damaged", words, 0))
-            if found:
-                path, manifest = found
-                check_model(path, manifest, self.name, self.digest)
-        except InputFault as fault:
-            return fault
-        return found
 
     def _facts(self) -> dict[str, Any]:
         """What run.json says."""
@@ -165,41 +177,48 @@ class TrainingRun:
             "torch_version": torch.__version__,
         }
 
-    def _tell_of_nodes(self, before: list[str] | None) -> None:
-        """Which nodes have come and gone since the last start."""
-        if before is None or set(before) == set(self.nodes):
-            return
-        words = [f"{name} has come" for name in self.nodes if name not in before]
-        words += [f"{name} is gone" for name in before if name not in self.nodes]
-        now = f"goes on with ranks 0 to {self.world_size - 1} on {', '.join(self.nodes)}"
-        self.folder.tell("scaled", f"{now}: {', '.join(words)}; the global batch as it was", 0)
-
-    def _begin_at(self, step: int) -> None:
-        self.checkpoints.sweep(step)
-        again = self.folder.forget_steps_after(step)
-        words = f"goes on after step {step}" if step else "begins at step 1"
-        if again:
-            words += f"; {again} steps since then are done again"
-        words += f" with {self.world_size} processes"
+    def _notes(self) -> tuple[str, ...]:
+        """What the first event says of the division."""
         choices = self.strategy.choices
+        if self.pipeline:
+            stages = ", ".join(self.pipeline.words())
+            return (f"{choices.pipeline} stages of blocks: {stages}",)
         if choices.tensor > 1 and choices.sequence_parallel:
-            words += "; without sequence parallelism: the results are the same, activations take more than was reckoned"
-        self.folder.tell("resumed" if step else "started", words, 0)
+            return (
+                "without sequence parallelism: the results are the same, activations take more than was reckoned",
+            )
+        return ()
+
+    def follow(self, loss_of: Loss) -> None:
+        """Train to the last step; `loss_of(outputs, targets)` is the mean over the samples of a batch.
+
+        Raises InputFault where the loss or a gradient of a step is not finite: nothing was changed by that step.
+        """
+        if self.pipeline is None:
+            for inputs, targets in self:
+                self.backward(loss_of(self.model(*inputs), targets))
+            return
+        while self.step < self.last_step:
+            began = self._begin_step()
+            self._own_samples = self.pipeline.fetch(self.step)
+            self.pulse.lap("data")
+            self._mark("stages", self.step)
+            self._loss_sum = self.pipeline.step(self._own_samples, self._step_samples, loss_of)
+            self.pulse.lap_of("waiting for stages", self.pipeline.seconds)
+            self.changes.took(sum(self.pipeline.seconds.values()))
+            self._end_step()
+            self._finish_step(began)
+        self._finish()
 
     def __iter__(self) -> Iterator[Any]:
         while self.step < self.last_step:
-            began = time.perf_counter()
-            self.pulse.begin()
-            self._mark(STEP_BEGINS, self.step)
-            self.changes.begin(step=True)
-            self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
-            self._own_samples = 0
+            began = self._begin_step()
             for one in self.feed.passes(self.step):
                 self._pass_count, self._pass_last, self._answered = one.counted, one.last, False
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = one.last
-                batch = _moved(one.batch, self.device)
+                batch = moved(one.batch, self.device)
                 self.pulse.lap("data")
                 self._mark("forward pass", self.step)
                 yield batch
@@ -214,15 +233,22 @@ class TrainingRun:
             self._finish_step(began)
         self._finish()
 
+    def _begin_step(self) -> float:
+        """When it began."""
+        began = time.perf_counter()
+        self.pulse.begin()
+        self._mark(STEP_BEGINS, self.step)
+        self.changes.begin(step=True)
+        self._loss_sum, self._step_samples = 0.0, len(self.feed.indices(self.step))
+        self._own_samples = 0
+        return began
+
     def backward(self, loss: torch.Tensor) -> None:
         """Take the mean loss of the batch that was given last: gradients, and at the end of a step the optimizer.
 
         Raises InputFault where the loss or a gradient of the step is not finite: nothing was changed by that step.
         """
-        if loss.dim():
-            raise InputFault(
-                "the loss", tuple(loss.shape), "it is the mean over the batch, a single number", "Take it."
-            )
+        single(loss)
         self._answered = True
         self.pulse.lap("forward")
         self.changes.end(self._pass_count)
@@ -235,20 +261,24 @@ class TrainingRun:
             self._loss_sum += float(loss.detach()) * weight
         self.pulse.lap("backward")
         if self._pass_last:
-            self._mark("sum of the losses", self.step)
-            told = self._told_by_all()
-            # The ranks of a tensor group have the same samples.
-            self._loss_sum = float(sum(one.loss for one in told[:: self.strategy.choices.tensor]))
-            self._memory_bytes = int(max(one.peak_bytes for one in told))
-            self.pulse.lap("agreement")
-            self._mark("optimizer", self.step)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-            self.pulse.lap("optimizer")
-            self.step += 1
-            self.changes.after(self.step, told)
+            self._end_step()
         else:
             self.changes.begin()
+
+    def _end_step(self) -> None:
+        """The step's gradients are there: what all say of it, and the optimizer."""
+        self._mark("sum of the losses", self.step)
+        told = self._told_by_all()
+        # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
+        self._loss_sum = float(sum(one.loss for one in told[:: self.strategy.choices.tensor]))
+        self._memory_bytes = int(max(one.peak_bytes for one in told))
+        self.pulse.lap("agreement")
+        self._mark("optimizer", self.step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.pulse.lap("optimizer")
+        self.step += 1
+        self.changes.after(self.step, told)
 
     def _tell_once(self, kind: str, words: str, rank: int | None) -> None:
         """What all ranks know, told by the first."""
@@ -257,18 +287,13 @@ class TrainingRun:
 
     def _told_by_all(self) -> list[Told]:
         """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
-        grads = [_local(one.grad) for one in self.model.parameters() if one.grad is not None]
-        norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
-        finite = float(bool(torch.isfinite(norms).all()))
         # Asked of the run, heard by rank 0, done by all in the same step.
         asked = float(self.rank == 0 and is_asked(self.folder.path, "checkpoint"))
-        own = self.changes.own(self._loss_sum, finite, self._own_samples, asked)
+        own = self.changes.own(self._loss_sum, finite_gradients(self.model), self._own_samples, asked)
         told = told_by_all(own, self._group)
         self._asked = bool(told[0].asked)
-        bad_loss = [rank for rank, one in enumerate(told) if not math.isfinite(one.loss)]
-        bad = bad_loss or [rank for rank, one in enumerate(told) if not one.finite]
-        if bad:
-            self._stop_at_nonsense("loss" if bad_loss else "gradient", bad, told[bad[0]].loss)
+        if bad := not_finite(told):
+            self._stop_at_nonsense(*bad, told[bad[1][0]].loss)
         return told
 
     def _stop_at_nonsense(self, what: str, ranks: list[int], value: float) -> None:
@@ -335,15 +360,3 @@ class TrainingRun:
             )
         if self.rank == 0:
             self.folder.tell("finished", f"step {self.step} of {self.last_step} is done", 0)
-
-
-def _local(value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a weight's gradient."""
-    return value.to_local() if hasattr(value, "to_local") else value
-
-
-def _moved(batch: Any, device: torch.device) -> Any:
-    """The batch's tensors on the device."""
-    return torch.utils._pytree.tree_map(
-        lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, batch
-    )

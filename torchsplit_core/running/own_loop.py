@@ -17,6 +17,7 @@ from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes, run_strategy
 from torchsplit_core.running.loop import TrainingRun
 from torchsplit_core.running.processes import join_processes
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 _HELD = ExitStack()
@@ -51,6 +52,13 @@ def prepare(
         strategy = read_file(strategy)[1]
     if not isinstance(strategy, RunStrategy):
         strategy = run_strategy(strategy)
+    if strategy.choices.pipeline > 1:
+        raise InputFault(
+            "the strategy's pipeline",
+            strategy.choices.pipeline,
+            "a loop of one's own sees whole batches, and the stages of a pipeline do not",
+            "Train a client by `torchsplit train`, or fix pipeline to 1.",
+        )
     run_folder = RunFolder(folder)
     # Held until the process ends: two runs never write to one folder.
     if dist.get_rank() == 0:

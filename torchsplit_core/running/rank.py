@@ -30,13 +30,17 @@ from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
-LATER_S = 1.0
-"""A process that fails because another is gone ends this much after it, so that the other one is named."""
+LATER_S, LATER_ALONE_S = 1.0, 10.0
+"""A process that fails because another is gone ends this much after it, so that the other one is named. The second on
+one machine, where the agent sees the other one's end and ends this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with."""
+    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with.
+
+    `alone`: all processes are of this machine.
+    """
 
     source: str
     trust: bool
@@ -47,6 +51,7 @@ class RankTask:
     reports: str
     launcher: int
     launch: Launch
+    alone: bool
 
 
 def train_in_rank(task: RankTask) -> None:
@@ -61,11 +66,11 @@ def train_in_rank(task: RankTask) -> None:
     _report_file(Path(task.reports)).unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
-            join_processes()
+            join_processes(Path(task.reports) if task.alone else None)
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
             _train(task, folder, mark)
         except Exception as error:
-            _report(Path(task.reports), task.node, error)
+            _report(Path(task.reports), task.node, error, LATER_ALONE_S if task.alone else LATER_S)
             raise
         finally:
             if dist.is_initialized():
@@ -96,11 +101,13 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
     # Only now it is sure that the folder is gone on with by this.
     if run.rank == 0:
         keep_launch(folder.path, task.launch)
-    for inputs, targets in run:
-        outputs = run.model(*inputs)
+
+    def loss_of(outputs: Any, targets: Any) -> torch.Tensor:
         with foreign_code("get_loss()"):
-            loss = client.get_loss(outputs, targets)
-        run.backward(loss)
+            found: torch.Tensor = client.get_loss(outputs, targets)
+        return found
+
+    run.follow(loss_of)
 
 
 def train_client(source: str, trust: bool) -> TrainClient:
@@ -118,7 +125,7 @@ def train_client(source: str, trust: bool) -> TrainClient:
     return found
 
 
-def _report(folder: Path, node: str, error: BaseException) -> None:
+def _report(folder: Path, node: str, error: BaseException, later_s: float) -> None:
     """Say why this process ends; one whose partners are gone lets them be seen first."""
     told: dict[str, Any]
     if isinstance(error, InputFault):
@@ -135,7 +142,7 @@ def _report(folder: Path, node: str, error: BaseException) -> None:
         fresh.write_text(json.dumps({**told, "node": node, "time": time.time()}), encoding="utf-8")
         fresh.replace(report)
     if told.get("others"):
-        time.sleep(LATER_S)
+        time.sleep(later_s)
 
 
 def _report_file(folder: Path) -> Path:

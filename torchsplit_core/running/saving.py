@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.staged.names import name_in_model
 from torchsplit_core.values import InputFault
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -95,10 +97,16 @@ class Saver:
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Weights and the optimizer's states by the weights' names, whatever divides them."""
-    return {
+    told = {
         "model": get_model_state_dict(model),
         "optimizer": get_optimizer_state_dict(model, optimizer, options=FLAT),
     }
+    return {what: {name_in_model(name): one for name, one in state.items()} for what, state in told.items()}
+
+
+def _as_held(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any]:
+    """By the names that this process has for what it holds."""
+    return {name: state[name_in_model(name)] for name in names}
 
 
 def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -120,8 +128,9 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
             "its weights and optimizer states are those that are trained",
             "Go on with the optimizer that it was written with.",
         ) from error
-    set_model_state_dict(model, state["model"])
-    set_optimizer_state_dict(model, optimizer, state["optimizer"], options=FLAT)
+    set_model_state_dict(model, _as_held(get_model_state_dict(model), state["model"]))
+    held = get_optimizer_state_dict(model, optimizer, options=FLAT)
+    set_optimizer_state_dict(model, optimizer, _as_held(held, state["optimizer"]), options=FLAT)
     if same:
         _set_random_state(state["random"][str(rank)])
     else:

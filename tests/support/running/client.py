@@ -3,9 +3,10 @@
 The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
 `open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "room":
 [sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
-"samples": n, "width": w, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank, "spare": weights that no
-step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens once, `target` is `rank`,
-`starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or `waiting`.
+"samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
+"spare": weights that no step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens
+once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
+`waiting`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Tiny(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.stem = nn.Linear(6, width)
-        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(PLAN.get("blocks", 2)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 3)
         self.spare = nn.Linear(2, 2) if PLAN.get("spare") else None

@@ -76,7 +76,8 @@ def losses(folder: Path) -> list[float]:
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The run's events of that kind."""
-    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    """The run's events of that kind; a line that is being written is none yet."""
+    whole = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    lines = [json.loads(line) for line in whole if line.endswith("\n")]
     assert all(set(line) == {"time", "kind", "rank", "node", "words"} for line in lines)
     return [line for line in lines if line["kind"] == kind]

@@ -50,6 +50,10 @@ class Changes:
             torch.cuda.synchronize(self.device)
         self._seconds += time.perf_counter() - self._began_s
 
+    def took(self, seconds: float) -> None:
+        """This rank's own work of the step, where others measure it."""
+        self._seconds = seconds
+
     def own(self, loss: float, finite: float, samples: int, asked: float = 0.0) -> Told:
         """What this rank tells of the step."""
         now = time.monotonic()

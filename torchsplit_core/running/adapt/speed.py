@@ -73,10 +73,16 @@ def _slowest(counts: Sequence[int], a_sample: Sequence[float]) -> float:
 def check_balance(strategy: RunStrategy) -> None:
     """Raises InputFault where ranks wait for each other inside a pass, so that no rank's own speed is seen."""
     choices = strategy.choices
-    if choices.shard in SHARDED or choices.tensor > 1:
-        raise InputFault(
-            "--balance",
-            choices.shard if choices.shard in SHARDED else f"tensor {choices.tensor}",
-            "ranks that gather weights or results from each other inside a pass have no speed of their own",
-            "Give --shares, or fix shard to none or zero1 and tensor to 1.",
-        )
+    waits = {
+        choices.shard: choices.shard in SHARDED,
+        f"tensor {choices.tensor}": choices.tensor > 1,
+        f"pipeline {choices.pipeline}": choices.pipeline > 1,
+    }
+    for told, waiting in waits.items():
+        if waiting:
+            raise InputFault(
+                "--balance",
+                told,
+                "ranks that gather weights or results from each other inside a pass have no speed of their own",
+                "Give --shares, or fix shard to none or zero1, and tensor and pipeline to 1.",
+            )

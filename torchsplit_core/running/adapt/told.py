@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -33,3 +35,12 @@ def told_by_all(own: Told, group: dist.ProcessGroup) -> list[Told]:
     heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
     dist.all_gather(heard, sent, group=group)
     return [Told(*one.tolist()) for one in heard]
+
+
+def not_finite(told: Sequence[Told]) -> tuple[str, list[int]] | None:
+    """Whose loss is no finite number, else whose gradients are not: which of both, and the ranks."""
+    losses = [rank for rank, one in enumerate(told) if not math.isfinite(one.loss)]
+    gradients = [rank for rank, one in enumerate(told) if not one.finite]
+    if losses or gradients:
+        return ("loss", losses) if losses else ("gradient", gradients)
+    return None

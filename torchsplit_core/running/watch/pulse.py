@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ class Pulse:
         now = time.perf_counter()
         self._parts[part] += now - self._lap
         self._lap = now
+
+    def lap_of(self, rest: str, parts_s: Mapping[str, float]) -> None:
+        """The time since the last lap was for these parts, what is left for `rest`."""
+        left = time.perf_counter() - self._lap - sum(parts_s.values())
+        for part, spent in (*parts_s.items(), (rest, max(0.0, left))):
+            self._parts[part] += spent
+        self.begin()
 
     def beat(self, step: int) -> None:
         """A step is done."""

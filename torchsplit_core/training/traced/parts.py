@@ -29,13 +29,20 @@ class Chain:
     """Blocks in the order in which they run. `part_of`: of every operation the place of its block, or of the one that
     it stands before (behind the last: the last). `within`: operations that belong to a block.
 
-    `no_cut`: why the chain cannot be cut into stages; "" where it can.
+    `no_stages`: why the chain cannot be cut into stages; `late_input`: why not into stages of which the first alone is
+    given the model's inputs; "" where it can.
     """
 
     blocks: tuple[str, ...]
     part_of: dict[str, int]
     within: frozenset[str]
-    no_cut: str
+    no_stages: str
+    late_input: str = ""
+
+    @property
+    def no_cut(self) -> str:
+        """Why it is not cut into stages as a file of the strategy does it, which gives inputs to the first alone."""
+        return self.no_stages or self.late_input
 
 
 def chain_of(graph: TorchGraph) -> Chain:
@@ -64,18 +71,23 @@ def chain_of(graph: TorchGraph) -> Chain:
         # One part for each block; a chain that comes back to one cannot be cut.
         part_of = {node.id: first.get(block_of(node.module), 0) for node in graph.nodes if node.kind == "op"}
         return Chain(blocks, part_of, frozenset(within), f"the work comes back to {twice} after other blocks")
-    return Chain(blocks, part_of, frozenset(within), _no_cut(graph, blocks, part_of))
+    late = _late_input(graph, blocks, part_of)
+    return Chain(blocks, part_of, frozenset(within), _no_stages(graph, blocks, part_of), late)
 
 
-def _no_cut(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int]) -> str:
-    if len(blocks) < 2:
-        return "it has no repeated blocks"
-    if graph.subgraphs:
-        return "its path depends on data (cond or while)"
+def _late_input(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int]) -> str:
     for node in graph.input_nodes:
         late = [one for one in graph.users[node.id] if part_of.get(one, 0) > 0]
         if late:
             return f"block {blocks[part_of[late[0]]]} reads the model's input {node.id}, which the first stage has"
+    return ""
+
+
+def _no_stages(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int]) -> str:
+    if len(blocks) < 2:
+        return "it has no repeated blocks"
+    if graph.subgraphs:
+        return "its path depends on data (cond or while)"
     for node in weights(graph):
         parts = {part_of[user] for user in graph.users[node.id] if user in part_of}
         if len(parts) > 1:

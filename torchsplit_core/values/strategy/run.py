@@ -22,11 +22,13 @@ class RunStrategy:
     """The choices by which a run divides its work, and the samples, format and optimizer of a step.
 
     `predicted`: what the search said of them, None where none did (a request, another number of processes).
+    `layers`: blocks of each stage of the pipeline, where the strategy says them.
     """
 
     choices: Choices
     job: TrainingJob
     predicted: Predicted | None = None
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,212 @@
+"""A model that is trained as a chain of parts: traced with a free batch, cut at its blocks.
+
+The parts are programs of their own with the model's own weights; a stage of a pipeline is some of them in a row. The
+chain and the order of its blocks are those by which strategies are reckoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.model_source import Told
+from torchsplit_core.partitioning.extraction.divide import StageDraft, divide
+from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.export import ROUTE, export_program
+from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH
+from torchsplit_core.training.traced.costs import GraphCosts
+from torchsplit_core.training.traced.parts import chain_of
+from torchsplit_core.training.traced.stages import cut_evenly
+from torchsplit_core.values import InputFault
+
+REMEDY = "Fix pipeline to 1, or change the model."
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a part reads or makes: its sizes (numbers, or expressions of the batch), type, whether it has a gradient."""
+
+    shape: tuple[Any, ...]
+    dtype: torch.dtype
+    trains: bool
+
+    def sizes(self, batch: int) -> tuple[int, ...]:
+        """Its sizes in a batch of so many samples."""
+        return tuple(
+            one if isinstance(one, int) else int(one.subs(dict.fromkeys(one.free_symbols, batch)))
+            for one in self.shape
+        )
+
+    def example(self, batch: int, device: torch.device) -> torch.Tensor:
+        """A tensor of its sizes."""
+        return torch.empty(self.sizes(batch), dtype=self.dtype, device=device, requires_grad=self.trains)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a model returns, flat: the `names` of its tensors, or None and a plain value of `values`; its structure."""
+
+    names: tuple[str | None, ...]
+    values: tuple[Any, ...]
+    structure: pytree.TreeSpec
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names in their order."""
+        return tuple(name for name in self.names if name is not None)
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the model returns, with these tensors."""
+        found = iter(tensors)
+        leaves = [
+            value if name is None else next(found)
+            for name, value in zip(self.names, self.values, strict=True)
+        ]
+        return pytree.tree_unflatten(leaves, self.structure)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The parts of a model in the order in which they run, one for each of its `blocks` with what is around it.
+
+    `loads`: FLOPs of each part's matrix products. `inputs`: the model's, by name, in the order of its arguments.
+    `values`: the program's tensors by name.
+    """
+
+    program: ExportedProgram
+    blocks: tuple[str, ...]
+    parts: tuple[StageDraft, ...]
+    loads: tuple[float, ...]
+    inputs: tuple[str, ...]
+    result: Result
+    values: dict[str, Value]
+
+    def handed_on(self, place: int) -> tuple[str, ...]:
+        """What parts before `place` make that it, a later one or the model's caller reads; nothing before the first."""
+        made = [name for part in self.parts[:place] for name in part.outputs]
+        read = {name for part in self.parts[place:] for name in part.inputs} | {*self.result.tensors}
+        return tuple(name for name in made if name in read)
+
+
+def traced_chain(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> Chain:
+    """The chain of a model in training mode; `batch(n)` gives inputs of n samples.
+
+    Raises InputFault for a model that cannot be traced, whose path depends on data, or that is no chain: one that comes
+    back to a block, or has a weight that two blocks read.
+    """
+    _check_untied(model)
+    kept = {name: one.clone() for name, one in model.named_buffers()}
+    args = batch(TRACED_BATCH)
+    program = export_program(model, args, {}, (batch(OTHER_BATCH), {}))
+    # Tracing has run the model once.
+    for name, one in model.named_buffers():
+        one.data.copy_(kept[name])
+    graph = graph_of_program(program, TRACED_BATCH)
+    chain = chain_of(graph)
+    why = chain.no_stages
+    if program.graph_module.meta[ROUTE] == "draft":
+        why = "its path depends on data"
+    if why:
+        raise _uncut(f"this one cannot: {why}")
+    members: list[list[str]] = [[] for _ in chain.blocks]
+    for name, place in chain.part_of.items():
+        members[place].append(name)
+    parts = divide(program, members).stages
+    if len(parts) < len(chain.blocks):
+        raise _uncut(f"{len(chain.blocks) - len(parts)} of its blocks compute nothing that the result needs")
+    loads = [0.0] * len(parts)
+    for cost in GraphCosts(graph, TRACED_BATCH, "whole").operations:
+        loads[chain.part_of[cost.id]] += cost.matrix_flops
+    inputs = tuple(str(name) for name in program.graph_signature.user_inputs)
+    found = Chain(program, chain.blocks, parts, tuple(loads), inputs, _result(program), _values(program))
+    _check_values(found, args)
+    return found
+
+
+def _check_untied(model: nn.Module) -> None:
+    """Raises InputFault for a weight with two names, which two stages would have each as its own."""
+    names: dict[int, str] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        first = names.setdefault(id(weight), name)
+        if first != name:
+            raise _uncut(f"{first} and {name} are one weight, and a stage has its own")
+
+
+def _result(program: ExportedProgram) -> Result:
+    (leaves,) = program.graph.output_node().args
+    assert isinstance(leaves, tuple | list)
+    names = tuple(one.name if isinstance(one, Node) else None for one in leaves)
+    values = tuple(None if isinstance(one, Node) else one for one in leaves)
+    structure = program.call_spec.out_spec
+    assert structure is not None
+    return Result(names, values, structure)
+
+
+def _values(program: ExportedProgram) -> dict[str, Value]:
+    """Every tensor of the program by name; a gradient comes from a weight that is trained, through numbers."""
+    signature, found = program.graph_signature, dict[str, Value]()
+    trained = {
+        spec.arg.name
+        for spec in signature.input_specs
+        if spec.kind == InputKind.PARAMETER and program.state_dict[str(spec.target)].requires_grad
+    }
+    reached = set(trained)
+    for node in program.graph.nodes:
+        told = node.meta.get("val")
+        if any(one.name in reached for one in node.all_input_nodes):
+            reached.add(node.name)
+        if isinstance(told, torch.Tensor):
+            shape = tuple(one if isinstance(one, int) else one.node.expr for one in told.shape)
+            trains = node.name in reached and told.dtype.is_floating_point
+            found[node.name] = Value(shape, told.dtype, trains)
+    return found
+
+
+def _check_values(chain: Chain, args: tuple[Any, ...]) -> None:
+    """Raises InputFault for what parts cannot hand on, and for sizes that are not those of a batch."""
+    for name, leaf in zip(chain.inputs, pytree.tree_leaves((args, {})), strict=True):
+        value = chain.values.get(name)
+        if value is not None and value.sizes(TRACED_BATCH) != tuple(leaf.shape):
+            raise _uncut(f"its input {name} has a size that is neither fixed nor the batch")
+    for place in range(1, len(chain.parts)):
+        lost = [name for name in chain.handed_on(place) if name not in chain.values]
+        if lost:
+            raise _uncut(f"block {chain.blocks[place]} reads {lost[0]}, which is no tensor")
+
+
+def stages_of(chain: Chain, stages: int, layers: Sequence[int] = ()) -> tuple[range, ...]:
+    """The parts of each stage: so many as `layers` say, else those whose longest stage is shortest.
+
+    Raises InputFault for more stages than blocks, and layers that are not those of the model.
+    """
+    count = len(chain.blocks)
+    if count < stages:
+        raise _uncut(f"it has {count} blocks for {stages} stages")
+    if not layers:
+        # A part without products is work too.
+        least = max(chain.loads) / 1000 or 1.0
+        return cut_evenly([load + least for load in chain.loads], stages)
+    if sum(layers) != count:
+        raise InputFault(
+            "the strategy's layers",
+            Told(" + ".join(map(str, layers))),
+            f"they are the {count} blocks of the model, {chain.blocks[0]} to {chain.blocks[-1]}",
+            "Find a strategy for this model.",
+        )
+    ends = [sum(layers[:stage]) for stage in range(stages + 1)]
+    return tuple(range(first, last) for first, last in pairwise(ends))
+
+
+def _uncut(why: str) -> InputFault:
+    return InputFault(
+        "the strategy's pipeline", Told("the model"), f"it can be cut into stages: {why}", REMEDY
+    )
