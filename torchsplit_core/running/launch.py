@@ -88,7 +88,7 @@ def train(
     run = RunFolder(folder, nodes.name if nodes else "")
     with (
         run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume),
-        _followed(run, options.steps, progress),
+        followed(run, options.steps, progress),
         stopped_when_asked(run.path),
         exported(run.path, exports or Exports()),
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
@@ -288,7 +288,7 @@ def _furthest(run: RunFolder) -> int:
 
 
 @contextlib.contextmanager
-def _followed(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
+def followed(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
     """Tell the progress from the lines of the steps while the run goes on."""
 
     def look() -> None:

@@ -16,18 +16,19 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
 
 def test_nodes_are_those_of_the_fleet_or_as_they_are_said() -> None:
-    found = job()
+    found = job().fleet
     assert (found.least, found.most, found.processes, found.gpu) == (2, 2, 4, "a100")
-    found = job(nodes=(1, 4))
+    found = job(nodes=(1, 4)).fleet
     assert (found.least, found.most, found.processes) == (1, 4, 4), "a node has the GPUs that it has"
-    found = job(processes=2)
+    found = job(processes=2).fleet
     assert (found.least, found.most, found.processes) == (4, 4, 2)
     outcome = read_file(str(ROOT / "examples" / "strategy.json"))[1]
     first = outcome.candidates[0]
     changes = {"data": 8, "tensor": 1, "pipeline": 1, "context": 1, "expert": 1, "interleave": 1}
     second = replace(first, shard="fsdp", offload="none", **changes)
     found = job(given=replace(outcome, candidates=(first, second)), candidate=2, nodes=(2, 2))
-    assert (found.processes, found.gpu, found.options) == (4, "", ("--candidate=2",))
+    assert (found.fleet.processes, found.fleet.gpu, found.options) == (4, "", ("--candidate=2",))
+    assert job(gpus=False).fleet.gpu is None
 
 
 @pytest.mark.parametrize(("folder", "name"), [

@@ -8,7 +8,8 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from torchsplit_core.running.fleet import FleetJob, Pods, fleet_files, fleet_job
+from torchsplit_core.running.fleet import Asked, FleetJob, Pods, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.layout import run_strategy
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, StrategyNodes, StrategyRequest
 from torchsplit_core.values.strategy.request import StrategyTraining as Training
 from torchsplit_core.values.strategy.run import RunOptions
@@ -93,11 +94,18 @@ def request(
 
 
 def job(
-    source: str = "sample:llama", given: Any = None, folder: str = "some/llama-run", **more: Any
+    source: str = "sample:llama",
+    given: Any = None,
+    folder: str = "some/llama-run",
+    options: RunOptions | None = None,
+    candidate: int = 1,
+    trust: bool = False,
+    **asked: Any,
 ) -> FleetJob:
     """A run on two nodes of four GPUs, unless said otherwise."""
-    more.setdefault("options", RunOptions())
-    return fleet_job(source, given or request(), folder, **more)
+    given, options = given or request(), options or RunOptions()
+    fleet = fleet_of(given, run_strategy(given, candidate), options, Asked(**asked))
+    return fleet_job(source, given, fleet, folder, options=options, candidate=candidate, trust=trust)
 
 
 def texts(found: FleetJob, format_name: str, pods: Pods | None = None) -> dict[str, str]:

@@ -10,7 +10,13 @@ import sys
 
 from torchsplit_core import running
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.cli.training.fleets import add_fleet_options, check_fleet_options, write_fleet
+from torchsplit_core.cli.training.fleets import (
+    add_fleet_options,
+    asked_nodes,
+    check_fleet_options,
+    train_on_cluster,
+    write_fleet,
+)
 from torchsplit_core.files import read_file
 from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.running.watch.exports import Exports
@@ -125,8 +131,11 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
+    asked = asked_nodes(options, node_numbers(options.nnodes))
     if options.write_fleet:
-        return write_fleet(options, given, what, exports, node_numbers(options.nnodes))
+        return write_fleet(options, given, what, exports, asked)
+    if options.engine == "ray":
+        return _told(options, train_on_cluster(options, given, what, exports, asked))
     strategy = running.run_strategy(given, options.candidate, options.precision)
     summary: RunSummary = with_progress(
         lambda progress: running.train(
@@ -142,6 +151,11 @@ def _train(options: argparse.Namespace) -> int:
             progress=progress,
         )
     )
+    return _told(options, summary)
+
+
+def _told(options: argparse.Namespace, summary: RunSummary) -> int:
+    """Say where the run stands."""
     if options.json:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"

@@ -151,10 +151,10 @@ def _job(job: FleetJob, pods: Pods, hosts: str) -> Mapping[str, object]:
     """The Job's specification; its pods' host names are `hosts` and their index."""
     spec: dict[str, object] = {
         "completionMode": "Indexed",
-        "completions": job.most,
-        "parallelism": job.most,
+        "completions": job.fleet.most,
+        "parallelism": job.fleet.most,
         "backoffLimitPerIndex": RETRIES,
-        "maxFailedIndexes": job.most - job.least,
+        "maxFailedIndexes": job.fleet.most - job.fleet.least,
         # The run's folder takes one node of a name at a time.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
@@ -171,7 +171,7 @@ def _job(job: FleetJob, pods: Pods, hosts: str) -> Mapping[str, object]:
         },
         "template": {"metadata": {"labels": _labels(job)}, "spec": _pod(job, pods, hosts)},
     }
-    if job.least < job.most:
+    if job.fleet.least < job.fleet.most:
         # All nodes end well together; one that was gone on without counts for nothing then.
         spec["successPolicy"] = {"rules": [{"succeededCount": 1}]}
     return spec
@@ -210,7 +210,10 @@ def _pod(job: FleetJob, pods: Pods, hosts: str) -> Mapping[str, object]:
         "volumes": [
             {"name": "runs", "persistentVolumeClaim": {"claimName": pods.claim}},
             {"name": "job", "configMap": {"name": job.name}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{job.processes}Gi"}},
+            {
+                "name": "shared-memory",
+                "emptyDir": {"medium": "Memory", "sizeLimit": f"{job.fleet.processes}Gi"},
+            },
         ],
     }
 
@@ -219,7 +222,7 @@ def _arguments(job: FleetJob, run: str) -> list[str]:
     source = job.source.text
     if job.source.kind == "python":
         source = f"{JOB}/{SOURCE}:{job.source.name}"
-    nodes = ["--nnodes", f"{job.least}:{job.most}", "--processes", str(job.processes)]
+    nodes = ["--nnodes", f"{job.fleet.least}:{job.fleet.most}", "--processes", str(job.fleet.processes)]
     return [
         "train",
         source,
@@ -239,7 +242,7 @@ def _literal(text: str) -> str:
 
 
 def _resources(job: FleetJob) -> Mapping[str, object]:
-    cores = {"cpu": job.processes * job.cores}
-    if job.gpu is None:
+    cores = {"cpu": job.fleet.processes * job.fleet.cores}
+    if job.fleet.gpu is None:
         return {"requests": cores, "limits": cores}
-    return {"requests": cores, "limits": {"nvidia.com/gpu": job.processes}}
+    return {"requests": cores, "limits": {"nvidia.com/gpu": job.fleet.processes}}

@@ -87,25 +87,25 @@ exit "$status"
 
 def slurm_files(job: FleetJob) -> tuple[DeploymentFile, ...]:
     """`train.sbatch` and the strategy beside it."""
-    elastic = job.least < job.most
+    elastic = job.fleet.least < job.fleet.most
     script = _SCRIPT.format(
         name=job.name,
-        nodes=f"{job.least}-{job.most}" if elastic else str(job.most),
-        cores=job.processes * job.cores,
+        nodes=f"{job.fleet.least}-{job.fleet.most}" if elastic else str(job.fleet.most),
+        cores=job.fleet.processes * job.fleet.cores,
         gpus=""
-        if job.gpu is None
-        else f"#SBATCH --gres=gpu:{f'{job.gpu}:' * bool(job.gpu)}{job.processes}\n",
+        if job.fleet.gpu is None
+        else f"#SBATCH --gres=gpu:{f'{job.fleet.gpu}:' * bool(job.fleet.gpu)}{job.fleet.processes}\n",
         notice=NOTICE_S,
         kept="#SBATCH --no-kill\n" if elastic else "",
-        words=job.words,
-        elastic=f" and fewer than {job.least} are left" if elastic else "",
-        least=job.least,
+        words=job.fleet.words,
+        elastic=f" and fewer than {job.fleet.least} are left" if elastic else "",
+        least=job.fleet.least,
         first_port=FIRST_PORT,
         ports=PORTS,
         patience=NOTICE_S - 60,
         no_kill=" --no-kill" if elastic else "",
         source=shlex.quote(job.source.text),
-        processes=job.processes,
+        processes=job.fleet.processes,
         options="".join(f" {shlex.quote(one)}" for one in job.options),
     )
     return (
