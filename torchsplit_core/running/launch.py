@@ -23,6 +23,7 @@ from torchsplit_core.running.starts.stalls import Stall, Watch, watched
 from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
 from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.gpus import gpus_told
 from torchsplit_core.running.watch.launched import Launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
@@ -91,6 +92,7 @@ def train(
         followed(run, options.steps, progress),
         stopped_when_asked(run.path),
         exported(run.path, exports or Exports()),
+        gpus_told(run.path, run.node),
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
         restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.running.test_nodes import until, worlds
+from tests.running.test_nodes import worlds
 from tests.support.paths import ROOT
 from tests.support.running.runs import client_file, events, losses, strategy
 from torchsplit_core.cli import main
@@ -25,7 +27,16 @@ from torchsplit_core.values.strategy.run import RunOptions, RunSummary
 assert torch.distributed.is_available()
 PLAN = strategy(optimizer="adamw", micro_batch=4)
 STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
+PATIENCE_S = 400.0
 ALONE = Fleet(1, 2, 1, 1, None)
+
+
+def until(seen: Callable[[], Any]) -> None:
+    """Wait for something that happens elsewhere: the cluster's processes load torch first."""
+    end = time.monotonic() + PATIENCE_S
+    while not seen():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -40,7 +51,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
         yield made
     finally:
         ray.shutdown()
@@ -48,6 +59,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.repeated
+@pytest.mark.timeout(900)
 def test_a_lost_node_of_the_cluster_is_gone_on_without_and_another_takes_its_place(
     cluster: Any, undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:

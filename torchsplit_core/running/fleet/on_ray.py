@@ -8,6 +8,7 @@ of ranks that hang nor a global batch that stays.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -115,7 +116,7 @@ def _cluster() -> Iterator[Any]:
         yield ray
         return
     try:
-        ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+        ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         raise InputFault(
             "--engine ray",
