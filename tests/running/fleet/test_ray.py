@@ -18,6 +18,7 @@ from tests.running.test_nodes import worlds
 from tests.support.paths import ROOT
 from tests.support.running.runs import client_file, events, losses, strategy
 from torchsplit_core.cli import main
+from torchsplit_core.files import read_file
 from torchsplit_core.running.fleet import Fleet, on_ray
 from torchsplit_core.running.fleet.node import NodeEnd, NodeTask, run_node
 from torchsplit_core.running.fleet.on_ray import nodes_that_fit, train_on_ray
@@ -39,23 +40,24 @@ def until(seen: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A head that computes nothing, and no other node yet."""
-    # Ray writes a token under HOME where it asks for one.
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-    from ray.cluster_utils import Cluster
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray writes a token under HOME where it asks for one.
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+        from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
-        yield made
-    finally:
-        ray.shutdown()
-        made.shutdown()
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        try:
+            ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
 
 
 @pytest.mark.repeated
@@ -91,6 +93,22 @@ def test_a_lost_node_of_the_cluster_is_gone_on_without_and_another_takes_its_pla
     assert worlds(folder)[6] == 2
     names = {event["node"] for event in events(folder, "node_joined")}
     assert len(names) == 3 and {name[:7] for name in names} == {"node-0-", "node-1-"}
+
+
+@pytest.mark.repeated
+@pytest.mark.timeout(900)
+def test_a_profile_is_measured_on_a_node(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.add_node(num_cpus=2, env_vars={"TORCHSPLIT_HOME": str(tmp_path / "home")})
+    command = ["profile", "sample:diamond", "--engine", "ray", "--device", "cpu:2c", "--batch-sizes", "1"]
+    out = tmp_path / "profile.json"
+    assert main([*command, "--gpu-types", "A30-24GB", "--point-budget", "0.1", "-o", str(out)]) == 0
+    found = read_file(str(out), expected="torchsplit.profile")[1]
+    assert any(row.basis == "measured" and row.profile == "2c" for row in found.rows)
+    assert (tmp_path / "home").exists(), "measured points are kept where they were measured"
+    assert main(["profile", "sample:nope", "--engine", "ray", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("torchsplit: sample")
 
 
 class Lost(Exception):
@@ -138,16 +156,27 @@ def of_nodes(least: int, *ends: tuple[int, NodeEnd | Exception]) -> tuple[Script
     return ray, on_ray._Nodes(ray, object(), task)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for what does not come."""
+    monkeypatch.setattr(on_ray, "LATER_S", 0.2)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_an_agent_that_was_killed_is_started_again_some_times() -> None:
-    ray, nodes = of_nodes(2, (0, KILLED), (0, Lost()), (0, DONE), (1, DONE))
-    assert nodes.until_done() == 2
-    assert ray.started == [0, 1, 0, 0] and ray.cancelled == [1]
+    again = NodeEnd(summary=RunSummary(6, 1.5, 3))
+    ray, nodes = of_nodes(2, (0, KILLED), (0, Lost()), (0, DONE), (1, again))
+    assert nodes.until_done() == 3
+    assert ray.started == [0, 1, 0, 0] and ray.cancelled == []
+    ray, nodes = of_nodes(2, (0, DONE), (1, KILLED))
+    assert nodes.until_done() == 2 and ray.started == [0, 1]
     ray, nodes = of_nodes(2, *[(0, KILLED)] * 4)
     with pytest.raises(InputFault, match="its agent ended with -9"):
         nodes.until_done()
     assert ray.started == [0, 1, 0, 0, 0] and ray.cancelled == [1]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_node_that_refuses_is_gone_on_without_while_there_are_enough() -> None:
     ray, nodes = of_nodes(1, (0, REFUSED), (1, DONE))
     assert nodes.until_done() == 2 and ray.started == [0, 1]
@@ -170,8 +199,8 @@ def test_what_no_cluster_could_place_is_refused_before_it_waits() -> None:
     assert nodes_that_fit(there, fleet) == 2
     assert nodes_that_fit(there, Fleet(1, 1, 2, 4, "")) == 1
     assert nodes_that_fit(there, Fleet(1, 9, 2, 4, None)) == 3
-    with pytest.raises(InputFault, match=r"0 of the cluster's 1 nodes fit.* needs 1, each with 8 CPU and 2 GPU, "
-                       r"and the nodes have: 8 CPU and 0 GPU"):  # fmt: skip
+    with pytest.raises(InputFault, match=r"0 of the cluster's 1 nodes fit.* 1 of them have 8 CPU and 2 GPU each, "
+                       r"and they have: 8 CPU and 0 GPU"):  # fmt: skip
         nodes_that_fit([node(8)], fleet)
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from torchsplit_core.cli.common import with_progress
+from torchsplit_core.cli.common import engine_option, with_progress
 from torchsplit_core.deployment import write_deployment
 from torchsplit_core.running.fleet import FORMATS, Asked, Pods, fleet_files, fleet_job, fleet_of
 from torchsplit_core.running.layout import run_strategy
@@ -18,12 +18,7 @@ from torchsplit_core.values.strategy.run import RunOptions, RunSummary
 def add_fleet_options(made: argparse.ArgumentParser) -> None:
     """`--engine`, `--write-fleet`, and what they need to know."""
     pods = Pods()
-    made.add_argument(
-        "--engine",
-        choices=("local", "ray"),
-        default="local",
-        help="ray: on the nodes of a Ray cluster (RAY_ADDRESS, or the one of this machine), which share the folder",
-    )
+    engine_option(made)
     made.add_argument(
         "--write-fleet",
         choices=FORMATS,

@@ -8,10 +8,9 @@ of ranks that hang nor a global batch that stays.
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import signal
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.running.fleet.cluster import nodes_with, ray_cluster, resource_words
 from torchsplit_core.running.fleet.node import ENDS_S, NodeEnd, NodeTask, run_node
 from torchsplit_core.running.fleet.size import Fleet
 from torchsplit_core.running.folder import RunFolder
@@ -33,6 +33,8 @@ PLACED_S = 30.0
 RETRIES = 3
 """Of a node whose agent was killed."""
 LOOK_S = 1.0
+LATER_S = 10.0
+"""All nodes end together; those whose machines are lost are waited for so long."""
 
 
 def train_on_ray(
@@ -55,7 +57,7 @@ def train_on_ray(
     options = options or RunOptions()
     parsed, run = parse_source(source, trust=trust), RunFolder(folder, "ray")
     with contextlib.ExitStack() as stack:
-        ray = stack.enter_context(_cluster())
+        ray = stack.enter_context(ray_cluster())
         count = nodes_that_fit(ray.nodes(), fleet)
         with run.claimed(resume=resume):
             # The nodes share it from here on.
@@ -79,55 +81,13 @@ def nodes_that_fit(nodes: Sequence[Mapping[str, Any]], fleet: Fleet) -> int:
 
     Raises InputFault where they are too few, whatever else they do: such a placement group would wait for ever.
     """
-    needed = _bundle(fleet)
-    alive = [node["Resources"] for node in nodes if node["Alive"]]
-    fitting = sum(all(node.get(name, 0) >= count for name, count in needed.items()) for node in alive)
-    if fitting < fleet.least:
-        there = "; ".join(_words({name: node.get(name, 0) for name in needed}) for node in alive)
-        raise InputFault(
-            "the placement group",
-            Told(f"{fitting} of the cluster's {len(alive)} nodes fit"),
-            f"the run needs {fleet.least}, each with {_words(needed)}, and the nodes have: {there}",
-            "Add nodes, or ask for less by --nnodes, --processes, --cores or --no-gpus.",
-        )
-    return min(fitting, fleet.most)
+    return min(nodes_with(nodes, _bundle(fleet), fleet.least), fleet.most)
 
 
 def _bundle(fleet: Fleet) -> dict[str, int]:
     """What a node's part of the run takes, by Ray's names."""
     needed = {"CPU": fleet.processes * fleet.cores}
     return needed if fleet.gpu is None else {**needed, "GPU": fleet.processes}
-
-
-def _words(resources: Mapping[str, float]) -> str:
-    return " and ".join(f"{count:g} {name}" for name, count in resources.items())
-
-
-@contextlib.contextmanager
-def _cluster() -> Iterator[Any]:
-    """Ray, connected to a cluster. Raises InputFault where it is not installed or no cluster answers."""
-    try:
-        import ray
-    except ImportError as error:
-        raise InputFault(
-            "--engine", "ray", "the package ray is installed", "pip install 'torchsplit[ray]'."
-        ) from error
-    if ray.is_initialized():
-        yield ray
-        return
-    try:
-        ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
-        raise InputFault(
-            "--engine ray",
-            os.environ.get("RAY_ADDRESS", "no RAY_ADDRESS"),
-            "a Ray cluster answers there, or runs on this machine",
-            "Start one by: ray start --head.",
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 @contextlib.contextmanager
@@ -146,7 +106,7 @@ def _placed(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
     raise InputFault(
         "the placement group",
         f"{fleet.least} nodes",
-        f"each has {_words(_bundle(fleet))} free within {PLACED_S:g} s",
+        f"each has {resource_words(_bundle(fleet))} free within {PLACED_S:g} s",
         "Other work holds them (ray status says which): wait for it, or ask for less.",
     )
 
@@ -194,12 +154,14 @@ class _Nodes:
                 self._start(place)
             while not self._ends:
                 self._look(LOOK_S)
-            # All end together, but those whose machines are lost.
-            self._wait()
+            end = time.monotonic() + LATER_S
+            while self._places and time.monotonic() < end:
+                self._look(LOOK_S)
         finally:
             for one in self._places:
                 self.ray.cancel(one)
-            self._wait()
+            if self._places:
+                self.ray.wait([*self._places], num_returns=len(self._places), timeout=ENDS_S)
         return max(one.restarts for one in self._ends)
 
     def _start(self, place: int) -> None:
@@ -219,10 +181,13 @@ class _Nodes:
                 end: NodeEnd = self.ray.get(done)
             except self.ray.exceptions.RayError as error:
                 end = NodeEnd(words=f"Ray lost it ({type(error).__name__})")
-            if end.stopped:
-                raise KeyboardInterrupt
             if end.summary:
                 self._ends.append(end.summary)
+            elif self._ends:
+                # The run is done without it.
+                continue
+            elif end.stopped:
+                raise KeyboardInterrupt
             elif end.fault or self._tries[place] == RETRIES:
                 self._without(end)
             else:
@@ -234,10 +199,6 @@ class _Nodes:
         if len(self._places) < self.task.fleet.least:
             remedy = "--resume goes on from the last complete checkpoint."
             raise end.fault or InputFault("a node", Told(end.words), "nodes train to the end", remedy)
-
-    def _wait(self) -> None:
-        if self._places:
-            self.ray.wait([*self._places], num_returns=len(self._places), timeout=ENDS_S)
 
 
 def _in_worker(task: NodeTask, place: int) -> NodeEnd:
