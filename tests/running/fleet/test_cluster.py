@@ -102,3 +102,12 @@ def test_a_fault_there_is_told_as_here_and_slices_are_not_made_there(
     made = ["--make-slices", "1g.10gb", "--i-own-this-gpu"]
     assert main(["profile", "sample:bert", "--engine", "ray", *made]) == 2
     assert "Ray gives any" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:10001", "head", "127.0.0.1:99999999"])
+def test_an_address_where_no_cluster_answers_is_refused_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InputFault, match=r"RAY_ADDRESS.*a Ray cluster answers there"):
+        on_cluster(max, 3, 4)

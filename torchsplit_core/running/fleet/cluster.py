@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from torchsplit_core.model_source import Told
 from torchsplit_core.values import InputFault
 
 T = TypeVar("T")
+ANSWER_S = 5.0
+"""In which the head of a cluster answers."""
 
 
 @contextlib.contextmanager
@@ -29,13 +32,18 @@ def ray_cluster() -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    told = os.environ.get("RAY_ADDRESS", "auto")
     try:
+        if told != "auto":
+            # Ray itself would try for a minute.
+            host, _, port = told.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
         ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionError as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise InputFault(
-            "--engine ray",
-            os.environ.get("RAY_ADDRESS", "no RAY_ADDRESS"),
-            "a Ray cluster answers there, or runs on this machine",
+            "RAY_ADDRESS",
+            told,
+            "a Ray cluster answers there (HOST:PORT of its head), or runs on this machine",
             "Start one by: ray start --head.",
         ) from error
     try:
