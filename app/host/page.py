@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app.components import saving
+from app.format.gpus import NOTE, gpu_cells
 from app.format.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
 from app.shell import frame
 from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
@@ -40,9 +41,7 @@ def _now(workspace: Workspace) -> None:
             st.info(plain(found.message))
         if found.gpus:
             saving.table(gpu_rows(found.gpus), "gpus", key="host-gpus", alt="GPUs of this machine, now")
-            st.caption(
-                "n/a: the driver does not tell it; in MIG mode it tells no time at work. Untested on hardware."
-            )
+            st.caption(NOTE)
         rows = slice_rows(found.gpus)
         if rows:
             st.header("MIG slices", anchor=False)
@@ -76,19 +75,13 @@ def gpu_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
 
 
 def _gpu_row(one: LiveGpu) -> dict[str, str]:
-    gpu, state = one.gpu, one.state
-    reasons = state.throttled_by if state else None
+    gpu = one.gpu
     return {
         "GPU": str(gpu.index),
         "name": gpu.name,
         "memory": memory_size(None if gpu.memory_gib is None else gpu.memory_gib * GIB),
-        "in use": memory_size(state.memory_used_bytes if state else None),
-        "at work": percent(None if state is None or state.busy_percent is None else state.busy_percent / 100),
         "MIG": {True: "on", False: "off", None: "has none"}[gpu.mig_enabled],
-        "SM clock": short(state.sm_clock_mhz if state else None, "MHz"),
-        "temperature": short(state.temperature_c if state else None, "°C"),
-        "power": short(state.power_w if state else None, "W"),
-        "held down by": UNKNOWN if reasons is None else ", ".join(reasons) or "nothing",
+        **gpu_cells(one.state, one.counted),
         "processes": UNKNOWN if one.processes is None else exact(one.processes),
         "UUID": gpu.uuid,
     }

@@ -12,8 +12,9 @@ from app.charts.runs.time_line import Mark, time_line
 from app.charts.theme import CONFIG
 from app.charts.training import stacked
 from app.components import saving
+from app.format.gpus import NOTE
 from app.format.numbers import exact, plain, short
-from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, lately, rank_rows
+from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, gpu_rows, lately, rank_rows
 from torchsplit_core.running.watch import RunView
 
 PARTS = {
@@ -34,6 +35,7 @@ def show(name: str, view: RunView) -> None:
     _cards(view)
     _curves(name, view)
     _ranks(name, view)
+    _gpus(name, view)
     _parts(name, view)
     _events(name, view)
     _checkpoints(name, view)
@@ -95,6 +97,15 @@ def _ranks(name: str, view: RunView) -> None:
         f"{held} Communication: the share of both passes in which gradients are still exchanged, by the times that DDP "
         "takes itself; n/a for models that DDP does not hold."
     )
+
+
+def _gpus(name: str, view: RunView) -> None:
+    if not view.gpus:
+        return
+    st.header("GPUs", anchor=False)
+    rows = gpu_rows(view, datetime.now(UTC))
+    saving.table(rows, f"{name}.gpus", key="run-gpus", alt="GPUs of the run's nodes")
+    st.caption(NOTE)
 
 
 def _parts(name: str, view: RunView) -> None:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from app.format.badges import Colour
+from app.format.gpus import gpu_cells
 from app.format.html import table_html
 from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, short, size
 from torchsplit_core.running.watch import Event, RunView
@@ -96,6 +97,20 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
             "communication": percent(one.communication_share),
         }
         for one in view.ranks
+    ]
+
+
+def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
+    """A row a GPU of the run's nodes, as it was told of last."""
+    return [
+        {
+            "node": one.node,
+            "GPU": str(one.index),
+            "name": one.name,
+            **gpu_cells(one.state, one.counted),
+            "told": f"{duration(max(0.0, (now - one.said).total_seconds()))} ago",
+        }
+        for one in view.gpus
     ]
 
 

@@ -16,7 +16,7 @@ from app.session import trainings
 from app.session.thing import TRAINING
 from app.session.trainings import Kept
 from app.shell import frame, navigation, things
-from app.training import around, form, judged, new
+from app.training import around, fleets, form, judged, new
 from app.training.shelf import INTRODUCTION
 from app.training.words import (
     asked,
@@ -186,6 +186,7 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
             format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
         )  # fmt: skip
         _file(kept, outcome.candidates[place], f"{stem}.{place + 1}.py")
+        fleets.show(kept, outcome, place)
         navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
     with st.container(horizontal=True):
         st.download_button(

@@ -26,6 +26,16 @@ EXIT_OF_STATUS: dict[SolveStatus, int] = {"optimal": 0, "feasible": 0, "infeasib
 """The exit code of a command that searches."""
 
 
+def engine_option(made: argparse.ArgumentParser) -> None:
+    """`--engine`: where a command's work is done."""
+    made.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="ray: on a node of the Ray cluster that RAY_ADDRESS names, or of the one on this machine",
+    )
+
+
 class LineProgress:
     """Progress on standard error: one line that is rewritten on a terminal, a line a step elsewhere."""
 

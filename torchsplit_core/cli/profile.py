@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from torchsplit_core import workflow
-from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
+from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, tell_notes, with_progress
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
+from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
+
+T = TypeVar("T")
 
 
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:
@@ -92,6 +97,7 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
     )
     made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
+    engine_option(made)
     trust(made)
     output(made)
 
@@ -116,21 +122,23 @@ def _profile(options: argparse.Namespace) -> int:
         lengths = _whole_numbers("--sequence-lengths", "sequence lengths", options.sequence_lengths)
         measured = partial(workflow.profile_lengths, lengths=lengths)
     started = time.time()
-    graph, result = with_progress(
-        lambda progress: measured(
-            options.source,
-            device=options.device or ("" if options.make_slices else "auto"),
-            batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
-            gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
-            trust=options.trust,
-            settings=settings,
-            store=Store(),
-            since=started if options.again or settings.torch_trace else 0.0,
-            at_once=options.at_once,
-            make_slices=_slices_to_make(options),
-            progress=progress,
-        )
+    asked = partial(
+        measured,
+        options.source,
+        device=options.device or ("" if options.make_slices else "auto"),
+        batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
+        gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
+        trust=options.trust,
+        settings=settings,
+        since=started if options.again or settings.torch_trace else 0.0,
+        at_once=options.at_once,
+        make_slices=_slices_to_make(options),
     )
+    if options.engine == "ray":
+        cores, gpus = _reserved(options)
+        graph, result = on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
+    else:
+        graph, result = with_progress(lambda progress: asked(store=Store(), progress=progress))
     hand_over(result, options)
     counts = Counter(row.basis for row in result.rows)
     told = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
@@ -151,6 +159,28 @@ def _profile(options: argparse.Namespace) -> int:
         print(f"note: {result.environment['notes']}", file=sys.stderr)
     tell_notes(graph)
     return 0
+
+
+def _with_its_store(asked: Callable[..., T]) -> T:
+    """On a node: measured points are kept where they were measured."""
+    return asked(store=Store())
+
+
+def _reserved(options: argparse.Namespace) -> tuple[int, int | None]:
+    """Cores and GPUs that a node has for what is measured; None: a GPU where there is one.
+
+    Raises InputFault for slices to make: the GPU that Ray gives is nobody's own.
+    """
+    if options.make_slices:
+        rule = "slices are made on a GPU that one has to oneself, and Ray gives any"
+        raise InputFault(
+            "--make-slices", options.make_slices, rule, "Run it on that machine, without --engine."
+        )
+    names = [name.strip() for name in (options.device or "auto").split(",")]
+    cores = [int(told.group(1)) for name in names if (told := re.fullmatch(r"cpu:(\d{1,4})c", name))]
+    if all(name.startswith("cpu") for name in names):
+        return max(cores, default=1), 0
+    return max(cores, default=1), None if names == ["auto"] else 1
 
 
 def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchsplit_core import workflow
-from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
+from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, with_progress
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import (
     Find,
     InputFault,
@@ -56,6 +57,7 @@ def add_simulate_command(command: Command, output: Options) -> None:
         help="also find the largest common factor of all rates at which it stays within every slo_ms",
     )
     made.add_argument("--save-request", metavar="FILE", help="write the simulation request that was run")
+    engine_option(made)
     output(made)
 
 
@@ -75,7 +77,10 @@ def _simulate(options: argparse.Namespace) -> int:
     request = workflow.under_load(request, options.load)
     if options.save_request:
         write_file(request, options.save_request)
-    outcome = with_progress(lambda progress: workflow.simulate(request, progress))
+    if options.engine == "ray":
+        outcome = on_cluster(workflow.simulate, request)
+    else:
+        outcome = with_progress(lambda progress: workflow.simulate(request, progress))
     hand_over(outcome, options)
     _tell(outcome)
     return 0

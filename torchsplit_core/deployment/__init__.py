@@ -12,7 +12,7 @@ from torchsplit_core.deployment.deploy import (
     deploy,
     models_to_write,
 )
-from torchsplit_core.deployment.files import DeploymentFile, write_deployment
+from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zipped
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
 from torchsplit_core.deployment.servers import part_folders
 
@@ -26,4 +26,5 @@ __all__ = [
     "models_to_write",
     "part_folders",
     "write_deployment",
+    "zipped",
 ]

@@ -1,7 +1,9 @@
-"""Deployment files as values, and how they get onto the disk."""
+"""Deployment files as values, and how they get onto the disk or into an archive."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,3 +38,15 @@ def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> 
         replace_file(target, file.text, 0o755 if file.executable else 0o644)
         written.append(target)
     return tuple(written)
+
+
+def zipped(files: Iterable[DeploymentFile]) -> bytes:
+    """All files as one zip archive; scripts keep their executable bit."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            entry = zipfile.ZipInfo(file.name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if file.executable else 0o100644) << 16
+            archive.writestr(entry, file.text)
+    return buffer.getvalue()

@@ -18,7 +18,7 @@ from torchsplit_core.hardware.layouts import (
     maximal_multisets,
     place_layout,
 )
-from torchsplit_core.hardware.live import CoreTimes, LiveGpu, LiveHost, live_host
+from torchsplit_core.hardware.live import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
 from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
@@ -29,6 +29,7 @@ from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watc
 __all__ = [
     "MOST_CORES",
     "CoreTimes",
+    "DcgmFigures",
     "GpuPeaks",
     "GpuState",
     "HostGpu",
@@ -49,6 +50,7 @@ __all__ = [
     "gpu_type",
     "layout_multisets",
     "legal_layouts",
+    "live_gpus",
     "live_host",
     "maximal_multisets",
     "neighbour_load",

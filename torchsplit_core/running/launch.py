@@ -23,6 +23,7 @@ from torchsplit_core.running.starts.stalls import Stall, Watch, watched
 from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
 from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.gpus import gpus_told
 from torchsplit_core.running.watch.launched import Launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
@@ -94,9 +95,10 @@ def train(
     run = RunFolder(folder, nodes.name if nodes else "")
     with (
         run.shared(nodes.rendezvous, resume=resume) if nodes else run.claimed(resume=resume),
-        _followed(run, options.steps, progress),
+        followed(run, options.steps, progress),
         stopped_when_asked(run.path),
         exported(run.path, exports or Exports()),
+        gpus_told(run.path, run.node),
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
         if fitted.choices.pipeline < strategy.choices.pipeline:
@@ -299,7 +301,7 @@ def _furthest(run: RunFolder) -> int:
 
 
 @contextlib.contextmanager
-def _followed(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
+def followed(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
     """Tell the progress from the lines of the steps while the run goes on."""
 
     def look() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import shlex
-import zipfile
-from collections.abc import Sequence
 
 import streamlit as st
 
@@ -17,6 +14,7 @@ from torchsplit_core.deployment import (
     DeploymentFile,
     deploy,
     models_to_write,
+    zipped,
 )
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, point_type
@@ -142,15 +140,3 @@ def _file(file: DeploymentFile, *, shown: bool = False) -> None:
             st.code("\n".join(lines[:MOST_LINES]), language=None, height="content", wrap_lines=True)
             if len(lines) > MOST_LINES:
                 st.caption(f"The first {MOST_LINES} of {len(lines)} lines; the download has them all.")
-
-
-def zipped(files: Sequence[DeploymentFile]) -> bytes:
-    """All files as one zip archive; scripts keep their executable bit."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
-            entry = zipfile.ZipInfo(file.name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o100755 if file.executable else 0o100644) << 16
-            archive.writestr(entry, file.text)
-    return buffer.getvalue()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from app.host.page import gpu_rows, slice_rows
 from tests.support.app.placement_page import said
 from tests.support.hardware.listings import replay
-from torchsplit_core.hardware import CoreTimes, live_host
+from torchsplit_core.hardware import CoreTimes, DcgmFigures, live_host
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -42,6 +43,15 @@ def test_gpus_and_slices_are_listed_with_what_the_driver_tells(
     (row,) = gpu_rows(found.gpus)
     assert (row["in use"], row["at work"], row["MIG"]) == ("3\u202fGiB", "42\u202f%", "on")
     assert (row["power"], row["held down by"], row["processes"]) == ("212\u202fW", "nothing", "0")
+    assert {row[name] for name in ("SMs at work", "memory at work", "NVLink out", "NVLink in")} == {"n/a"}
+    counted = replace(found.gpus[0], counted=DcgmFigures(0.5, 0.25, 2.5e9, 0.0))
+    (row,) = gpu_rows((counted,))
+    assert [row[name] for name in ("SMs at work", "memory at work", "NVLink out")] == [
+        "50\u202f%",
+        "25\u202f%",
+        "2.5\u202fGB/s",
+    ]
+    assert row["NVLink in"] == "0\u202fB/s"
     assert [one["profile"] for one in slice_rows(found.gpus)] == ["3g.20gb", "3g.20gb"]
     test = page("host", workspace)
     assert "Replayed listing" in said(test) and len(test.dataframe) == 2

@@ -138,6 +138,25 @@ def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
         runs.open_folder(workspace, str(tmp_path / "run"))
 
 
+def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace: Workspace) -> None:
+    kept(workspace, "diamond-1")
+    told = {
+        "node": "a", "time": "2090-01-01T00:00:00.000Z",
+        "gpus": [{"index": 3, "name": "A100", "uuid": "GPU-1", "busy_percent": 90, "dram_active": 0.25}],
+    }  # fmt: skip
+    path = runs.path_of(workspace, "diamond-1") / "watch" / "gpus-a.json"
+    path.write_text(json.dumps(told))
+    test = opened(workspace, "diamond-1")
+    shown = table(test, "SMs at work")
+    assert (shown["node"][0], shown["GPU"][0], shown["at work"][0]) == ("a", "3", "90\u202f%")
+    assert (shown["memory at work"][0], shown["SMs at work"][0], shown["power"][0]) == (
+        "25\u202f%",
+        "n/a",
+        "n/a",
+    )
+    assert "untested on hardware" in said(test).lower()
+
+
 def test_a_run_is_shown_whole(workspace: Workspace) -> None:
     kept(workspace, "diamond-1")
     test = opened(workspace, "diamond-1")
@@ -157,6 +176,7 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
         and list(ranks["predicted"]) == ["1.5\u202fGiB"] * 2
     )
     assert list(ranks["communication"]) == ["n/a"] * 2
+    assert "GPUs" not in {one.value for one in test.header}
     happened = "".join(one.proto.body for one in test.get("html"))
     order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
     assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.session.trainings import Kept
 from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.training.words import bottleneck, choice, label, share_rows, stage_rows
 from tests.support.app.placement_page import press, said
@@ -160,6 +161,32 @@ def test_what_stands_around_an_answer_is_asked_for_as_a_job(
     assert [one["devices"] for one in told["scaled"]] == [1, 2, 4]
     with pytest.raises(InputFault):
         study_job(workspace, DivisionsParameters("small", "0" * 64), ignore_progress)
+
+
+def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    labels = {"Slurm (zip)", "JobSet (zip)"}
+    request = replace(SMALL, fix=StrategyFix(tensor=1, pipeline=1, context=1, offload="none"))
+    outcome = found(workspace, "small", request)
+    request = replace(request, model=SourceSizes("sample:bert"))
+    kept = Kept("My run", "0" * 64, request, outcome, True)
+
+    def shown(kept: Kept) -> AppTest:
+        def script(kept) -> None:
+            from app.training import fleets
+
+            fleets.show(kept, kept.outcome, 0)
+
+        return AppTest.from_function(script, kwargs={"kept": kept}).run()
+
+    offered = shown(kept)
+    assert labels == {one.label for one in offered.get("download_button")}
+    assert "2 nodes of 2 GPUs" in said(offered)
+    refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
+    assert not refused.get("download_button") and "equal nodes" in said(refused)
+    opened = page("training", workspace)
+    assert not labels & {one.label for one in opened.get("download_button")}
 
 
 def test_each_choice_changed_alone_is_no_faster_than_the_best() -> None:

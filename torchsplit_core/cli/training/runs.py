@@ -10,6 +10,13 @@ import sys
 
 from torchsplit_core import running
 from torchsplit_core.cli.common import Command, with_progress
+from torchsplit_core.cli.training.fleets import (
+    add_fleet_options,
+    asked_nodes,
+    check_fleet_options,
+    train_on_cluster,
+    write_fleet,
+)
 from torchsplit_core.files import read_file
 from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.running.watch.exports import Exports
@@ -103,14 +110,16 @@ def add_train_command(command: Command) -> None:
         "--tensorboard", action="store_true", help="write event files for TensorBoard into the run's folder"
     )
     made.add_argument("--json", action="store_true", help="print where the run stands to standard output")
+    add_fleet_options(made)
 
 
 def _train(options: argparse.Namespace) -> int:
+    check_fleet_options(options)
     if options.metrics_port is not None and options.metrics_port < 1:
         raise InputFault(
             "--metrics-port", options.metrics_port, "it is a port from 1 on", "For example 9100."
         )
-    strategy = running.run_strategy(read_file(options.strategy)[1], options.candidate, options.precision)
+    given = read_file(options.strategy)[1]
     what = RunOptions(
         steps=options.steps,
         checkpoint_every=options.checkpoint_every,
@@ -121,6 +130,13 @@ def _train(options: argparse.Namespace) -> int:
         stall_limit_s=options.stall_limit,
         balance=options.balance,
     )
+    exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
+    asked = asked_nodes(options, node_numbers(options.nnodes))
+    if options.write_fleet:
+        return write_fleet(options, given, what, exports, asked)
+    if options.engine == "ray":
+        return _told(options, train_on_cluster(options, given, what, exports, asked))
+    strategy = running.run_strategy(given, options.candidate, options.precision)
     summary: RunSummary = with_progress(
         lambda progress: running.train(
             options.source,
@@ -131,10 +147,15 @@ def _train(options: argparse.Namespace) -> int:
             nodes=_nodes(options),
             resume=options.resume,
             trust=options.trust,
-            exports=Exports(options.metrics_port, options.metrics_host, options.tensorboard),
+            exports=exports,
             progress=progress,
         )
     )
+    return _told(options, summary)
+
+
+def _told(options: argparse.Namespace, summary: RunSummary) -> int:
+    """Say where the run stands."""
     if options.json:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
@@ -151,12 +172,20 @@ def _nodes(options: argparse.Namespace) -> Nodes | None:
         missing = "--nnodes" if options.nnodes is None else "--rendezvous"
         rule = "a run on several machines is told how many there are and where they meet"
         raise InputFault(missing, None, rule, "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.")
-    least, _, most = options.nnodes.partition(":")
-    try:
-        counts = int(least), int(most or least)
-    except ValueError:
-        raise InputFault("--nnodes", options.nnodes, "it is MIN:MAX", "For example 1:2.") from None
+    counts = node_numbers(options.nnodes)
+    assert counts is not None
     return Nodes(*counts, options.rendezvous, options.node or socket.gethostname())
+
+
+def node_numbers(text: str | None) -> tuple[int, int] | None:
+    """Least and most of `1:2`; None where nothing is said. Raises InputFault for anything else."""
+    if text is None:
+        return None
+    least, _, most = text.partition(":")
+    try:
+        return int(least), int(most or least)
+    except ValueError:
+        raise InputFault("--nnodes", text, "it is MIN:MAX", "For example 1:2.") from None
 
 
 def _shares(text: str) -> tuple[float, ...]:

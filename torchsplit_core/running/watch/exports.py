@@ -6,7 +6,7 @@ The process that starts the ranks serves and writes them, from what the run's fo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torchsplit_core.running.folder import METRICS, TENSORBOARD
 from torchsplit_core.running.watch.elsewhere import endpoint_told
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
-from torchsplit_core.running.watch.view import RunView
+from torchsplit_core.running.watch.view import NodeGpu, RunView
 from torchsplit_core.values import InputFault
 
 Metric = GaugeMetricFamily | CounterMetricFamily
@@ -32,6 +32,28 @@ STEP_FIGURES = {
     "processes": ("Ranks that took part in the step", "world_size"),
 }
 """Of the last step: what they are, and their names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
+
+
+GPU_FIGURES: Mapping[str, tuple[str, Callable[[NodeGpu], float | None]]] = {
+    "busy_ratio": (
+        "Share of time in which a kernel ran",
+        lambda one: None if one.state.busy_percent is None else one.state.busy_percent / 100,
+    ),
+    "sm_active_ratio": ("Share of time in which SMs had a warp", lambda one: one.counted.sm_active),
+    "dram_active_ratio": (
+        "Share of time in which its memory moved data",
+        lambda one: one.counted.dram_active,
+    ),
+    "nvlink_sent_bytes_per_second": ("Sent over NVLink", lambda one: one.counted.nvlink_sent_bytes_per_s),
+    "nvlink_received_bytes_per_second": (
+        "Received over NVLink",
+        lambda one: one.counted.nvlink_received_bytes_per_s,
+    ),
+    "memory_used_bytes": ("Its memory in use", lambda one: one.state.memory_used_bytes),
+    "temperature_celsius": ("Its temperature", lambda one: one.state.temperature_c),
+    "power_watts": ("Its power", lambda one: one.state.power_w),
+}
+"""Of a GPU of the run's nodes, by its driver and DCGM: what they are, and where they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,7 @@ class RunCollector(Collector):
             return
         yield from _of_run(view)
         yield from _of_ranks(view)
+        yield from _of_gpus(view)
 
 
 def _of_run(view: RunView) -> Iterable[Metric]:
@@ -135,6 +158,16 @@ def _of_ranks(view: RunView) -> Iterable[Metric]:
         for part, seconds in (one.parts_s or {}).items():
             parts.add_metric([name, part], seconds)
     yield from (step, peak, share, parts)
+
+
+def _of_gpus(view: RunView) -> Iterable[Metric]:
+    for name, (words, told) in GPU_FIGURES.items():
+        family = GaugeMetricFamily(f"{PREFIX}gpu_{name}", words, labels=["node", "gpu"])
+        for one in view.gpus:
+            value = told(one)
+            if value is not None:
+                family.add_metric([one.node, str(one.index)], value)
+        yield family
 
 
 @contextlib.contextmanager

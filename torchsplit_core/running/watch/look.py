@@ -13,6 +13,7 @@ from typing import Any
 
 from torchsplit_core.running.checkpoints import LATEST
 from torchsplit_core.running.folder import EVENTS, LOCK, METRICS, WATCH, RunFolder
+from torchsplit_core.running.watch.gpus import read_gpus
 from torchsplit_core.running.watch.launched import read_launch
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -63,6 +64,7 @@ class Look:
                 self._events,
                 tuple(one for one in _ranks(path / WATCH, state, self._events) if one.rank < world),
                 tuple(_checkpoints(self.folder.checkpoints)),
+                read_gpus(path / WATCH),
             )
 
     def _read(self) -> None:

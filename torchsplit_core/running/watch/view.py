@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from torchsplit_core.hardware import DcgmFigures, GpuState
 from torchsplit_core.running.watch.launched import Launch
 
 State = Literal["starting", "running", "recovering", "finished", "stopped", "broken off"]
@@ -71,6 +72,18 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGpu:
+    """A GPU of a node, as its driver and DCGM told of it last, and when."""
+
+    node: str
+    index: int
+    name: str
+    said: datetime
+    state: GpuState
+    counted: DcgmFigures
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A complete checkpoint: its step, its bytes on disk, when it was completed. `newest`: LATEST names it."""
 
@@ -97,6 +110,7 @@ class RunView:
     events: tuple[Event, ...]
     ranks: tuple[Rank, ...]
     checkpoints: tuple[Checkpoint, ...]
+    gpus: tuple[NodeGpu, ...]
 
     @property
     def last_step(self) -> int:

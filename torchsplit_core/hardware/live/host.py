@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchsplit_core.hardware.discovery import HostGpu, open_nvml, read_gpu
+from torchsplit_core.hardware.live.dcgm import Dcgm, DcgmFigures
 from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault
 
 
@@ -25,11 +27,15 @@ class CoreTimes:
 
 @dataclass(frozen=True, slots=True)
 class LiveGpu:
-    """A GPU now. `state` and `processes` (that compute on it or its slices) are None where the driver tells none."""
+    """A GPU now. `state` and `processes` (that compute on it or its slices) are None where the driver tells none.
+
+    `counted`: what DCGM says of it, empty where there is none.
+    """
 
     gpu: HostGpu
     state: GpuState | None
     processes: int | None
+    counted: DcgmFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +53,34 @@ class LiveHost:
     message: str
 
 
+_DCGM = Dcgm()
+
+
 def live_host(proc: Path = Path("/proc")) -> LiveHost:
     """Look at it now. Raises InputFault for a replayed listing that cannot be read."""
     memory = _memory(proc / "meminfo")
-    try:
-        with open_nvml() as nvml:
-            gpus, message = _gpus(nvml)
-    except NvmlFault as fault:
-        gpus, message = (), f"No GPU: {fault.words}."
+    gpus, message = live_gpus()
     return LiveHost(
         _times(proc / "stat"), _load(), memory.get("MemTotal"), memory.get("MemAvailable"), gpus, message
     )
 
 
-def _gpus(nvml: Nvml) -> tuple[tuple[LiveGpu, ...], str]:
+def live_gpus() -> tuple[tuple[LiveGpu, ...], str]:
+    """The GPUs now, and what is to be said of them. Raises InputFault for a replayed listing that cannot be read."""
+    try:
+        with open_nvml() as nvml:
+            # A replayed listing is of another machine than its DCGM.
+            return _gpus(nvml, {} if nvml.origin else _DCGM.now())
+    except NvmlFault as fault:
+        return (), f"No GPU: {fault.words}."
+
+
+def _gpus(nvml: Nvml, counted: Mapping[int, DcgmFigures]) -> tuple[tuple[LiveGpu, ...], str]:
     found, said = [], [nvml.origin] if nvml.origin else []
     count = nvml.gpu_count()
     for index in range(count):
         try:
-            found.append(_gpu(nvml, index))
+            found.append(_gpu(nvml, index, counted.get(index, DcgmFigures())))
         except NvmlFault as fault:
             said.append(f"GPU {index} does not answer ({fault.words}).")
     if not count:
@@ -73,7 +88,7 @@ def _gpus(nvml: Nvml) -> tuple[tuple[LiveGpu, ...], str]:
     return tuple(found), " ".join(said)
 
 
-def _gpu(nvml: Nvml, index: int) -> LiveGpu:
+def _gpu(nvml: Nvml, index: int, counted: DcgmFigures) -> LiveGpu:
     gpu = read_gpu(nvml, index)
     try:
         state = nvml.state(index)
@@ -83,7 +98,7 @@ def _gpu(nvml: Nvml, index: int) -> LiveGpu:
         processes = len(nvml.processes(index))
     except NvmlFault:
         processes = None
-    return LiveGpu(gpu, state, processes)
+    return LiveGpu(gpu, state, processes, counted)
 
 
 def _times(path: Path) -> CoreTimes | None:

@@ -1,0 +1,52 @@
+"""A strategy as what a cluster starts: the files of `train --write-fleet`, to download."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.components.saving import file_name
+from app.format.numbers import plain
+from app.session.trainings import Kept
+from torchsplit_core.deployment import zipped
+from torchsplit_core.running.fleet import Asked, FleetJob, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.layout import PRECISIONS, run_strategy
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes
+from torchsplit_core.values.strategy.run import RunOptions
+
+OFFERED = {"slurm": "Slurm (zip)", "jobset": "JobSet (zip)"}
+
+
+def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
+    """The files of the candidate at that place, from 0, or why there are none; nothing for sizes without a model."""
+    model = kept.request.model
+    if not isinstance(model, SourceSizes) or not model.source.startswith("sample:"):
+        return
+    try:
+        job = _job(kept, outcome, place, model.source)
+    except InputFault as fault:
+        st.caption(plain(f"No files for a cluster: {fault.where}: {fault.value} — {fault.rule}."))
+        return
+    stem = f"{file_name(kept.name)}.{place + 1}"
+    with st.container(horizontal=True):
+        for name, label in OFFERED.items():
+            st.download_button(
+                label, zipped(fleet_files(job, name)), f"{stem}.{name}.zip", "application/zip",
+                on_click="ignore", icon=":material/lan:",
+                help="What starts a run by this strategy on a cluster's nodes, as torchsplit train --write-fleet does.",
+            )  # fmt: skip
+    st.caption(
+        plain(f"For a cluster: {job.fleet.words}, with the sample's synthetic data. Untested on hardware.")
+    )
+
+
+def _job(kept: Kept, outcome: StrategyOutcome, place: int, source: str) -> FleetJob:
+    """Raises InputFault for a candidate that is not run, and nodes that it does not fill."""
+    told = kept.request.training.precision
+    precision = told if told in PRECISIONS else None
+    strategy, options = run_strategy(outcome, place + 1, precision), RunOptions()
+    fleet = fleet_of(kept.request, strategy, options, Asked())
+    return fleet_job(
+        source, outcome, fleet, kept.name, options=options, candidate=place + 1, precision=precision
+    )

@@ -1,0 +1,106 @@
+"""Of the command train: a run on a cluster, by Ray or by the files that start it there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from torchsplit_core.cli.common import engine_option, with_progress
+from torchsplit_core.deployment import write_deployment
+from torchsplit_core.running.fleet import FORMATS, Asked, Pods, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.layout import run_strategy
+from torchsplit_core.running.watch.exports import Exports
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunSummary
+
+
+def add_fleet_options(made: argparse.ArgumentParser) -> None:
+    """`--engine`, `--write-fleet`, and what they need to know."""
+    pods = Pods()
+    engine_option(made)
+    made.add_argument(
+        "--write-fleet",
+        choices=FORMATS,
+        help="train nothing here: write what starts the run on a cluster's nodes into the folder of -o",
+    )
+    made.add_argument(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="of a process, on a cluster (default: 4, those of a strategy request for CPU-Nc)",
+    )
+    made.add_argument("--no-gpus", action="store_true", help="on a cluster: processes compute on cores alone")
+    made.add_argument(
+        "--image", metavar="NAME", help=f"that the pods of jobset and job run (default: {pods.image})"
+    )
+    made.add_argument("--claim", metavar="NAME", help=f"the volume that they share (default: {pods.claim})")
+
+
+def check_fleet_options(options: argparse.Namespace) -> None:
+    """Raises InputFault for an option that says nothing of what is asked for."""
+    if options.write_fleet:
+        wrong = ("engine", "rendezvous", "node", "json")
+        rule = "the files that --write-fleet writes say it to the nodes, or have no use for it"
+    elif options.engine == "ray":
+        wrong = ("rendezvous", "node", "image", "claim")
+        rule = "a Ray cluster says it to the nodes, or has no use for it"
+    else:
+        wrong = ("cores", "no_gpus", "image", "claim")
+        rule = "it is said of a cluster, by --write-fleet or --engine ray"
+    for name in wrong:
+        if (value := getattr(options, name)) not in (None, False, "local"):
+            raise InputFault(f"--{name.replace('_', '-')}", value, rule, "Leave it out.")
+
+
+def asked_nodes(options: argparse.Namespace, nodes: tuple[int, int] | None) -> Asked:
+    """What the options say of the nodes."""
+    return Asked(nodes, options.processes, options.cores, not options.no_gpus)
+
+
+def write_fleet(
+    options: argparse.Namespace, given: Any, what: RunOptions, exports: Exports, asked: Asked
+) -> int:
+    """Write the files and say where they are."""
+    strategy = run_strategy(given, options.candidate, options.precision)
+    fleet = fleet_of(given, strategy, what, asked)
+    job = fleet_job(
+        options.source,
+        given,
+        fleet,
+        options.output,
+        options=what,
+        candidate=options.candidate,
+        precision=options.precision,
+        trust=options.trust,
+        exports=exports,
+    )
+    pods = Pods(options.image or Pods().image, options.claim or Pods().claim)
+    for path in write_deployment(fleet_files(job, options.write_fleet, pods), options.output):
+        print(path)
+    print(f"{fleet.words}. Untested on hardware.", file=sys.stderr)
+    return 0
+
+
+def train_on_cluster(
+    options: argparse.Namespace, given: Any, what: RunOptions, exports: Exports, asked: Asked
+) -> RunSummary:
+    """Train on a Ray cluster."""
+    from torchsplit_core.running.fleet.on_ray import train_on_ray
+
+    strategy = run_strategy(given, options.candidate, options.precision)
+    fleet = fleet_of(given, strategy, what, asked)
+    summary: RunSummary = with_progress(
+        lambda progress: train_on_ray(
+            options.source,
+            strategy,
+            fleet,
+            options.output,
+            options=what,
+            resume=options.resume,
+            trust=options.trust,
+            exports=exports,
+            progress=progress,
+        )
+    )
+    return summary

@@ -1,0 +1,125 @@
+"""A run on equal nodes, for a cluster that starts it: its name, and the command that each node runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.deployment.names import cluster_names
+from torchsplit_core.files import write_text
+from torchsplit_core.model_source import ModelSource, parse_source
+from torchsplit_core.running.fleet.size import Fleet
+from torchsplit_core.running.watch.exports import Exports
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.training import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class FleetJob:
+    """A run on nodes that start the same command.
+
+    `name`: a DNS label that begins with a letter (RFC 1035). `options`: of `train`, without what a cluster says:
+    strategy, folder, nodes and where they meet. `strategy`: the text of its file.
+    """
+
+    name: str
+    source: ModelSource
+    options: tuple[str, ...]
+    strategy: str
+    fleet: Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """What a Kubernetes cluster calls things: the image that has TorchSplit, the volume claim that all pods share.
+
+    Raises InputFault for what is no name of such a thing.
+    """
+
+    image: str = "torchsplit-train:latest"
+    claim: str = "torchsplit-runs"
+
+    def __post_init__(self) -> None:
+        # distribution/reference: a name with an optional registry, then a tag or a digest.
+        image = r"[a-z0-9]+([._:/-]+[a-zA-Z0-9_]+)*(@sha256:[0-9a-f]{64})?"
+        if len(self.image) > 255 or not re.fullmatch(image, self.image):
+            raise InputFault(
+                "--image",
+                self.image,
+                "it is the name of a container image",
+                "For example registry/torchsplit:1.",
+            )
+        if len(self.claim) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", self.claim):
+            rule = "it is the name of a PersistentVolumeClaim: lower-case letters, digits, hyphens and dots"
+            raise InputFault("--claim", self.claim, rule, "For example torchsplit-runs.")
+
+
+def fleet_job(
+    source: str,
+    given: Any,
+    fleet: Fleet,
+    folder: str | Path,
+    *,
+    options: RunOptions,
+    candidate: int = 1,
+    precision: Precision | None = None,
+    trust: bool = False,
+    exports: Exports | None = None,
+) -> FleetJob:
+    """A run of that source by a strategy's value on a fleet (see `fleet_of`), called after its folder.
+
+    Raises InputFault for a source that cannot be trained.
+    """
+    parsed = parse_source(source, trust=trust)
+    if parsed.kind == "pt2":
+        rule = "what is trained has data, a loss and an optimizer, and a .pt2 has none"
+        raise InputFault("model source", source, rule, "Give a sample or FILE.py:NAME.")
+    return FleetJob(
+        name=job_name(Path(folder).absolute().name),
+        source=parsed,
+        options=(*_options(options, candidate, precision, trust), *_exports(exports)),
+        strategy=write_text(given),
+        fleet=fleet,
+    )
+
+
+def job_name(text: str) -> str:
+    """A name for a job, of a folder's: with what Kubernetes adds for pods it has at most 63 characters."""
+    label = cluster_names({text: (text,)})[text]
+    return label if label[0].isalpha() else cluster_names({text: ("run", text)})[text]
+
+
+def _options(options: RunOptions, candidate: int, precision: Precision | None, trust: bool) -> Sequence[str]:
+    """What is not as it is by default; each with its value in one word."""
+    default = RunOptions()
+    found: list[str] = []
+    if candidate != 1:
+        found.append(f"--candidate={candidate}")
+    if precision:
+        found.append(f"--precision={precision}")
+    if options.steps is not None:
+        found.append(f"--steps={options.steps}")
+    for name in ("checkpoint_every", "keep", "seed"):
+        if (value := getattr(options, name)) != getattr(default, name):
+            found.append(f"--{name.replace('_', '-')}={value}")
+    if options.shares:
+        found.append(f"--shares={','.join(f'{share:g}' for share in options.shares)}")
+    if options.stall_limit_s is not None:
+        found.append(f"--stall-limit={options.stall_limit_s:g}")
+    found += ["--balance"] * options.balance + ["--in-order"] * (not options.shuffle) + ["--trust"] * trust
+    return found
+
+
+def _exports(exports: Exports | None) -> Sequence[str]:
+    if exports is None:
+        return ()
+    served = (
+        ()
+        if exports.metrics_port is None
+        else (f"--metrics-port={exports.metrics_port}", f"--metrics-host={exports.metrics_host}")
+    )
+    return (*served, *(["--tensorboard"] * exports.tensorboard))
