@@ -10,19 +10,24 @@ import argparse
 import sys
 import time
 from dataclasses import replace
+from itertools import product
+from typing import Literal
 
 from benchmarks.planner_report import ended, heading, row, value_text
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.values import SolverOptions
 
-FEWEST = {"S1": 2, "S3": 5}
-"""What the mixes are known to need."""
+FEWEST = {("S1", "exclusive"): 2, ("S3", "exclusive"): 5, ("S1", "fractional"): 1, ("S3", "fractional"): 4}
+"""What the mixes are known to need, with whole slices and with shares."""
+
+MIXES = ("S1", "S3")
+SHARINGS: tuple[Literal["exclusive", "fractional"], ...] = ("exclusive", "fractional")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--mixes", nargs="+", choices=tuple(FEWEST), default=list(FEWEST))
+    parser.add_argument("--mixes", nargs="+", choices=MIXES, default=list(MIXES))
     parser.add_argument("--gpus", type=int, default=8, help="GPUs offered")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit of the search")
     options = parser.parse_args()
@@ -30,6 +35,7 @@ def main() -> int:
     columns = (
         "mix",
         "models",
+        "sharing",
         "GPUs offered",
         "fewest",
         "bound",
@@ -39,18 +45,22 @@ def main() -> int:
     )
     print(heading(columns))
     wrong: list[str] = []
-    for name in options.mixes:
-        request = replace(mix_request(name, options.gpus, "min_gpus"), solver=SolverOptions(options.seconds))
+    for name, sharing in product(options.mixes, SHARINGS):
+        asked = mix_request(name, options.gpus, "min_gpus")
+        request = replace(asked, sharing=sharing, solver=SolverOptions(options.seconds))
         begun = time.perf_counter()
         outcome = plan(request)
         wall = time.perf_counter() - begun
         objective = outcome.objective
-        wrong += [f"{name}: {fault}" for fault in violations(request, outcome)]
-        if outcome.status != "optimal" or objective.value != FEWEST[name]:
-            wrong.append(f"{name}: {outcome.status} with {objective.value} GPUs, {FEWEST[name]} expected")
+        wrong += [f"{name}, {sharing}: {fault}" for fault in violations(request, outcome)]
+        if outcome.status != "optimal" or objective.value != FEWEST[name, sharing]:
+            wrong.append(
+                f"{name}, {sharing}: {outcome.status} with {objective.value} GPUs, {FEWEST[name, sharing]} expected"
+            )
         cells = (
             name,
             len(request.models),
+            sharing,
             options.gpus,
             value_text(objective.value),
             value_text(objective.bound),

@@ -5,7 +5,8 @@
    every plan, and with whole layout counts it is small.
 2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
 3. Exclusive: whole slices, as another plan to start from.
-4. Concrete: the exact model, slice by slice; where it is too large, with the layouts of the
+4. Filled: slices filled with tenants so that every model has what it must have on fewer GPUs, or a higher level.
+5. Concrete: the exact model, slice by slice; where it is too large, with the layouts of the
    best plan so far held fixed, which gives a plan and no proof.
 """
 
@@ -21,9 +22,12 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.fractional.dive import can_dive, fill_slices
+from torchsplit_core.planning.fractional.fill_program import Placed
 from torchsplit_core.planning.fractional.first_plan import first_plan
 from torchsplit_core.planning.fractional.pack import pack
 from torchsplit_core.planning.fractional.pooled import pool_shares
+from torchsplit_core.planning.fractional.wishes import wishes
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares, materialise
 from torchsplit_core.planning.outcome.build import plan_outcome
 from torchsplit_core.planning.outcome.losses import survives
@@ -41,13 +45,16 @@ SEARCH_S = 1.0
 LARGEST_EXACT = 3000
 """Tenancies (binaries) up to which the concrete model is searched with free layouts."""
 
+FILLED_PART = 0.3
+"""Part of the time that is left for one try to fill slices so that everybody has what is wished."""
+
 LARGEST_FIXED = 12000
 """And with fixed layouts."""
 
 
 @dataclass
 class Shared:
-    """What came of the four steps: a plan, or why there is none."""
+    """What came of the steps: a plan, or why there is none."""
 
     status: SolveStatus
     outcome: PlanOutcome | None
@@ -109,6 +116,8 @@ class _Steps:
         """Each step in turn, until one has the optimum."""
         if self._packed() or self._exclusive():
             return self._answer()
+        if self._filled():
+            return self._answer()
         self._local()
         return self._answer(infeasible=self._concrete())
 
@@ -151,6 +160,25 @@ class _Steps:
         return self._offer(
             "exclusive", replace(alone.problem, request=self.request), alone.assignment, Search()
         )
+
+    def _filled(self) -> bool:
+        """Slices filled for what must be had: the fewest GPUs between bound and plan, or the highest level.
+
+        Those at the bound first: what it says can often be had, and nothing better can.
+        """
+        problem, part = self.built.problem, FILLED_PART
+        if not can_dive(problem):
+            return False
+        known: dict[Placed, None] = {}
+        for wanted, most_cost in wishes(problem, self.pooled.bounds, self._best() if self.plans else None):
+            if time.perf_counter() > self.deadline:
+                break
+            self.progress(0.6, "Filling slices")
+            with self.watch.searching():
+                found = fill_slices(problem, wanted, most_cost, part_of(self.deadline, part), known)
+            if found is not None:
+                return self._offer("filled", problem, found, Search())
+        return False
 
     def _local(self) -> None:
         """The layouts of each plan so far, held fixed, with the few points that matter most."""

@@ -1,0 +1,156 @@
+"""Which fills the slices have, and with which shares, as one program in whole numbers over the fills that are known.
+
+| row | formula |
+|---|---|
+| fleet[g], cost, pool[p], model[m] | as in fill_program.py, with whole n[f] and y[l] |
+| room[f] | Σ_{u∈f} x[f,u] ≤ n[f] |
+| least[f,u] | x[f,u] ≥ latency(u) / limit · n[f] and x[f,u] ≥ Σ_s Λ[c,s] / limit − (1 − n[f]) |
+| longest[f,u] | Λ[c,s] ≥ latency(u) · n[f] |
+| limit[c] | Σ_s Λ[c,s] ≤ limit |
+| chosen[f,u] | x[f,u] ≤ most · w[c], where the model has several cases |
+| stage[c,s] | Σ rate(u) · x[f,u] − w[c] ≥ 0 |
+
+A fill of several tenants is on one slice at most (n[f] ≤ 1), its shares x free; one of a single tenant has all of each
+of its slices, and z[f] says whether there is any: n[f] ≤ most · z[f], Λ[c,s] ≥ latency · z[f].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from torchsplit_core.planning.fractional.fill_program import Key, Placed
+from torchsplit_core.planning.fractional.fills import Fill, Standing
+from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.solver.highs import INF
+from torchsplit_core.solver.row_program import Program
+
+
+class FillSearch:
+    """The program for what is `wanted`, with fills by their tenants; shares are found anew."""
+
+    def __init__(
+        self, problem: Problem, wanted: Mapping[int, float], placed: Iterable[Placed], most_cost: float
+    ) -> None:
+        self.problem, self.wanted, self.program = problem, wanted, Program()
+        self.standing = Standing(problem, wanted)
+        self.sets = list(dict.fromkeys((one.pool, tuple(number for number, _ in one.fill)) for one in placed))
+        self._layouts(most_cost)
+        self._cases()
+        self.shares: list[dict[int, int]] = []
+        self.counts: list[int] = []
+        self.given: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
+        for pool, tenants in self.sets:
+            self._fill(pool, tenants)
+        self._pools()
+        self._models()
+
+    def solve(self, seconds: float) -> tuple[dict[tuple[int, int], int], dict[Placed, int]] | None:
+        """Layouts, and fills with the slices that have them; None where none were found in so many seconds."""
+        answer = self.program.solve(seconds, first=True)
+        if answer.status not in ("optimal", "feasible"):
+            return None
+        layouts = {key: round(float(answer.values[column])) for key, column in self.layouts.items()}
+        found = {}
+        for (pool, _), count, shares in zip(self.sets, self.counts, self.shares, strict=True):
+            times = round(float(answer.values[count]))
+            if times:
+                found[Placed(pool, self._shares(answer.values, shares, times))] = times
+        return layouts, found
+
+    def _shares(self, values: np.ndarray, columns: Mapping[int, int], times: int) -> Fill:
+        return tuple((number, float(values[column]) / times) for number, column in columns.items())
+
+    def _layouts(self, most_cost: float) -> None:
+        self.layouts: dict[tuple[int, int], int] = {}
+        costs = []
+        for g, group in enumerate(self.problem.groups):
+            here = [self.program.columns([0.0], [float(len(group.gpu_ids))]) for _ in group.layouts]
+            self.layouts.update({(g, number): column for number, column in enumerate(here)})
+            costs += [group.cost] * len(here)
+            if here:
+                self.program.row(-INF, len(group.gpu_ids), here, [1.0] * len(here))
+        self.program.row(-INF, most_cost, list(self.layouts.values()), costs)
+
+    def _cases(self) -> None:
+        """w[c], and Λ[c,s] in units of what is left of the limit."""
+        self.runs: dict[int, int] = {}
+        self.longest: dict[tuple[int, int], int] = {}
+        for case, stage in self.standing.stages:
+            if case not in self.runs:
+                self.runs[case] = self.program.columns([0.0], [1.0])
+            if self.problem.cases[case].budget_ms is not None:
+                column = self.program.columns([0.0], [1.0])
+                self.program.real.add(column)
+                self.longest[case, stage] = column
+
+    def _latency(self, choice: Choice) -> float | None:
+        """In units of what is left of the limit; None without one."""
+        budget = self.problem.cases[choice.case].budget_ms
+        return None if budget is None else choice.point.latency_ms / budget
+
+    def _fill(self, pool: Key, tenants: tuple[int, ...]) -> None:
+        group = self.problem.groups[pool[0]]
+        slices = len(group.gpu_ids) * max(layout.useful.get(pool[1], 0) for layout in group.layouts)
+        single = len(tenants) == 1
+        count = self.program.columns([0.0], [float(slices) if single else 1.0])
+        there = count
+        if single:
+            there = self.program.columns([0.0], [1.0])
+            self.program.row(-INF, 0.0, [count, there], [1.0, -float(slices)])
+        shares = {}
+        for number in tenants:
+            choice = self.problem.choices[number]
+            share = count
+            if not single:
+                share = self.program.columns([0.0], [1.0])
+                self.program.real.add(share)
+            shares[number] = share
+            columns, values = self.given.setdefault((choice.case, choice.stage), ([], []))
+            columns.append(share)
+            values.append(choice.rate_rps / self.wanted[choice.model])
+            latency = self._latency(choice)
+            if latency is None:
+                continue
+            self.program.row(0.0, INF, [self.longest[choice.case, choice.stage], there], [1.0, -latency])
+            if not single:
+                self.program.row(0.0, INF, [share, count], [1.0, -latency])
+                needed = [self.longest[key] for key in self.longest if key[0] == choice.case]
+                self.program.row(-1.0, INF, [share, count, *needed], [1.0, -1.0, *[-1.0] * len(needed)])
+        if not single:
+            self.program.row(-INF, 0.0, [*shares.values(), count], [*[1.0] * len(shares), -1.0])
+        self.counts.append(count)
+        self.shares.append(shares)
+
+    def _pools(self) -> None:
+        members: dict[Key, list[int]] = {}
+        for (pool, _), count in zip(self.sets, self.counts, strict=True):
+            members.setdefault(pool, []).append(count)
+        for pool, counts in members.items():
+            layouts = self.problem.groups[pool[0]].layouts
+            there = [
+                (self.layouts[pool[0], n], -float(one.useful.get(pool[1], 0)))
+                for n, one in enumerate(layouts)
+            ]
+            columns = [*counts, *(column for column, _ in there)]
+            self.program.row(-INF, 0.0, columns, [*[1.0] * len(counts), *(value for _, value in there)])
+
+    def _models(self) -> None:
+        for stage in self.standing.stages:
+            columns, values = self.given.get(stage, ([], []))
+            self.program.row(0.0, INF, [*columns, self.runs[stage[0]]], [*values, -1.0])
+        for model in sorted(self.wanted):
+            mine = [case for case in self.runs if self.problem.cases[case].model == model]
+            self.program.row(1.0, 1.0, [self.runs[case] for case in mine], [1.0] * len(mine))
+            for case in mine:
+                self._case(case, alone=len(mine) == 1)
+
+    def _case(self, case: int, *, alone: bool) -> None:
+        """Its longest latencies keep the limit together; where it is not chosen it has no tenants."""
+        longest = [column for key, column in self.longest.items() if key[0] == case]
+        if longest:
+            self.program.row(-INF, 1.0, longest, [1.0] * len(longest))
+        for stage in range(0 if alone else self.problem.cases[case].stages):
+            for column in self.given.get((case, stage), ([], []))[0]:
+                self.program.row(-INF, 0.0, [column, self.runs[case]], [1.0, -self.program.upper[column]])
