@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.support.browser.access import WIDE
+from tests.support.browser.hurry import hurried
 from tests.support.paths import ROOT
 
 # Without a GPU, without a sandbox (tests may run as root in a container), without calls home.
@@ -29,17 +31,6 @@ DOOR_SAMPLES = "sample:diamond,sample:bert"
 PATIENCE_MS = 30_000
 """How long a test waits for what it expects: a page that takes seconds on a busy machine is not at fault."""
 expect.set_options(timeout=PATIENCE_MS)
-HURRY = 20
-"""How much faster than for a user everything fades and moves: a test waits for its end before each look."""
-
-
-def _hurried(context: BrowserContext) -> Page:
-    """A new page of it that fades and moves fast, whatever is loaded into it."""
-    page = context.new_page()
-    devtools = context.new_cdp_session(page)
-    devtools.send("Animation.enable")
-    devtools.send("Animation.setPlaybackRate", {"playbackRate": HURRY})
-    return page
 
 
 def _free_port() -> int:
@@ -88,23 +79,27 @@ def address(home: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """Chromium without a window: one context for the pages of all tests, and what was loaded once is in its cache.
+
+    Its profile is a folder: Chromium keeps the compiled scripts of the pages in it, a quarter of what a page costs.
+    """
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert path, "no Chromium: run `make setup-browser`"
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield found
-        found.close()
+        context = playwright.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("profile"), executable_path=path, args=list(FLAGS)
+        )
+        context.set_default_timeout(PATIENCE_MS)
+        yield context
+        context.close()
 
 
 @pytest.fixture(scope="session")
-def shared(browser: Browser) -> Iterator[BrowserContext]:
-    """One browser context for the pages of all tests: what was loaded once is in its cache."""
-    context = browser.new_context()
-    context.set_default_timeout(PATIENCE_MS)
-    yield context
-    context.close()
+def browser(shared: BrowserContext) -> Browser:
+    """The same Chromium, for contexts of other users."""
+    assert shared.browser is not None
+    return shared.browser
 
 
 @pytest.fixture
@@ -113,11 +108,11 @@ def session(browser: Browser, shared: BrowserContext) -> Iterator[Callable[..., 
     pages: list[Page] = []
     others: list[BrowserContext] = []
 
-    def open_session(width: int = 1440, scheme: str = "light") -> Page:
+    def open_session(width: int = WIDE, scheme: str = "light") -> Page:
         if pages:
             others.append(browser.new_context())
             others[-1].set_default_timeout(PATIENCE_MS)
-        pages.append(_hurried(others[-1] if others else shared))
+        pages.append(hurried(others[-1] if others else shared))
         pages[-1].set_viewport_size({"width": width, "height": 1000})
         pages[-1].emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         return pages[-1]

@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.access import EMPTY, PAGES, PHONE, in_scheme, ours
+from tests.support.browser.access import EMPTY, PAGES, PHONE, in_scheme, ours, too_wide_for_a_phone
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from tests.support.tracing.here import traced_here
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
@@ -79,19 +80,23 @@ def turn_to(page: Page, name: str) -> None:
     settle(page)
 
 
-def test_axe_finds_nothing_of_ours(session: Callable[..., Page], address: str, workspace: str) -> None:
+@repeated("scheme", ["light", "dark"])
+def test_axe_finds_nothing_of_ours_and_a_narrow_window_scrolls_down_only(
+    session: Callable[..., Page], address: str, workspace: str, scheme: str
+) -> None:
+    """Every other page in that scheme, those between them in the other."""
     page = session()
     open_page(page, address, "", workspace)
     # The model and the placement of the menu are those that were looked at last.
     open_page(page, address, "model", f"{workspace}&model={SAMPLE}")
-    found, schemes = [], ("light", "dark")
-    for name in PAGES:
+    found = []
+    for name, title in PAGES.items():
         turn_to(page, name)
-        for scheme in schemes:
-            in_scheme(page, scheme)
-            found += [f"{scheme} {PAGES[name]}: {line}" for line in ours(page)]
-        # The next page is drawn in the colours of the moment, and turned to the others.
-        schemes = schemes[::-1]
+        in_scheme(page, scheme)
+        found += [f"{scheme} {title}: {line}" for line in ours(page)]
+        if name in NARROW:
+            found += [f"{title}: {line}" for line in too_wide_for_a_phone(page)]
+        scheme = {"light": "dark", "dark": "light"}[scheme]
     assert not found, "\n".join(found)
     # A step is one entry of the browser's history: Back is the page before.
     page.go_back()
@@ -157,17 +162,6 @@ def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., P
         turn_to(page, name)
         found += [f"empty {PAGES[name]}: {line}" for line in ours(page)]
     assert not found, "\n".join(found)
-
-
-def test_a_narrow_window_scrolls_down_only(
-    session: Callable[..., Page], address: str, workspace: str
-) -> None:
-    page = session(width=PHONE)
-    for name in NARROW:
-        open_page(page, address, name, f"{workspace}&model={SAMPLE}" if name == "model" else workspace)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
-        assert max(width, sideways) <= PHONE, f"{PAGES[name]} is {max(width, sideways)} wide"
 
 
 def test_in_a_narrow_window_the_picture_comes_before_its_controls(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.support.seeds import repeated
+
 pytestmark = pytest.mark.browser
 
 MANIFEST = {
@@ -37,7 +39,7 @@ def zipped() -> bytes:
 REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type": "A30-24GB"}], "models": '
 
 
-@pytest.mark.parametrize(
+@repeated(
     ("name", "made", "words"),
     [
         ("bomb.zip", zipped, "takes at most 768 MiB of memory"),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.support.browser.hurry import hurried
 from tests.support.browser.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
 from tests.support.browser.settle import settle
 from tests.support.paths import ROOT
@@ -127,7 +128,7 @@ def test_a_login_opens_the_dashboard_and_a_logout_closes_it(
     provider = dashboard.provider
     provider.account = {"sub": "1", "email": "Ann@Example.com", "email_verified": True}
     before = dashboard.names()
-    page = context.new_page()
+    page = hurried(context)
     for path in ("/", "/Plan", "/?workspace=0123456789ab"):
         page.goto(f"{dashboard.address}{path}")
         at_the_gate(page)
@@ -152,7 +153,7 @@ def test_a_login_opens_the_dashboard_and_a_logout_closes_it(
 def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: BrowserContext) -> None:
     dashboard.provider.account = {"sub": "2", "email": "bob@example.com", "email_verified": True}
     before = dashboard.names()
-    page = context.new_page()
+    page = hurried(context)
     page.goto(dashboard.address)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_text("bob@example.com is not among those whom this dashboard admits.")).to_be_visible(
@@ -167,7 +168,7 @@ def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: B
 def test_files_pass_after_a_login_alone(dashboard: Dashboard, context: BrowserContext) -> None:
     """Streamlit keeps downloads and uploads apart from its sessions: there, the cookie decides."""
     dashboard.provider.account = {"sub": "1", "email": "ann@example.com", "email_verified": True}
-    page = context.new_page()
+    page = hurried(context)
     page.goto(dashboard.address)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("link", name="Workspace").click()

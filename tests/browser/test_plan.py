@@ -15,6 +15,7 @@ from tests.support.browser.access import PHONE, in_document, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
@@ -260,7 +261,7 @@ def test_the_report_opens_from_disk_without_a_server(
     assert page.locator("svg").count() > 2 and not in_document(page)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", PHONE)])
+@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)])
 def test_every_tab_is_accessible_and_fits_its_window(
     session: Callable[..., Page], address: str, planned: Workspace, scheme: str, width: int
 ) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.access import PHONE, in_scheme, ours
+from tests.support.browser.access import in_scheme, ours, too_wide_for_a_phone
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.running.folders import left_folder
+from tests.support.seeds import repeated
 from torchsplit_core.jobs.train import KNOWN
 from torchsplit_core.running import RunFolder
 from torchsplit_core.workspace.store import Store
@@ -93,25 +94,20 @@ def runs(home: Path) -> str:
     return made.id
 
 
-def test_axe_finds_nothing_of_ours_on_a_run(session: Callable[..., Page], address: str, runs: str) -> None:
+@repeated("scheme", ["light", "dark"])
+def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_only(
+    session: Callable[..., Page], address: str, runs: str, scheme: str
+) -> None:
+    """Every other page in that scheme, those between them in the other."""
     page = session()
     found = []
     for title, where in (("Training runs", ""), ("diamond-1", "&run=diamond-1"), ("llama-1", "&run=llama-1")):
         page.goto(f"{address}/runs?workspace={runs}{where}")
         heading(page, title)
-        for scheme in ("light", "dark"):
-            in_scheme(page, scheme)
-            found += [f"{scheme} {title}: {line}" for line in ours(page)]
+        in_scheme(page, scheme)
+        found += [f"{scheme} {title}: {line}" for line in ours(page)]
+        found += [f"{title}: {line}" for line in too_wide_for_a_phone(page)]
+        scheme = {"light": "dark", "dark": "light"}[scheme]
     assert not found, "\n".join(found)
     page.go_back()
     heading(page, "diamond-1")
-
-
-def test_a_narrow_window_scrolls_down_only(session: Callable[..., Page], address: str, runs: str) -> None:
-    page = session(width=PHONE)
-    for title, where in (("Training runs", ""), ("diamond-1", "&run=diamond-1")):
-        page.goto(f"{address}/runs?workspace={runs}{where}")
-        heading(page, title)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")
-        assert max(width, sideways) <= PHONE, f"{title} is {max(width, sideways)} wide"

@@ -30,7 +30,7 @@ EMPTY = {name: title for name, title in PAGES.items() if name not in ("model", "
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
 
-PHONE = 390
+PHONE, WIDE = 390, 1440
 
 
 def ours(page: Page) -> list[str]:
@@ -57,3 +57,15 @@ def in_scheme(page: Page, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", scheme)
     settle(page)
+
+
+def too_wide_for_a_phone(page: Page) -> list[str]:
+    """How wide the page is in a narrow window where it would scroll sideways; the window is a wide one again after."""
+    page.set_viewport_size({"width": PHONE, "height": 1000})
+    settle(page)
+    widths = page.evaluate(
+        """() => [document.documentElement, document.querySelector('[data-testid="stMain"]')]
+            .map(one => one.scrollWidth)"""
+    )
+    page.set_viewport_size({"width": WIDE, "height": 1000})
+    return [f"{max(widths)} wide"] if max(widths) > PHONE else []
