@@ -88,6 +88,7 @@ ONLY_IN = {
     "starlette": {"serving", "app"},
     "uvicorn": {"serving"},
     "prometheus_client": {"serving", "running"},
+    "ray": {"serving", "running"},
 }
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")

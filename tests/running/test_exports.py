@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import urllib.request
@@ -55,6 +56,13 @@ def test_prometheus_scrapes_what_the_folder_says(tmp_path: Path) -> None:
 
 def test_every_name_that_is_served_is_told(tmp_path: Path) -> None:
     left_folder(tmp_path / "run", steps=5, wanted=9)
+    figures = (
+        "busy_percent", "sm_active", "dram_active", "nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s",
+        "memory_used_bytes", "temperature_c", "power_w",
+    )  # fmt: skip
+    gpu = {"index": 0, "name": "A100", "uuid": "GPU-0", **dict.fromkeys(figures, 1)}
+    told_of = {"node": "a", "time": "2090-01-01T00:00:00.000Z", "gpus": [gpu]}
+    (tmp_path / "run" / "watch" / "gpus-a.json").write_text(json.dumps(told_of))
     with exported(tmp_path / "run", Exports(metrics_port=0)) as port:
         assert port is not None
         names = {name.partition("{")[0] for name in scraped(port)} | {
