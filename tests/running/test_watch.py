@@ -21,6 +21,7 @@ from tests.support.running.runs import client_file, events, losses, run, strateg
 from torchsplit_core.files import read_file
 from torchsplit_core.running import RunFolder, on_processes, run_strategy
 from torchsplit_core.running.watch import Look, RunView, ask, is_asked, read_launch
+from torchsplit_core.running.watch.asking import Stops
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import Predicted
@@ -90,13 +91,22 @@ def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     ask(folder, "stop")
     assert launcher.wait(WAIT_S) == 130
     view = Look(folder).view()
-    assert view.state == "stopped" and not view.alive and "SIGTERM" in view.words
+    assert view.state == "stopped" and not view.alive and "SIGTERM" in view.words and is_asked(folder, "stop")
     launch = read_launch(folder)
     assert launch is not None and launch.source == source
     run(source, folder, launch.strategy, 2, resume=True, steps=step + 2, checkpoint_every=100000)
-    assert f"after step {step};" in events(folder, "resumed")[0]["words"]
+    assert f"after step {step};" in events(folder, "resumed")[0]["words"] and not is_asked(folder, "stop")
     run(source, tmp_path / "whole", PLAN, 1, steps=step + 2, checkpoint_every=100000)
     assert losses(folder) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
+
+
+def test_a_stop_is_heard_once_by_every_node_that_was_there(tmp_path: Path) -> None:
+    nodes = [Stops(tmp_path), Stops(tmp_path)]
+    assert not any(node.asked() for node in nodes)
+    ask(tmp_path, "stop")
+    later = Stops(tmp_path)
+    assert all(node.asked() for node in nodes)
+    assert not any(node.asked() for node in (*nodes, later))
 
 
 def test_a_killed_launcher_leaves_a_run_that_is_broken_off(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 LOCK, _RANKS, _MEETING, _NODE = ".lock", ".ranks", ".meeting", ".node-"
-WATCH, TENSORBOARD = "watch", "tensorboard"
+WATCH, STOP, TENSORBOARD = "watch", "stop", "tensorboard"
 """What a run says of its moments, and is asked; see `watch`."""
 SETTING = ".setting.json"
 """What the run goes on with after it ran out of memory, until its command ends."""
@@ -110,7 +110,7 @@ class RunFolder:
     def _check_alone(self, resume: bool) -> None:
         """Raises InputFault where ranks still write, or a run is there and `resume` was not said.
 
-        What an earlier command had to give way to is forgotten.
+        What an earlier command had to give way to, and that it was asked to stop, is forgotten.
         """
         with (self.path / _RANKS).open("a") as ranks:
             # Ranks of a launcher that was killed end by themselves.
@@ -124,6 +124,7 @@ class RunFolder:
                 "Go on with it by --resume, or choose another -o.",
             )
         (self.path / SETTING).unlink(missing_ok=True)
+        (self.path / WATCH / STOP).unlink(missing_ok=True)
 
     def _in_use(self) -> InputFault:
         return InputFault(
