@@ -61,12 +61,13 @@ def test_a_pipeline_has_the_most_stages_that_divide_the_processes(
 def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
     outcome = read_file(ROOT / "examples" / "strategy.json")[1]
     stage = {one.name: getattr(outcome.candidates[0], one.name, 1) for one in fields(StrategyStage)}
-    across = {**stage, "seconds_per_stage": (1.0,), "data": 1, "tensor": 1}
+    across = {**stage, "seconds_per_stage": (1.0,), "data": 1, "tensor": 1, "group": 0}
     first = StrategyStage(**{**across, "layers_per_stage": (4, 5)})
     second = StrategyStage(**{**across, "layers_per_stage": (7,)})
     one = replace(outcome.candidates[0], stages=(first, second), pipeline=3, data=1, tensor=1)
     assert run_strategy(one).layers == (4, 5, 7)
-    for unlike in (replace(second, data=2), replace(second, recompute="full")):
+    beside = replace(second, group=2)
+    for unlike in (replace(second, data=2), replace(second, recompute="full"), beside):
         with pytest.raises(InputFault, match="2 kinds of nodes"):
             run_strategy(replace(one, stages=(first, unlike)))
 

@@ -11,17 +11,22 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from google.protobuf import text_format
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tritonclient.grpc import model_config_pb2
 
 from sample_models import load
+from tests.support.deployment.triton_backend import Repository, Served, TritonError
 from torchsplit_core import workflow
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
 from torchsplit_core.deployment.image import requirements
@@ -132,6 +137,56 @@ def answers_as_the_model_does(path: str) -> None:
     assert given.shape == tuple(expected.shape)
     found = torch.frombuffer(bytearray(given.data), dtype=torch.float32).reshape(given.shape)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_triton_repositories_answer_as_the_model_does(
+    deployed: tuple[Path, PlanRequest, PlanOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each model.py in a stand-in for Triton's Python backend, the ensemble's steps asking the stages' servers."""
+    target, image = deployed[0] / "triton", deployed[0] / "image"
+    client = load("diamond")
+    inputs = client.get_example_inputs(3)
+    with torch.no_grad():
+        expected = client.get_model().eval()(*inputs).numpy()
+    kinds = sorted(path for path in target.iterdir() if path.name not in ("entry", "start"))
+    parts = {one.name: Repository(kind, image, monkeypatch) for kind in kinds for one in kind.iterdir()}
+    entry_text = "".join(path.read_text() for path in (target / "entry").glob("*/config.pbtxt"))
+    with ExitStack() as stack:
+        moved = {}
+        for name, repository in parts.items():
+            config = text_format.Parse(
+                (target / "entry" / name / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
+            )
+            ((url, _),) = json.loads(config.parameters["servers"].string_value)
+            moved[url] = stack.enter_context(Served(repository)).url
+            assert url in entry_text
+        entered = Repository(target / "entry", image, monkeypatch, moved)
+        (given,) = entered.infer("diamond", {"x": inputs[0].numpy()}).values()
+        np.testing.assert_allclose(given, expected, rtol=1e-6, atol=1e-6)
+        with pytest.raises(TritonError, match=r"diamond-s0.*500"):
+            entered.infer("diamond", {"x": np.zeros((1, 15), np.float32)})
+
+    # Requests that Triton put in a batch are one run, each with its own rows; only one at fault fails.
+    first = parts["diamond-s0"]
+    rows, wrong = inputs[0].numpy(), np.zeros((1, 15), np.float32)
+    whole = first.batch("diamond-s0", [{"x": rows}])[0].output_tensors()
+    apart = first.batch("diamond-s0", [{"x": rows[:1]}, {"x": rows[1:]}])
+    assert [len(one.output_tensors()[0].as_numpy()) for one in apart] == [1, 2]
+    for number, tensor in enumerate(whole):
+        joined = np.concatenate([one.output_tensors()[number].as_numpy() for one in apart])
+        np.testing.assert_allclose(joined, tensor.as_numpy(), rtol=1e-6, atol=1e-6)
+    good, bad = first.batch("diamond-s0", [{"x": rows[:1]}, {"x": wrong}])
+    assert not good.has_error() and len(good.output_tensors()) == len(whole)
+    assert bad.has_error() and not bad.output_tensors()
+
+
+def test_a_stage_that_no_triton_server_answers_for_is_an_error(
+    deployed: tuple[Path, PlanRequest, PlanOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = deployed[0] / "triton" / "entry"
+    gone = Repository(target, deployed[0] / "image", monkeypatch, {"host.docker.internal": "127.0.0.1"})
+    with pytest.raises(TritonError, match="diamond-s0: 503"):
+        gone.infer("diamond", {"x": np.zeros((1, 16), np.float32)})
 
 
 WITHOUT = """

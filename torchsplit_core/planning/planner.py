@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from torchsplit_core.planning.baselines.start import better_by_rule
 from torchsplit_core.planning.exclusive.plan import search_exclusive
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.fractional.plan import plan_shared
@@ -30,6 +31,9 @@ from torchsplit_core.values.status import SolveStatus
 SEARCH_PART = 0.95
 """Part of the time limit for the search; laying out, checking and writing take the rest."""
 
+RULES_S = 2.0
+"""Most seconds for plans by a rule, where a search with co-locations did not end; they take some hundredths."""
+
 EXPLAIN_S = 2.0
 """Least time for the explanation of an infeasible request."""
 
@@ -52,8 +56,11 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     exact = problem.exact
     if request.sharing == "fractional":
         shared = plan_shared(problem, watch, deadline, progress)
-        if shared.outcome is not None:
-            return _verified(request, shared.outcome if exact else _unproven(shared.outcome))
+        outcome = shared.outcome
+        if shared.status != "infeasible":
+            outcome = _or_by_rule(request, outcome, shared.bound, watch)
+        if outcome is not None:
+            return _verified(request, outcome if exact else _unproven(outcome))
         statistics = watch.statistics(shared.details)
         return _without_plan(
             request, shared.status if exact else "timeout", statistics, problem.warnings, progress, reasons
@@ -61,17 +68,35 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     exclusive = search_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.found.seconds
     statistics = watch.statistics(exclusive.details)
-    if exclusive.assignment is None:
-        return _without_plan(
-            request,
-            exclusive.found.status if exact else "timeout",
-            statistics,
-            problem.warnings,
-            progress,
-            reasons,
-        )
-    found = _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
+    found = None
+    if exclusive.assignment is not None:
+        found = _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
+    if exclusive.found.status != "infeasible":
+        bound = exclusive.found.bounds[0] if exclusive.found.bounds else None
+        found = _or_by_rule(request, found, bound, watch)
+    if found is None:
+        status = exclusive.found.status if exact else "timeout"
+        return _without_plan(request, status, statistics, problem.warnings, progress, reasons)
     return _verified(request, found if exact else _unproven(found))
+
+
+def _or_by_rule(
+    request: PlanRequest, found: PlanOutcome | None, bound: float | None, watch: Stopwatch
+) -> PlanOutcome | None:
+    """The plan of a rule where co-locations have left the search a worse one, or none; else what was found."""
+    if not request.colocations or (found is not None and found.status == "optimal"):
+        return found
+    with watch.searching():
+        ruled = better_by_rule(request, found, bound, time.perf_counter() + RULES_S)
+    if ruled is None:
+        return found
+    details = {} if found is None else dict(found.statistics.details)
+    warnings = () if found is None else found.warnings
+    return replace(
+        ruled,
+        statistics=watch.statistics({**details, "by_rule_value": ruled.objective.value or 0.0}),
+        warnings=tuple(dict.fromkeys((*warnings, *ruled.warnings))),
+    )
 
 
 def _finish(

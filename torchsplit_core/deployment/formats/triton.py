@@ -51,7 +51,17 @@ class TritonPythonModel:
         self.module = program.module(check_guards=False)
 
     def execute(self, requests):
-        """One run for all requests that Triton has put in a batch."""
+        """One run for all requests that Triton has put in a batch; where it fails each by itself."""
+        try:
+            return self.run(requests)
+        except Exception as error:
+            if len(requests) > 1:
+                # Only the request at fault fails.
+                return [self.execute([one])[0] for one in requests]
+            said = pb_utils.TritonError(f"{type(error).__name__}: {str(error)[:500]}")
+            return [pb_utils.InferenceResponse(output_tensors=[], error=said)]
+
+    def run(self, requests):
         taken = [
             [from_dlpack(pb_utils.get_input_tensor_by_name(one, name).to_dlpack()) for name in self.inputs]
             for one in requests
@@ -104,7 +114,8 @@ class TritonPythonModel:
         try:
             given = self.ask(request)
         except (OSError, ValueError) as error:
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{self.model}: {error}"))
+            said = pb_utils.TritonError(f"{self.model}: {error}")
+            return pb_utils.InferenceResponse(output_tensors=[], error=said)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, given[name]) for name in self.outputs])
 
     def ask(self, request):

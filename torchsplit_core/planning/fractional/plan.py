@@ -33,7 +33,7 @@ from torchsplit_core.planning.outcome.build import plan_outcome
 from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import Goal, goal_of, reached
+from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
@@ -59,6 +59,8 @@ class Shared:
     status: SolveStatus
     outcome: PlanOutcome | None
     details: dict[str, str | int | float]
+    bound: float | None = None
+    """Of the first level; None where none is proven."""
 
 
 def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> Shared:
@@ -123,10 +125,13 @@ class _Steps:
 
     def _answer(self, *, infeasible: bool = False) -> Shared:
         if not self.plans:
-            return Shared("infeasible" if infeasible else "timeout", None, self.details)
+            bound = self.pooled.bounds[0] if self.pooled.bounds else None
+            return Shared("infeasible" if infeasible else "timeout", None, self.details, bound)
         best = self._best()
         statistics = self.watch.statistics(best.statistics.details)
-        return Shared(best.status, replace(best, statistics=statistics), self.details)
+        return Shared(
+            best.status, replace(best, statistics=statistics), self.details, first_bound(best.objective)
+        )
 
     def _best(self) -> PlanOutcome:
         return max(self.plans, key=cmp_to_key(_compare))
