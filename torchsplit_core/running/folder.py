@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 LOCK, _RANKS, _MEETING, _NODE = ".lock", ".ranks", ".meeting", ".node-"
-WATCH, STOP, TENSORBOARD = "watch", "stop", "tensorboard"
+WATCH, TENSORBOARD = "watch", "tensorboard"
+STOP: Final = "stop"
 """What a run says of its moments, and is asked; see `watch`."""
 SETTING = ".setting.json"
 """What the run goes on with after it ran out of memory, until its command ends."""
