@@ -20,13 +20,18 @@ TIDY_S = 30.0
 BEGIN_S = 1.0
 """After the first page: its browser draws it now, and would share the cores."""
 PROGRAMS = ("app.main", "app.server")
-_began = threading.Event()
+_served, _began = threading.Event(), threading.Event()
 _tidied = time.monotonic()
 
 
+def serve() -> None:
+    """This process serves pages to browsers: `begin` has something to begin."""
+    _served.set()
+
+
 def begin() -> None:
-    """Once, when a first page stands: have jobs' processes prepared, and every other page's modules loaded."""
-    if not _began.is_set():
+    """Once, when a server's first page stands: have jobs' processes prepared, and every other page's modules loaded."""
+    if _served.is_set() and not _began.is_set():
         _began.set()
         threading.Thread(target=_load, daemon=True, name="loads ahead").start()
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 # Not public, and so pinned with Streamlit: both doors must go by one rule.
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from app import login
+from app import ahead, login
 
 HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
@@ -92,6 +92,7 @@ def main() -> None:
         "server.headless": True,
         "server.allowedHosts": hosts,
     }
+    ahead.serve()
     with contextlib.suppress(KeyboardInterrupt):
         app.run(config=settings)
 

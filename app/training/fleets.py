@@ -8,7 +8,8 @@ from app.components.saving import file_name
 from app.format.numbers import plain
 from app.session.trainings import Kept
 from torchsplit_core.deployment import zipped
-from torchsplit_core.running.fleet import Asked, FleetJob, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.fleet import Asked, FleetJob, fleet_job, fleet_of
+from torchsplit_core.running.fleet.files import fleet_files
 from torchsplit_core.running.layout import PRECISIONS, run_strategy
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyOutcome

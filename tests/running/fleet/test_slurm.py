@@ -14,7 +14,7 @@ import pytest
 from tests.support.running.fleets import job, request, texts
 from torchsplit_core.deployment import write_deployment
 from torchsplit_core.files import read_text
-from torchsplit_core.running.fleet import fleet_files
+from torchsplit_core.running.fleet.files import fleet_files
 from torchsplit_core.values.strategy.run import RunOptions
 
 OPTIONS = {

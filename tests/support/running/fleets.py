@@ -8,7 +8,8 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from torchsplit_core.running.fleet import Asked, FleetJob, Pods, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.fleet import Asked, FleetJob, Pods, fleet_job, fleet_of
+from torchsplit_core.running.fleet.files import fleet_files
 from torchsplit_core.running.layout import run_strategy
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, StrategyNodes, StrategyRequest
 from torchsplit_core.values.strategy.request import StrategyTraining as Training

@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 from torchsplit_core.cli.common import engine_option, with_progress
-from torchsplit_core.deployment import write_deployment
-from torchsplit_core.running.fleet import FORMATS, Asked, Pods, fleet_files, fleet_job, fleet_of
+from torchsplit_core.running.fleet import FORMATS, Asked, Pods, fleet_job, fleet_of
 from torchsplit_core.running.layout import run_strategy
 from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
@@ -62,6 +61,9 @@ def write_fleet(
     options: argparse.Namespace, given: Any, what: RunOptions, exports: Exports, asked: Asked
 ) -> int:
     """Write the files and say where they are."""
+    from torchsplit_core.deployment import write_deployment
+    from torchsplit_core.running.fleet.files import fleet_files
+
     strategy = run_strategy(given, options.candidate, options.precision)
     fleet = fleet_of(given, strategy, what, asked)
     job = fleet_job(

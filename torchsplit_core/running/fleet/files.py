@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.running.fleet.job import FleetJob, Pods
+from torchsplit_core.running.fleet.job import FORMATS, FleetJob, Pods
 from torchsplit_core.running.fleet.pods import job_files, jobset_files
 from torchsplit_core.running.fleet.slurm import slurm_files
 from torchsplit_core.values import InputFault
-
-FORMATS = ("slurm", "jobset", "job")
-"""A Slurm script; for Kubernetes a JobSet, or where its controller is not installed a Job with a Service."""
 
 
 def fleet_files(job: FleetJob, format_name: str, pods: Pods | None = None) -> tuple[DeploymentFile, ...]:

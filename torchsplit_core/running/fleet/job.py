@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.deployment.names import cluster_names
 from torchsplit_core.files import write_text
 from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.running.fleet.size import Fleet
@@ -16,6 +15,9 @@ from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.values.training import Precision
+
+FORMATS = ("slurm", "jobset", "job")
+"""A Slurm script; for Kubernetes a JobSet, or where its controller is not installed a Job with a Service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ def fleet_job(
 
 def job_name(text: str) -> str:
     """A name for a job, of a folder's: with what Kubernetes adds for pods it has at most 63 characters."""
+    # With its package comes the planner, for which a command that writes no files should not wait.
+    from torchsplit_core.deployment.names import cluster_names
+
     label = cluster_names({text: (text,)})[text]
     return label if label[0].isalpha() else cluster_names({text: ("run", text)})[text]
 
