@@ -196,7 +196,7 @@ def main() -> int:
         planned, earlier = filled(store, "planned", answered=True), filled(store, "earlier", answered=False)
         with (
             sync_playwright() as playwright,
-            server(["app/main.py"], TORCHSPLIT_HOME=home) as (address, process),
+            server(TORCHSPLIT_HOME=home) as (address, process),
         ):
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
             page = opened(browser, address)

@@ -86,14 +86,19 @@ torch.export.save(program, {str(path)!r})
 
 
 @contextlib.contextmanager
-def server(command: list[str], **environment: str) -> Iterator[tuple[str, int]]:
-    """The address of a Streamlit server on a free port, and its process id."""
+def server(*command: str, **environment: str) -> Iterator[tuple[str, int]]:
+    """The address of the dashboard, or of Streamlit with another script, on a free port, and its process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    started = ["app.server", "127.0.0.1", str(port), "127.0.0.1"]
+    if command:
+        started = [
+            "streamlit", "run", command[0], "--server.address", "127.0.0.1", "--server.port", str(port),
+            "--server.headless", "true", "--", *command[1:],
+        ]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", command[0], "--server.address", "127.0.0.1", "--server.port",
-         str(port), "--server.headless", "true", "--", *command[1:]],
+        [sys.executable, "-m", *started],
         cwd=ROOT, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     address = f"http://127.0.0.1:{port}"
@@ -179,7 +184,7 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
     dot, script = folder / "graph.dot", folder / "graphviz_app.py"
     script.write_text(GRAPHVIZ)
     seconds = 0.0
-    with server([str(script), str(dot)]) as (address, _):
+    with server(str(script), str(dot)) as (address, _):
         # The small one first, so that server and browser have loaded what they load once.
         for one in (graph(50), model):
             dot.write_text(plain_dot(one))
@@ -206,7 +211,7 @@ def largest(page: Page, folder: Path, nodes: int) -> tuple[float, float, float]:
     store = Store(folder / "large")
     workspace = store.create("large")
     workspace.put("graph", "large", graph(nodes))
-    with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "large")) as (address, process):
+    with server(TORCHSPLIT_HOME=str(folder / "large")) as (address, process):
         began = time.perf_counter()
         page.goto(f"{address}/graph?workspace={workspace.id}")
         before = drawn(page, limit_s=900)
@@ -269,7 +274,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
         model = graph(options.nodes)
         store = Store(folder / "home")
-        with server(["app/main.py"], TORCHSPLIT_HOME=str(folder / "home")) as (address, _):
+        with server(TORCHSPLIT_HOME=str(folder / "home")) as (address, _):
             page = browser.new_page(viewport={"width": 1440, "height": 1000})
             # A small one first, so that server and browser have loaded what they load once.
             explorer(page, address, store, graph(50), 1)

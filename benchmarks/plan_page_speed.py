@@ -103,7 +103,7 @@ def main() -> int:
         }
         asked = instance(many, fleet, sharing="fractional")
         large = stored(store, options.large, asked, 10.0)
-        with sync_playwright() as playwright, server(["app/main.py"], TORCHSPLIT_HOME=home) as (address, _):
+        with sync_playwright() as playwright, server(TORCHSPLIT_HOME=home) as (address, _):
             browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(FLAGS))
             page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
             moved = {
