@@ -9,7 +9,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from tests.support.training.pipelines import divisions, every, holds
+from tests.support.training.pipelines import TIGHT, divisions, every, holds
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.training.step.estimate import USABLE, estimate
 from torchsplit_core.training.strategy import strategy
@@ -34,8 +34,6 @@ from torchsplit_core.values.strategy.request import (
 from torchsplit_core.values.training import Choices
 from torchsplit_core.values.units import GIB
 
-TIGHT = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
-"""3.2 GB of states a layer: a T4 holds four, or fewer with the words."""
 LOOSE = TransformerSizes(5, 1024, 16, 16, 4096, 32000, 512)
 CASES = {
     "memory binds": (TIGHT, (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")), 2, {}),

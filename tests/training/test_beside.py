@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from tests.support.training.pipelines import every
+from tests.support.training.pipelines import TIGHT, every
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.training.strategy import strategy
 from torchsplit_core.training.strategy.across.search import Stock
@@ -28,8 +28,6 @@ from torchsplit_core.values.strategy.request import (
     TransformerSizes,
 )
 
-TIGHT = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
-"""3.2 GB of states a layer: a T4 holds four, an A100 of 40 GB twelve."""
 LOOSE = TransformerSizes(4, 1024, 16, 16, 4096, 32000, 512)
 
 

@@ -14,7 +14,7 @@ from torchsplit_core.files.contract import (
     write_text,
 )
 from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
-from torchsplit_core.files.replace import replace_file
+from torchsplit_core.files.replace import move_into_place, replace_file
 from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "OWN_BYTES",
     "UPLOAD_BYTES",
     "measure",
+    "move_into_place",
     "parse_json",
     "read_file",
     "read_text",

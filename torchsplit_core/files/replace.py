@@ -29,3 +29,11 @@ def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
         raise InputFault(
             str(path), error.strerror or "failed", "the output can be written", "Choose another -o path."
         ) from error
+
+
+def move_into_place(path: Path, text: str) -> None:
+    """Write `text` beside `path` and move it there, not synced: for words of a moment, which need not survive a power
+    cut. A path has one writer. Raises OSError where that cannot be done."""
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

@@ -10,12 +10,12 @@ LOOK_S = 0.5
 
 
 @contextlib.contextmanager
-def looking(look: Callable[[], object], name: str) -> Iterator[None]:
-    """Look every `LOOK_S` meanwhile, in a thread of that name; the last look has ended when this has."""
+def looking(look: Callable[[], object], name: str, every_s: float = LOOK_S) -> Iterator[None]:
+    """Look every `every_s` meanwhile, in a thread of that name; the last look has ended when this has."""
     ended = threading.Event()
 
     def follow() -> None:
-        while not ended.wait(LOOK_S):
+        while not ended.wait(every_s):
             look()
 
     thread = threading.Thread(target=follow, daemon=True, name=name)

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import telemetry
 from torchsplit_core.model_source import Told, parse_source
-from torchsplit_core.running.adapt.speed import check_balance
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import on_processes
-from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.layout import on_each, on_processes
 from torchsplit_core.running.starts.stalls import Stall, Watch, watched
 from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
@@ -86,11 +84,8 @@ def train(
     count = strategy.choices.devices if processes is None else processes
     if nodes and processes is None:
         count = max(1, count // nodes.most)
-    for number in range(nodes.least, nodes.most + 1) if nodes else (1,):
-        fitted = on_processes(strategy, count * number)
-        check_shares(options.shares, fitted.choices.data)
-        if options.balance:
-            check_balance(fitted)
+    numbers = range(nodes.least, nodes.most + 1) if nodes else (1,)
+    fitted = on_each(strategy, options, (count * number for number in numbers))
     _check_cores(count)
     run = RunFolder(folder, nodes.name if nodes else "")
     with (

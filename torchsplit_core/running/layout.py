@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torchsplit_core.running.adapt.speed import check_balance
+from torchsplit_core.running.shares import check_shares
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.values.strategy.run import Predicted, RunStrategy
+from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
 from torchsplit_core.values.training import SHARDED, Choices, Precision, TrainingJob
 
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -62,6 +65,21 @@ def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
             "Find a strategy for one kind of nodes.",
         )
     return tuple(count for stage in candidate.stages for count in stage.layers_per_stage)
+
+
+def on_each(strategy: RunStrategy, options: RunOptions, counts: Iterable[int]) -> RunStrategy:
+    """The strategy on the last of these numbers of processes. Raises InputFault for what one of them could not run."""
+    for processes in counts:
+        fitted = on_processes(strategy, processes)
+        check_options(fitted, options)
+    return fitted
+
+
+def check_options(strategy: RunStrategy, options: RunOptions) -> None:
+    """Raises InputFault for shares that are not those of the data ranks, and a balance that cannot be seen."""
+    check_shares(options.shares, strategy.choices.data)
+    if options.balance:
+        check_balance(strategy)
 
 
 def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:

@@ -22,7 +22,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
 from torchsplit_core.running.adapt.changes import Changes
-from torchsplit_core.running.adapt.speed import check_balance
 from torchsplit_core.running.adapt.told import Told, not_finite, told_by_all
 from torchsplit_core.running.beginning import Beginning
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
@@ -38,9 +37,10 @@ from torchsplit_core.running.divide import (
 )
 from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.layout import check_options
 from torchsplit_core.running.processes import check_alike
 from torchsplit_core.running.saving import Saver, load, model_digest, seed_all
-from torchsplit_core.running.shares import check_shares, position_of
+from torchsplit_core.running.shares import position_of
 from torchsplit_core.running.staged.feed import Loss, StagedFeed, single
 from torchsplit_core.running.staged.names import name_in_model
 from torchsplit_core.running.starts.stalls import STEP_BEGINS, WAITS_FOR_DISK
@@ -88,9 +88,7 @@ class TrainingRun:
             if torch.cuda.is_available()
             else torch.device("cpu")
         )
-        check_shares(options.shares, choices.data)
-        if options.balance:
-            check_balance(strategy)
+        check_options(strategy, options)
         mesh = mesh_of(choices, self.device.type, int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)))
         feed = StagedFeed if choices.pipeline > 1 else Feed
         self.feed: Feed = feed(

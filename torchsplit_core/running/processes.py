@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from torchsplit_core.files import move_into_place
 from torchsplit_core.values import InputFault
 
 LOOPBACK, LOOK_S = "127.0.0.1", 0.01
@@ -36,9 +37,7 @@ def _store(told: Path, rank: int) -> dist.TCPStore:
     """The first process serves it at a port that the system gives, and says which; the agent ends who waits in vain."""
     if rank == 0:
         store = dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
-        fresh = told.with_name(f".{told.name}")
-        fresh.write_text(str(store.port), encoding="utf-8")
-        fresh.replace(told)
+        move_into_place(told, str(store.port))
         return store
     while not told.exists():
         time.sleep(LOOK_S)

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
+from torchsplit_core.files import move_into_place
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
@@ -135,12 +136,9 @@ def _report(folder: Path, node: str, error: BaseException, later_s: float) -> No
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
         told["short_of_memory"] = is_out_of_memory(error)
-    report = _report_file(folder)
     # Whole or not at all: the others' end may end this process here. Where the disk is full the words are lost.
     with contextlib.suppress(OSError):
-        fresh = report.with_name(f".{report.name}")
-        fresh.write_text(json.dumps({**told, "node": node, "time": time.time()}), encoding="utf-8")
-        fresh.replace(report)
+        move_into_place(_report_file(folder), json.dumps({**told, "node": node, "time": time.time()}))
     if told.get("others"):
         time.sleep(later_s)
 

@@ -8,6 +8,10 @@ from itertools import combinations, pairwise, permutations, product
 from torchsplit_core.training.step.estimate import USABLE
 from torchsplit_core.training.strategy.across.ways import Place, Way, Ways
 from torchsplit_core.training.strategy.search import EqualSearch
+from torchsplit_core.values.strategy.request import TransformerSizes
+
+TIGHT = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
+"""3.2 GB of states a layer: a T4 holds four, or fewer with the words, an A100 of 40 GB twelve."""
 
 
 def divisions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:

@@ -7,11 +7,10 @@ import sys
 from typing import Any
 
 from torchsplit_core.cli.common import engine_option, with_progress
-from torchsplit_core.running.fleet import FORMATS, Asked, Pods, fleet_job, fleet_of
-from torchsplit_core.running.layout import run_strategy
+from torchsplit_core.running.fleet import FORMATS, Fleet, Pods, fleet_job
 from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import RunOptions, RunSummary
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
 
 
 def add_fleet_options(made: argparse.ArgumentParser) -> None:
@@ -52,20 +51,13 @@ def check_fleet_options(options: argparse.Namespace) -> None:
             raise InputFault(f"--{name.replace('_', '-')}", value, rule, "Leave it out.")
 
 
-def asked_nodes(options: argparse.Namespace, nodes: tuple[int, int] | None) -> Asked:
-    """What the options say of the nodes."""
-    return Asked(nodes, options.processes, options.cores, not options.no_gpus)
-
-
 def write_fleet(
-    options: argparse.Namespace, given: Any, what: RunOptions, exports: Exports, asked: Asked
+    options: argparse.Namespace, given: Any, fleet: Fleet, what: RunOptions, exports: Exports
 ) -> int:
     """Write the files and say where they are."""
     from torchsplit_core.deployment import write_deployment
     from torchsplit_core.running.fleet.files import fleet_files
 
-    strategy = run_strategy(given, options.candidate, options.precision)
-    fleet = fleet_of(given, strategy, what, asked)
     job = fleet_job(
         options.source,
         given,
@@ -85,13 +77,11 @@ def write_fleet(
 
 
 def train_on_cluster(
-    options: argparse.Namespace, given: Any, what: RunOptions, exports: Exports, asked: Asked
+    options: argparse.Namespace, strategy: RunStrategy, fleet: Fleet, what: RunOptions, exports: Exports
 ) -> RunSummary:
     """Train on a Ray cluster."""
     from torchsplit_core.running.fleet.on_ray import train_on_ray
 
-    strategy = run_strategy(given, options.candidate, options.precision)
-    fleet = fleet_of(given, strategy, what, asked)
     summary: RunSummary = with_progress(
         lambda progress: train_on_ray(
             options.source,

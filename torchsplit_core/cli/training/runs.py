@@ -12,12 +12,12 @@ from torchsplit_core import running
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.cli.training.fleets import (
     add_fleet_options,
-    asked_nodes,
     check_fleet_options,
     train_on_cluster,
     write_fleet,
 )
 from torchsplit_core.files import read_file
+from torchsplit_core.running.fleet import Asked, fleet_of
 from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
@@ -131,12 +131,14 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
-    asked = asked_nodes(options, node_numbers(options.nnodes))
-    if options.write_fleet:
-        return write_fleet(options, given, what, exports, asked)
-    if options.engine == "ray":
-        return _told(options, train_on_cluster(options, given, what, exports, asked))
     strategy = running.run_strategy(given, options.candidate, options.precision)
+    numbers = _node_numbers(options.nnodes)
+    if options.write_fleet or options.engine == "ray":
+        asked = Asked(numbers, options.processes, options.cores, not options.no_gpus)
+        fleet = fleet_of(given, strategy, what, asked)
+        if options.write_fleet:
+            return write_fleet(options, given, fleet, what, exports)
+        return _told(options, train_on_cluster(options, strategy, fleet, what, exports))
     summary: RunSummary = with_progress(
         lambda progress: running.train(
             options.source,
@@ -144,7 +146,7 @@ def _train(options: argparse.Namespace) -> int:
             options.output,
             options=what,
             processes=options.processes,
-            nodes=_nodes(options),
+            nodes=_nodes(options, numbers),
             resume=options.resume,
             trust=options.trust,
             exports=exports,
@@ -164,20 +166,18 @@ def _told(options: argparse.Namespace, summary: RunSummary) -> int:
     return 0
 
 
-def _nodes(options: argparse.Namespace) -> Nodes | None:
+def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> Nodes | None:
     """The nodes of a run on several; None on one. Raises InputFault for one option without the other."""
-    if options.nnodes is None and options.rendezvous is None and options.node is None:
+    if numbers is None and options.rendezvous is None and options.node is None:
         return None
-    if options.nnodes is None or options.rendezvous is None:
-        missing = "--nnodes" if options.nnodes is None else "--rendezvous"
+    if numbers is None or options.rendezvous is None:
+        missing = "--nnodes" if numbers is None else "--rendezvous"
         rule = "a run on several machines is told how many there are and where they meet"
         raise InputFault(missing, None, rule, "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.")
-    counts = node_numbers(options.nnodes)
-    assert counts is not None
-    return Nodes(*counts, options.rendezvous, options.node or socket.gethostname())
+    return Nodes(*numbers, options.rendezvous, options.node or socket.gethostname())
 
 
-def node_numbers(text: str | None) -> tuple[int, int] | None:
+def _node_numbers(text: str | None) -> tuple[int, int] | None:
     """Least and most of `1:2`; None where nothing is said. Raises InputFault for anything else."""
     if text is None:
         return None

@@ -6,9 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.running.adapt.speed import check_balance
-from torchsplit_core.running.layout import on_processes
-from torchsplit_core.running.shares import check_shares
+from torchsplit_core.running.layout import on_each
 from torchsplit_core.values import InputFault, point_type
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -57,11 +55,7 @@ def fleet_of(given: Any, strategy: RunStrategy, options: RunOptions, asked: Aske
     of these nodes could not run, and for a fleet of unequal nodes.
     """
     (least, most), processes = _counts(given, strategy.choices.devices, asked.nodes, asked.processes)
-    for number in range(least, most + 1):
-        fitted = on_processes(strategy, processes * number)
-        check_shares(options.shares, fitted.choices.data)
-        if options.balance:
-            check_balance(fitted)
+    on_each(strategy, options, (processes * number for number in range(least, most + 1)))
     kind = given.fleet[0].type if isinstance(given, StrategyRequest) else ""
     told = re.fullmatch(r"CPU-(\d{1,4})c", kind)
     cores = asked.cores if asked.cores is not None else int(told.group(1)) if told else CORES

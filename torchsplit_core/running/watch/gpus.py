@@ -6,13 +6,13 @@ import contextlib
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from torchsplit_core.files import move_into_place
 from torchsplit_core.hardware import DcgmFigures, GpuState, LiveGpu, live_gpus
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import WATCH
@@ -27,18 +27,12 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 @contextlib.contextmanager
 def gpus_told(run: Path, node: str) -> Iterator[None]:
     """While a node trains: say how its GPUs run. A node without any says nothing."""
-    if not _seen():
+    if not (gpus := _seen()):
         yield
         return
-    path, said = run / WATCH / f"gpus-{node}.json", float("-inf")
-
-    def say() -> None:
-        nonlocal said
-        if time.monotonic() - said >= EVERY_S:
-            said = time.monotonic()
-            _write(path, node, _seen())
-
-    with looking(say, "gpus"):
+    path = run / WATCH / f"gpus-{node}.json"
+    _write(path, node, gpus)
+    with looking(lambda: _write(path, node, _seen()), "gpus", EVERY_S):
         yield
 
 
@@ -84,9 +78,7 @@ def _write(path: Path, node: str, gpus: Sequence[LiveGpu]) -> None:
     }
     with contextlib.suppress(OSError):
         path.parent.mkdir(exist_ok=True)
-        fresh = path.with_name(f".{path.name}")
-        fresh.write_text(json.dumps(told) + "\n", encoding="utf-8")
-        fresh.replace(path)
+        move_into_place(path, json.dumps(told) + "\n")
 
 
 def _known(figures: dict[str, Any]) -> dict[str, Any]:

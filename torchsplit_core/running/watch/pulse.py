@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from torchsplit_core.files import move_into_place
 from torchsplit_core.running.folder import WATCH
 
 BEAT_S = 1.0
@@ -78,10 +79,7 @@ class Pulse:
             told["communication_share"] = share
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(exist_ok=True)
-            # Not synced: what is told of a moment need not survive a power cut.
-            fresh = self.path.with_name(f".{self.path.name}")
-            fresh.write_text(json.dumps(told) + "\n", encoding="utf-8")
-            fresh.replace(self.path)
+            move_into_place(self.path, json.dumps(told) + "\n")
         self._parts.clear()
         self._steps, self._since = 0, time.perf_counter()
 

@@ -1,0 +1,339 @@
+"""The sections of docs/benchmarks.md in their order, each with the script that prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A script that prints a table and ends with 1 where it found a fault; `quick` are arguments for a trial."""
+
+    title: str
+    module: str
+    about: str
+    quick: tuple[str, ...] = ()
+
+
+BENCHMARKS = (
+    Benchmark(
+        "Where the time of the main job goes",
+        "benchmarks.stage_times",
+        "Shares of the wall time per sample model at real dimensions; the whole in seconds.",
+        ("--size", "small", "--models", "diamond"),
+    ),
+    Benchmark(
+        "What measuring costs",
+        "benchmarks.profile_cost",
+        "A profile of ResNet-50 at real dimensions over five batch sizes (end to end, measured peaks, every operation) "
+        "against the same number of runs at the same batch sizes without any of it, in the same process; and how "
+        "much of a run its operations account for, each the median of the runs in which they were timed.",
+        ("--size", "small", "--turns", "1", "--samples", "bert"),
+    ),
+    Benchmark(
+        "Graph algorithms at scale",
+        "benchmarks.graph_algorithms",
+        "Seconds of processor time, every graph in a process of its own. Dominators: *build* leads from ids and "
+        "edges to the graph that is walked (integers here, a DiGraph in networkx), *find* from there to the "
+        "immediate dominator of every value, *all, named* from ids and edges to a dict of ids, which must equal "
+        "networkx's; below a million values medians of five turns, taken alternately. Regions include one look at "
+        "every region; preparation starts from a trace in memory, and its peak counts that.",
+        ("--sizes", "2000", "--turns", "1"),
+    ),
+    Benchmark(
+        "Hugging Face architectures",
+        "benchmarks.huggingface_coverage",
+        "Model classes of transformers as they are, with random weights at toy dimensions (two layers or so), traced "
+        "with a free batch. Seconds are one export and its description; cut points are those of the whole model "
+        "at these sizes, where masks weigh as much as activations. A refusal is what its user reads.",
+        ("--only", "BERT", "LLaMA", "--at-least", "2"),
+    ),
+    Benchmark(
+        "Roofline estimates against measured A100 slices",
+        "benchmarks.roofline_calibration",
+        "The estimator's constants and its 90 % interval come from this comparison.",
+    ),
+    Benchmark(
+        "Predicted against measured peak memory",
+        "benchmarks.memory_accuracy",
+        "Peaks of one run on this CPU: predicted from the graph alone, measured as bytes that torch's allocator "
+        "handed out. Goals: transformers (CLIP, BERT, LLaMA) within 10 %, convolutions (FastPitch, OCR, ResNet-50) "
+        "within 25 %. Without weights is the harder comparison. The resident set grew in the first run of the largest "
+        "batch, of what the allocator handed out in it: the rest is what malloc keeps of freed "
+        "blocks, generated kernels, packed matrices and the like.",
+        ("--size", "small", "--models", "diamond", "--batches", "1"),
+    ),
+    Benchmark(
+        "Curves on rows of the library that they did not see",
+        "benchmarks.curve_accuracy",
+        "Throughput predicted by `torchsplit_core.curves`, single-process rows unless said otherwise. First with the "
+        "constants that stand in the product, then with constants fitted without the model being judged. The interval "
+        "is meant to hold 90 %; *high / low* is its median width. Then the constants, and the rows that are flagged.",
+        ("--models", "resnet50", "vgg19"),
+    ),
+    Benchmark(
+        "The explorer in Chromium",
+        "benchmarks.explorer_speed",
+        "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "
+        "equal operations without modules, every one drawn), each after a small graph of the same kind. Medians of "
+        "three turns, each with a graph or file of its own; graphviz once. A redraw is the whole graph in view, "
+        "pixels read back, panels included.",
+        ("--nodes", "300", "--layers", "2", "--repeats", "1", "--largest", "5000"),
+    ),
+    Benchmark(
+        "The search for partitions",
+        "benchmarks.partition_search",
+        "Least maximal load: the public costed graphs, random small graphs against brute force, and graphs of 1,000 "
+        "and 10,000 nodes for six devices with 60 s each; the gap is to a proven bound.",
+        ("--random", "40", "--sizes", "200", "--seconds", "3"),
+    ),
+    Benchmark(
+        "Cuts against torch's evenly spread split points",
+        "benchmarks.pipeline_split",
+        "Largest load of a stage for k devices with a link of 12 GB/s: our best cut with its proven gap; what "
+        "`torch.distributed.pipelining` makes of split points spread evenly over the model's blocks (over their "
+        "submodules where the blocks are too few); the operations spread evenly. All are charged the same operation "
+        "times, measured here at batch 2. A ratio above 1: that split's slowest stage is so much slower than ours.",
+        ("--models", "diamond", "--large", "--counts", "2", "--seconds", "2"),
+    ),
+    Benchmark(
+        "The planner against a look at every plan",
+        "benchmarks.planner_oracle",
+        "Random small requests with every feature of the contract; equal means equal in the sorted vector "
+        "(leximin) or value within 1e-6. With shares and all features no such look exists: nothing worse than "
+        "the best whole-slice plan may come out.",
+        ("--exclusive", "8", "--fractional", "4", "--at-least", "4", "--linked", "4", "--linked-shares", "4"),
+    ),
+    Benchmark(
+        "The planner against the literal formulation",
+        "benchmarks.planner_ratios",
+        "Exclusive max_min on requests drawn from the measured library. Literal: one binary for each GPU and "
+        "layout, one count for each model, GPU and profile (`benchmarks/literal_planner.py`), in Pyomo on the "
+        "same HiGHS with the same tolerances and one thread; stopped at 60 s it counts as 60 s. Medians of "
+        "three turns.",
+        ("--sizes", "4x2", "--seeds", "0", "--repetitions", "1", "--seconds", "10"),
+    ),
+    Benchmark(
+        "The planner at scale",
+        "benchmarks.planner_scale",
+        "Leximin on requests drawn from the measured library, each in a process of its own, whose peak memory "
+        "is given. Bound and gap speak of the first level that is not proven; the search gets 95 % of the time.",
+        ("--cases", "4x2:exclusive:5", "4x2:fractional:5"),
+    ),
+    Benchmark(
+        "Planning again after one change",
+        "benchmarks.planner_replan",
+        "Twenty single changes (a demand, a weight, a GPU more or less, a minimum, a cap, a point less, a latency "
+        "limit, a model less) of one leximin request, in one process after a first plan.",
+        ("--size", "4x2"),
+    ),
+    Benchmark(
+        "The Plan page in Chromium",
+        "benchmarks.plan_page_speed",
+        "Each move is one key on the slider of a model's weight, timed in the page until the picture of the slices has "
+        "changed (with whole slices, where the plan before may stay, until the words of what is tried have); the plan "
+        "behind it is verified, its search 0.15 s at most. A paint is from the address to that picture.",
+        ("--moves", "2", "--size", "4x2", "--large", "8x4", "--turns", "1"),
+    ),
+    Benchmark(
+        "The dashboard in Chromium",
+        "benchmarks.dashboard_speed",
+        "The published mix on five A100: a change of page through the menu until everything is drawn; a plan's map "
+        "from its address in a browser that knows the dashboard; the first door in an empty workspace. The move is of "
+        "inputs, cards, tabs and map, looked at in every frame while the mix is planned and explained anew. Reruns "
+        "are moves of a slider, each session opens the plan and is closed.",
+        ("--turns", "1", "--reruns", "4", "--sessions", "1", "--rest", "0"),
+    ),
+    Benchmark(
+        "Fewest GPUs for the published serving mixes",
+        "benchmarks.planner_mixes",
+        "Every model's rate as a hard minimum within its latency limit, proven minimal.",
+    ),
+    Benchmark(
+        "Fewest GPUs within the response time",
+        "benchmarks.response_planning",
+        "The published mixes and larger ones of the measured library, Poisson arrivals at every rate: the plan for the "
+        "response time beside the published rule (a batch may take 0.45 of the objective) and service times alone, "
+        "each simulated. The bound is of the problem without waiting; untested on hardware.",
+        ("--drawn", "--requests", "20000"),
+    ),
+    Benchmark(
+        "Placements: the exact search against the literal program",
+        "benchmarks.placement_literal",
+        "First the published tiny case by the most GPUs in a segment. Then the published program (Pyomo, HiGHS) and "
+        "the exact search on the same requests, layers × GPUs × most in a segment: processor seconds of all of "
+        "`place`, its independent check included, one thread each; the exact search is the median of nine turns. The "
+        "literal program is stopped after 60 s of the clock, and what it took until then counts. Random links are "
+        "asymmetric and bind. Requests as small as these "
+        "are looked at whole (`placement/search/exhaustive.py`) before the search is tried.",
+        ("--sizes", "4x4x2", "--seeds", "0", "--turns", "3"),
+    ),
+    Benchmark(
+        "Placements: the exact search at scale",
+        "benchmarks.placement_search",
+        "First random instances of up to 5 layers, 6 GPUs and 3 GPUs a segment against a look at every pipeline: equal "
+        "in value and in the fewest GPUs; *links bind* where the optimum would be higher without a network. Then "
+        "layers × GPUs, each searched in a process of its own, with its peak memory; *no network* is the optimum "
+        "were all links fast, *arbitrary* means every link drawn on its own, in each direction; values in units of "
+        "throughput. Then the search again after one change (a GPU without links, one link halved, a layer more or "
+        "less), in one process and from the plan before.",
+        (
+            *("--random", "20", "--changes", "2"),
+            *("--cases", "14 x 30, 3 a segment", "--what-if", "14 x 30, 3 a segment"),
+        ),
+    ),
+    Benchmark(
+        "Placements: the chosen numbers of the exact search",
+        "benchmarks.placement_constants",
+        "Some of the fleets above searched with each number smaller and larger, the others as they are: processor "
+        "seconds as a ratio to those with the number as it is, in the same process, of all fleets together and of the "
+        "one where the ratio is furthest from 1; how many end proven, and whether proofs contradict each other.",
+        ("--cases", "80 x 65 in 12 nodes", "--numbers", "WIDTHS"),
+    ),
+    Benchmark(
+        "Several pipelines at once",
+        "benchmarks.placement_replicas",
+        "First random instances of up to 4 layers, 5 GPUs and 3 GPUs a segment, at most 2, 3 or any number of "
+        "pipelines, against the best of all sets of disjoint pipelines. Then the largest sum of throughputs by how "
+        "many pipelines there may be, at most 60 s each; *one* is the best single pipeline. 70B is a decode of "
+        "Llama-3.1-70B with a batch of 64 (tokens/s); the others are layers × GPUs, the instances of the exact search "
+        "at scale.",
+        ("--random", "10", "--cases", "70B, 2 x 8 H100"),
+    ),
+    Benchmark(
+        "Throughput against latency",
+        "benchmarks.placement_frontier",
+        "Curves of one pipeline, layers × GPUs, at most 60 s each, in a process of its own: points, how many are "
+        "proven to have the least latency at their throughput, the widest gap of one that is not, and whether none "
+        "is missing between them. The first three are requests, with seconds of a pass; the others the instances of "
+        "the exact search at scale, in units of throughput and of 1,000 tokens a pass.",
+        ("--cases", "14 x 30, published", "80 x 16, decode_70b"),
+    ),
+    Benchmark(
+        "Decode steps against published measurements",
+        "benchmarks.decode_measured",
+        "The time per token that placements reckon for decoders whole on 2 to 8 GPUs of one node with every layer cut "
+        "among them, against 228 rows measured for Splitwise (ISCA '24; engines of 2023, fp16, batches of 1 to 64, "
+        "prompts of 128 to 8,192 tokens; pcap: a power-capped H100). Errors are |reckoned - measured| / measured. The "
+        "roofline knows no time of the host and no latency of an all-reduce, so its steps are too short; *one row "
+        "known* adds a time a step that makes the smallest row of that GPU, decoder and number of GPUs right, and "
+        "judges the others.",
+        ("--decoders", "bloom-176b"),
+    ),
+    Benchmark(
+        "The simulator against simpy and ciw",
+        "benchmarks.simulation_speed",
+        "The same arrivals (Poisson) and constant service times for each, processor seconds without making the "
+        "arrivals, medians of three turns taken alternately in one process. simpy and ciw simulate the first 100,000 "
+        "of the million requests, whose mean response must be that of ours. ciw serves no batches.",
+        ("--requests", "20000", "--others", "5000", "--turns", "1"),
+    ),
+    Benchmark(
+        "Simulated against MLPerf's Server results on MIG slices",
+        "benchmarks.simulation_mlperf",
+        "Official results of v1.0 and v1.1 (not verified by MLCommons what is made of them here): p50, p95 and p99 of "
+        "Server predicted from SingleStream and Offline of the slice alone, at the measured rate; four numbers are "
+        "fitted. *Left out*: with those numbers fitted again without the round and GPU that are judged; the form "
+        "itself was found with these rows in view. Goals on single slices: ResNet-50 and SSD p95 within 15 % for 80 % "
+        "of the rows, BERT for 65 %. Rows of one's own: `python -m benchmarks.simulation_mlperf ROWS.csv -o OUT.csv`.",
+        ("--requests", "1000"),
+    ),
+    Benchmark(
+        "Opening a model of a million nodes",
+        "benchmarks.graph_memory",
+        "A chain of residual blocks written as torch writes a .pt2 (about 1 kB a node), read by the limited child "
+        "process, stored, read back, prepared for cutting and divided into regions. While it is read, this process "
+        "and the child stand beside each other; what follows is this process alone.",
+        ("--nodes", "20000"),
+    ),
+    Benchmark(
+        "Reliability",
+        "benchmarks.reliability",
+        "Tries to lose, damage, overload or break into things. A try holds where everything acknowledged is there, "
+        "and what is refused is one message. The goal is 10,000 tries without a failure.",
+        ("--share", "0.01", "--only", "kill", "damaged", "hostile"),
+    ),
+    Benchmark(
+        "Training steps estimated against published measurements",
+        "benchmarks.training_estimates",
+        "Seconds a step, a family (a framework on a cluster) left out of the fit at a time: nothing of it moved the "
+        "constants under which it stands here; its interval is from the errors of the others. Errors are "
+        "|estimated − measured| / measured; *largest regret*: measured seconds of the row estimated fastest over those "
+        "of the fastest, less one, in groups of equal work. Goals: median of medians 7 %, p90 20 %, 85 to 97 % in the "
+        "interval, regret 5 %. The prior values of some constants were known from a prototype that had seen these "
+        "sets.",
+        ("--rounds", "1"),
+    ),
+    Benchmark(
+        "Rows of trainings in their interval",
+        "benchmarks.training_coverage",
+        "Share of a family's measured steps in the 90 % interval, averaged over families, left out of the fit in "
+        "several ways: neither its rows nor the spreads of the interval have seen what is left out. Goal: 85 to 97 %. "
+        "Below: one to three random rows of a family left out are known and calibrate its others (50 draws each).",
+        ("--quick",),
+    ),
+    Benchmark(
+        "Training strategies: the search against a look at every choice",
+        "benchmarks.strategy_search",
+        "Strategies from sizes alone. *Reckoned*: choices whose step was estimated whole, the others were ruled out by "
+        "memory or a bound. A look at every choice estimates each, in the same process; it must find the same ten. "
+        "Goals: the 70B in 5 s, the unequal fleet with a bound in 30 s.",
+        ("--quick",),
+    ),
+    Benchmark(
+        "Training steps of traced models on this processor",
+        "benchmarks.training_on_this_cpu",
+        "Seconds of a step and its peak memory, predicted over measured less one, of samples trained here in single "
+        "precision. *From the graph*: with assumed peaks of a core; *with its profile*: forward passes measured "
+        "before; *and one step*: the measured step of the other batch size beside that. *One utilisation for all* is "
+        "the baseline, from the other samples.",
+        ("--samples", "ocr", "--batches", "2,4", "--steps", "1"),
+    ),
+    Benchmark(
+        "Training runs on this machine",
+        "benchmarks.training_runs",
+        "A decoder of 4 layers of width 384, 8 sequences of 64 tokens a step, one thread a process, gradients by Gloo. "
+        "*Overhead*: a step of `torchsplit train` against a plain loop with DistributedDataParallel under torchrun, "
+        "taken in turns (goal: at most 3 %). *Stop*: what an asynchronous checkpoint holds the loop up (goal: at most "
+        "20 % of a synchronous one). *Recovery*: from kill -9 of a rank to the next step that is done (goal: at most "
+        "20 s). *Memory* is a process's peak, the program included.",
+        ("--width", "32", "--steps", "8", "--turns", "1"),
+    ),
+    Benchmark(
+        "What training runs survive",
+        "benchmarks.training_kills",
+        "A small model, trained by `torchsplit train` in two processes, or by two agents that stand for two nodes; at "
+        "different moments of a run something is killed. Recovered: the run ends, has every step once, and every loss "
+        "is that of a run that nothing disturbed, to 10⁻⁶ (with dropout, but for the node, after which one process "
+        "goes on). The stalled rank is stopped, and ended after 3 s (`--stall-limit 3`).",
+        ("--turns", "1", "--kills", "rank"),
+    ),
+    Benchmark(
+        "The test suite",
+        "benchmarks.suite_time",
+        "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "
+        "case, each file sent to one worker) the same command took 816 s for 7,546 cases on the same machine.",
+        ("--part", "tests/values"),
+    ),
+    Benchmark(
+        "Running the parts of a cut model",
+        "benchmarks.stage_execution",
+        "Parts from the exported files against the model, to the bit; two stages in two processes of one thread "
+        "(many batches at work) against the whole model in one process with one thread or two, whichever is faster: "
+        "ratio of the medians, above 1 where two processes are faster; *of the cut, at most* is the sum of its loads "
+        "over the largest, what a pipeline could gain over one thread. Then one message and its answer between two "
+        "processes.",
+        ("--samples", "diamond", "--models", "diamond", "--size", "small", "--turns", "1", "--rounds", "5"),
+    ),
+    Benchmark(
+        "Served plans against what was predicted of them",
+        "benchmarks.serving_accuracy",
+        "Models of four samples' architectures (`benchmarks/served_models.py`) served on slices of this host's cores, "
+        "15 s of Poisson arrivals at each load; the front and the load generator have a core of their own. Goals: "
+        "throughput within 10 % of the plan's and p95 within 15 % of the simulation's (of the same arrivals) in 90 % "
+        "of the cases. The replay is that simulation with the times that the batches of this run took: where it is "
+        "within 15 % and the simulation is not, the queues are as modelled and the cores change their speed, which the "
+        "first table shows (a fixed loop, 5 s). What parts is what `measure` says of it.",
+        ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
+    ),
+)
