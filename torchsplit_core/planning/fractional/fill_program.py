@@ -56,6 +56,29 @@ class Solved:
     stage_prices: NDArray[np.float64]
 
 
+def add_layouts(
+    program: Program, problem: Problem, most_cost: float, unit: float, *, minimised: bool
+) -> dict[tuple[int, int], int]:
+    """Columns y by group and number of the layout, with the rows fleet and cost; costs are in `unit`."""
+    found: dict[tuple[int, int], int] = {}
+    costs = []
+    for g, group in enumerate(problem.groups):
+        cost, most = group.cost / unit, float(len(group.gpu_ids))
+        here = [program.columns([cost * minimised], [most]) for _ in group.layouts]
+        found.update({(g, number): column for number, column in enumerate(here)})
+        costs += [cost] * len(here)
+        if here:
+            program.row(-INF, most, here, [1.0] * len(here))
+    program.row(-INF, most_cost / unit, list(found.values()), costs)
+    return found
+
+
+def slices_of(problem: Problem, key: Key, layouts: Mapping[tuple[int, int], int]) -> dict[int, float]:
+    """By column of a layout how many slices of a pool it has."""
+    here = problem.groups[key[0]].layouts
+    return {layouts[key[0], number]: float(one.useful.get(key[1], 0)) for number, one in enumerate(here)}
+
+
 class FillProgram:
     """The program for some fills and what stands already; with `held` the layouts are these."""
 
@@ -71,8 +94,12 @@ class FillProgram:
     ) -> None:
         self.problem, self.standing, self.program = problem, standing, Program()
         self.fills = [placed for placed in fills if standing.takes(placed.fill)]
-        self.unit = max([1e-9, *(group.cost for group in problem.groups)])
-        self._layouts(most_cost, held)
+        unit = max([1e-9, *(group.cost for group in problem.groups)])
+        self.layouts = add_layouts(self.program, problem, most_cost, unit, minimised=True)
+        if held is not None:
+            for key, column in self.layouts.items():
+                count = float(held.get(key, 0))
+                self.program.row(count, count, [column], [1.0])
         self._pools(pools, decided)
         self._models()
 
@@ -100,24 +127,6 @@ class FillProgram:
             return None
         return {key: round(float(answer.values[column])) for key, column in self.layouts.items()}
 
-    def _layouts(self, most_cost: float, held: Layouts | None) -> None:
-        groups = self.problem.groups
-        self.layouts: dict[tuple[int, int], int] = {}
-        costs = []
-        for g, group in enumerate(groups):
-            here = []
-            for number in range(len(group.layouts)):
-                column = self.program.columns([group.cost / self.unit], [float(len(group.gpu_ids))])
-                self.layouts[g, number] = column
-                here.append(column)
-                costs.append(group.cost / self.unit)
-                if held is not None:
-                    count = float(held.get((g, number), 0))
-                    self.program.row(count, count, [column], [1.0])
-            if here:
-                self.program.row(-INF, len(group.gpu_ids), here, [1.0] * len(here))
-        self.program.row(-INF, most_cost / self.unit, list(self.layouts.values()), costs)
-
     def _pools(self, pools: Mapping[Key, Pool], decided: Mapping[Key, int]) -> None:
         members: dict[Key, list[int]] = {}
         self.fill_at = len(self.program.cost)
@@ -128,12 +137,9 @@ class FillProgram:
             members.setdefault(placed.pool, []).append(column)
         self.pool_rows: dict[Key, int] = {}
         for key in pools:
-            layouts = self.problem.groups[key[0]].layouts
-            columns, values = list(members.get(key, [])), [1.0] * len(members.get(key, []))
-            for number, layout in enumerate(layouts):
-                columns.append(self.layouts[key[0], number])
-                values.append(-float(layout.useful.get(key[1], 0)))
-            self.pool_rows[key] = self.program.row(-INF, -float(decided.get(key, 0)), columns, values)
+            there, here = slices_of(self.problem, key, self.layouts), members.get(key, [])
+            values = [1.0] * len(here) + [-count for count in there.values()]
+            self.pool_rows[key] = self.program.row(-INF, -float(decided.get(key, 0)), [*here, *there], values)
 
     def _models(self) -> None:
         standing, cases = self.standing, self.problem.cases

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from torchsplit_core.planning.fractional.fill_program import Key, Placed
+from torchsplit_core.planning.fractional.fill_program import Key, Placed, add_layouts, slices_of
 from torchsplit_core.planning.fractional.fills import Fill, Standing
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.solver.highs import INF
@@ -36,7 +36,7 @@ class FillSearch:
         self.problem, self.wanted, self.program = problem, wanted, Program()
         self.standing = Standing(problem, wanted)
         self.sets = list(dict.fromkeys((one.pool, tuple(number for number, _ in one.fill)) for one in placed))
-        self._layouts(most_cost)
+        self.layouts = add_layouts(self.program, problem, most_cost, 1.0, minimised=False)
         self._cases()
         self.shares: list[dict[int, int]] = []
         self.counts: list[int] = []
@@ -61,17 +61,6 @@ class FillSearch:
 
     def _shares(self, values: np.ndarray, columns: Mapping[int, int], times: int) -> Fill:
         return tuple((number, float(values[column]) / times) for number, column in columns.items())
-
-    def _layouts(self, most_cost: float) -> None:
-        self.layouts: dict[tuple[int, int], int] = {}
-        costs = []
-        for g, group in enumerate(self.problem.groups):
-            here = [self.program.columns([0.0], [float(len(group.gpu_ids))]) for _ in group.layouts]
-            self.layouts.update({(g, number): column for number, column in enumerate(here)})
-            costs += [group.cost] * len(here)
-            if here:
-                self.program.row(-INF, len(group.gpu_ids), here, [1.0] * len(here))
-        self.program.row(-INF, most_cost, list(self.layouts.values()), costs)
 
     def _cases(self) -> None:
         """w[c], and Λ[c,s] in units of what is left of the limit."""
@@ -128,13 +117,9 @@ class FillSearch:
         for (pool, _), count in zip(self.sets, self.counts, strict=True):
             members.setdefault(pool, []).append(count)
         for pool, counts in members.items():
-            layouts = self.problem.groups[pool[0]].layouts
-            there = [
-                (self.layouts[pool[0], n], -float(one.useful.get(pool[1], 0)))
-                for n, one in enumerate(layouts)
-            ]
-            columns = [*counts, *(column for column, _ in there)]
-            self.program.row(-INF, 0.0, columns, [*[1.0] * len(counts), *(value for _, value in there)])
+            there = slices_of(self.problem, pool, self.layouts)
+            values = [1.0] * len(counts) + [-count for count in there.values()]
+            self.program.row(-INF, 0.0, [*counts, *there], values)
 
     def _models(self) -> None:
         for stage in self.standing.stages:
