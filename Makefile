@@ -34,7 +34,8 @@ app: setup
 test: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not repeated"
 
-# The properties of `make test` on further random instances, samples, widths: what continuous integration runs after it.
+# What `make test` shows, on further random instances, samples, widths, and in longer wholes: continuous integration
+# runs it after the other.
 test-repeated: setup-dev setup-browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m repeated
 

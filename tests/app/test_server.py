@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core.cli.app import allowed_hosts, host_name, is_loopback
 from torchsplit_core.cli.command import main
 from torchsplit_core.values import InputFault
@@ -172,7 +173,7 @@ def test_no_other_site_may_frame_the_dashboard(private: Server) -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+@repeated("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP], kept=2)
 def test_what_ends_the_command_ends_the_server(tmp_path: Path, sent: signal.Signals) -> None:
     server = Server(tmp_path, [])
     try:

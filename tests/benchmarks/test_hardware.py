@@ -177,6 +177,7 @@ def test_memory_that_was_not_measured_is_not_compared() -> None:
     assert compared("bert", [row(1, 100.0, memory="estimated")], [row(1, 100.0)])[0][6:] == ("n/a",) * 3
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
     """The calls of the steps themselves, on the processor; small."""

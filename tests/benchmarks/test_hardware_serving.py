@@ -98,6 +98,7 @@ def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch: pytest.MonkeyPatch)
     assert steps.sm_ground() is None
 
 
+@pytest.mark.repeated
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_steps_run_on_cores() -> None:

@@ -80,7 +80,7 @@ def turn_to(page: Page, name: str) -> None:
     settle(page)
 
 
-@repeated("scheme", ["light", "dark"])
+@repeated("scheme", ["light", "dark"], kept=0)
 def test_axe_finds_nothing_of_ours_and_a_narrow_window_scrolls_down_only(
     session: Callable[..., Page], address: str, workspace: str, scheme: str
 ) -> None:

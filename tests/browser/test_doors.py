@@ -57,6 +57,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
     assert download.value.suggested_filename.endswith(".zip")
 
 
+@pytest.mark.repeated
 def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(address)

@@ -47,6 +47,7 @@ REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type"
         ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "takes at most 768 MiB of memory"),
         ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "field required"),
     ],
+    kept=0,
     ids=lambda value: value if isinstance(value, str) and "." in value else "",
 )
 def test_a_file_made_to_cost_is_one_message(

@@ -261,7 +261,7 @@ def test_the_report_opens_from_disk_without_a_server(
     assert page.locator("svg").count() > 2 and not in_document(page)
 
 
-@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)])
+@repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
 def test_every_tab_is_accessible_and_fits_its_window(
     session: Callable[..., Page], address: str, planned: Workspace, scheme: str, width: int
 ) -> None:

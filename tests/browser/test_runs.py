@@ -39,6 +39,7 @@ def until_step(page: Page, folder: Path, more: int) -> None:
         page.wait_for_timeout(200)
 
 
+@pytest.mark.repeated
 def test_a_run_whose_rank_is_killed_is_seen_to_recover(
     session: Callable[..., Page], address: str, home: Path
 ) -> None:

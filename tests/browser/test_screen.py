@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.seeds import repeated
 from torchsplit_core import workflow
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning.request.hash import request_hash
@@ -40,6 +41,7 @@ def open_plan(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
+@pytest.mark.repeated
 def test_the_tour_has_five_steps_and_is_remembered(
     session: Callable[..., Page], address: str, door: Workspace
 ) -> None:
@@ -96,7 +98,7 @@ def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(
     expect(inputs).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1024, 390])
+@repeated("width", [390, 1024], kept=1)
 def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(
     session: Callable[..., Page], address: str, door: Workspace, width: int
 ) -> None:

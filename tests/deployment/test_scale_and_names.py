@@ -16,6 +16,7 @@ from torchsplit_core.files import read_text
 EVIL = "x\"; touch PWNED $(touch PWNED)`touch PWNED` ${PWNED:?} {{ x }} ' #: - & * !!python/object %n \\"
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_a_thousand_gpus_are_few_kinds_of_servers() -> None:
     slices = [("1g.10gb", start, f"m{start}") for start in range(7)]

@@ -16,6 +16,7 @@ from torchsplit_core.isolation import available_levels
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.repeated
 def test_a_user_without_rights_profiles_exports_and_runs_at_each_level() -> None:
     with tempfile.TemporaryDirectory(prefix="torchsplit-tests-") as folder:
         Path(folder).chmod(0o755)

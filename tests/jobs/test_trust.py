@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust, without_trust
 from torchsplit_core.jobs import runner
@@ -55,7 +56,7 @@ def asked(form: str, name: str, digest: str) -> JobParameters:
     return ProfileParameters(("m.py:Net",), "cpu", uploads={"m.py:Net": file})
 
 
-@pytest.mark.parametrize("name", [TRACE, PROFILE])
+@repeated("name", [TRACE, PROFILE], kept=1)
 @pytest.mark.torch
 def test_the_trusted_content_is_executed_where_that_is_allowed(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str
@@ -66,7 +67,7 @@ def test_the_trusted_content_is_executed_where_that_is_allowed(
     assert "executed: the owner" in str(found.fault)
 
 
-@pytest.mark.parametrize("name", [TRACE, PROFILE])
+@repeated("name", [TRACE, PROFILE], kept=1)
 @pytest.mark.parametrize(
     ("server", "form", "content", "rule"),
     [

@@ -132,7 +132,6 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
         (model("a", 500.0, 30.0),),
         (model("a", 560.0, 200.0), model("b", 190.0, 25.0, base=2.0)),
     ],
-    kept=2,
 )
 def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> None:
     asked = request(*models)
@@ -157,7 +156,6 @@ def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> No
         ("weighted_sum", "exclusive"),
         ("max_min", "fractional"),
     ],
-    kept=2,
 )
 def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
     asked = request(model("a", 150.0, 60.0), model("b", 90.0, 22.0), gpus=2, kind=kind, sharing=sharing)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.running.runs import client_file, events, losses, run, strategy
+from tests.support.seeds import repeated
 from torchsplit_core.running import RunFolder
 from torchsplit_core.values import InputFault
 
@@ -40,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(folder / "run")
 
 
-@pytest.mark.parametrize("name", DIVIDED)
+@repeated("name", DIVIDED, kept=3)
 def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float], tmp_path: Path) -> None:
     """44 samples in steps of 8: the sixth step of a pass has 4."""
     processes, choices, options = DIVIDED[name]
@@ -93,7 +94,7 @@ def test_weights_that_a_step_leaves_out_are_replicated_not_sharded(
         run(source, tmp_path / "other", strategy(shard="fsdp"), 2, steps=3)
 
 
-@pytest.mark.parametrize("choices", [{}, {"shard": "fsdp"}])
+@repeated("choices", [{"shard": "fsdp"}, {}], kept=1)
 def test_bf16_is_near_fp32_and_as_exact_in_what_is_written(
     choices: dict[str, Any], alone: list[float], tmp_path: Path
 ) -> None:

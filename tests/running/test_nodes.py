@@ -54,6 +54,7 @@ def worlds(folder: Path) -> dict[int, int]:
     return {line["step"]: line["world_size"] for line in RunFolder(folder).steps()}
 
 
+@pytest.mark.repeated
 def test_a_lost_node_is_gone_on_without_and_comes_back(
     undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:

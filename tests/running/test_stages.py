@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sample_models import load
 from tests.support.running.runs import client_file, events, losses, run, strategy
+from tests.support.seeds import repeated
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.staged.chain import stages_of, traced_chain
 from torchsplit_core.running.staged.feed import pass_size
@@ -41,7 +42,7 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DIVIDED)
+@repeated("name", DIVIDED, kept=1)
 def test_a_pipeline_has_the_losses_of_one_process(name: str, alone: list[float], tmp_path: Path) -> None:
     processes, choices, options = DIVIDED[name]
     source = client_file(tmp_path, samples=SAMPLES, blocks=4)
@@ -50,6 +51,7 @@ def test_a_pipeline_has_the_losses_of_one_process(name: str, alone: list[float],
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
 
 
+@pytest.mark.repeated
 def test_a_killed_rank_of_a_pipeline_is_started_again(alone: list[float], tmp_path: Path) -> None:
     """Both stages fetch sample 28 in step 4, the first for its inputs, the last for its targets: one of them dies."""
     source = client_file(tmp_path, samples=SAMPLES, blocks=4, kill={"28": "rank"})
@@ -61,6 +63,7 @@ def test_a_killed_rank_of_a_pipeline_is_started_again(alone: list[float], tmp_pa
     assert "2 stages of blocks: blocks.0 to blocks.1, blocks.2 to blocks.3" in started
 
 
+@pytest.mark.repeated
 def test_a_checkpoint_of_a_sharded_pipeline_is_read_by_fewer_and_by_no_pipeline(
     alone: list[float], tmp_path: Path
 ) -> None:

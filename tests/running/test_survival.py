@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.support.running.runs import beside, client_file, events, losses, run, strategy
+from tests.support.seeds import repeated
 from torchsplit_core.cli.command import main
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.checkpoints import Checkpoints
@@ -53,6 +54,7 @@ def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_p
     assert [event["rank"] for event in events(tmp_path / "run", "rank_lost")] == [1, 0]
 
 
+@pytest.mark.repeated
 def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], tmp_path: Path) -> None:
     source = client_file(tmp_path, dropout=0.1, kill={"28": "starter"})
     summary = run(source, tmp_path / "run", PLAN, 2)
@@ -86,7 +88,7 @@ REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
  "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "micro_batch": 4}}"""
 
 
-@pytest.mark.parametrize(("shard", "then"), [("none", 3), ("zero1", 2), ("fsdp", 1)])
+@repeated(("shard", "then"), [("fsdp", 1), ("zero1", 2), ("none", 3)], kept=1)
 def test_a_checkpoint_of_four_is_read_by_fewer(
     shard: str, then: int, undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_checkpoint_of_four_is_read_by_fewer(
     assert [line["world_size"] for line in RunFolder(tmp_path / "run").steps()] == [4] * 4 + [then] * 2
 
 
+@pytest.mark.repeated
 def test_a_run_goes_on_with_what_is_left_where_a_rank_never_lives(
     undisturbed_plainly: list[float], tmp_path: Path
 ) -> None:

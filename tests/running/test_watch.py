@@ -109,6 +109,7 @@ def test_a_stop_is_heard_once_by_every_node_that_was_there(tmp_path: Path) -> No
     assert not any(node.asked() for node in (*nodes, later))
 
 
+@pytest.mark.repeated
 def test_a_killed_launcher_leaves_a_run_that_is_broken_off(tmp_path: Path) -> None:
     launcher = started(client_file(tmp_path, samples=4000), tmp_path, "--steps", "100000")
     until(tmp_path / "run", lambda view: view.last_step > 0 and view.state == "running")

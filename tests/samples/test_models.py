@@ -10,6 +10,7 @@ import torch
 
 import sample_models
 from sample_models import SAMPLES
+from tests.support.seeds import repeated
 from torchsplit_core.values import InputFault, SplitClient, TrainClient
 
 NAMES = [sample.name for sample in SAMPLES]
@@ -52,7 +53,7 @@ def test_equal_seeds_give_equal_results_and_leave_the_global_generator_alone(nam
     assert all(torch.isfinite(value).all() for value in first)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@repeated("name", NAMES, kept=3)
 def test_a_sample_exports_with_a_free_batch_and_gives_the_same_numbers(name: str) -> None:
     client = sample_models.load(name)
     model, example = client.get_model(), client.get_example_inputs(2)

@@ -57,7 +57,7 @@ def request_of(data: dict[str, Any]) -> SimulationRequest:
 
 
 @pytest.mark.slow
-@in_blocks("seed", range(600))
+@in_blocks("seed", range(600), kept=10)
 def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
     data = instance(seed)
     request = request_of(data)

@@ -1,4 +1,4 @@
-"""Random instances in blocks, and which cases of a test repeat its property on further instances."""
+"""Random instances in blocks, and which cases of a test are left to `make test-repeated`."""
 
 from __future__ import annotations
 

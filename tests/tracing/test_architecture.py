@@ -16,6 +16,7 @@ from torch._higher_order_ops.while_loop import while_loop
 
 import sample_models
 from benchmarks.argument_kinds import kinds
+from tests.support.seeds import repeated
 from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls, Pair
 from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.architecture import former_architecture_hash, hash_model_architecture, is_former
@@ -104,7 +105,7 @@ def changes(node: GraphNode) -> Iterator[GraphNode]:
             yield replace(node, arguments={**node.arguments, name: other})
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@repeated("name", SAMPLES, kept=3)
 def test_no_argument_of_a_sample_can_change_unseen(name: str) -> None:
     client = sample_models.load(name)
     graph = graph_of(client.get_model(), *client.get_example_inputs(2))
@@ -125,7 +126,7 @@ def alone(graph: TorchGraph, node: GraphNode) -> TorchGraph:
     return TorchGraph((*read, node), subgraphs=bodies)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@repeated("name", SAMPLES, kept=3)
 def test_a_sample_has_one_hash_whatever_its_batch_weights_and_route(name: str, tmp_path: Path) -> None:
     client, other = sample_models.load(name), sample_models.load(name, seed=5)
     inputs = {batch: (client.get_example_inputs(batch), {}) for batch in (2, 3, 6)}

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sample_models
+from tests.support.seeds import repeated
 from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
@@ -85,7 +86,7 @@ def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node() -> None:
     assert branch.output_bytes == 2 * 16 * 4
 
 
-@pytest.mark.parametrize("name", [sample.name for sample in sample_models.SAMPLES])
+@repeated("name", [sample.name for sample in sample_models.SAMPLES], kept=3)
 def test_a_saved_pt2_reads_as_the_very_same_graph(name: str, tmp_path: Path) -> None:
     client = sample_models.load(name)
     program = program_of(client.get_model(), *client.get_example_inputs(2))

@@ -96,6 +96,7 @@ def test_errors_by_hand() -> None:
     assert found.regrets == (1.0,)
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_families_left_out_stay_under_the_goals() -> None:
     errors = left_out_errors(STEPS, rounds=4)

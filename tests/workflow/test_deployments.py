@@ -297,6 +297,7 @@ def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ray.shutdown()
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ray_application_answers_as_the_model_does(

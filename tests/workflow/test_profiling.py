@@ -212,6 +212,7 @@ def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> N
     assert done(workspace) == (1, 2)
 
 
+@pytest.mark.repeated
 def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace, tmp_path: Path) -> None:
     parameters = trusting(workspace, batch_sizes=(1, HELD))
     started = [jobs.start(workspace, "Profile", PROFILE, parameters) for _ in range(2)]

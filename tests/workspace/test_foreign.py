@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core.files import measure, parse_json, read_text
 from torchsplit_core.files.json_text import MOST_KEYS
 from torchsplit_core.values import InputFault
@@ -40,20 +41,22 @@ PROFILE = '"source": "a", "architecture_hash": "", "rows": '
 HALF, SLASHES, WIDE = "\\ud83d", "\\\\", "\N{GRINNING FACE}"
 
 
-def repeated(text: str, times: int) -> str:
+def json_list(text: str, times: int) -> str:
     return "[" + f"{text}," * times + f"{text}]"
 
 
 BOMBS: dict[str, Callable[[], str]] = {
-    "empty objects": lambda: repeated("{}", 20_000_000),
-    "empty models": lambda: head("plan_request", REQUEST + repeated("{}", 3_000_000)),
-    "a missing field each": lambda: head("profile", PROFILE + repeated('{"stage": "a"}', 1_000_000)),
-    "a wrong type each": lambda: head("profile", PROFILE + "[], " + '"nodes": ' + repeated("1", 3_000_000)),
-    "an unknown key each": lambda: head("plan_request", REQUEST + repeated('{"q": 1}', 1_000_000)),
+    "empty objects": lambda: json_list("{}", 20_000_000),
+    "empty models": lambda: head("plan_request", REQUEST + json_list("{}", 3_000_000)),
+    "a missing field each": lambda: head("profile", PROFILE + json_list('{"stage": "a"}', 1_000_000)),
+    "a wrong type each": lambda: head("profile", PROFILE + "[], " + '"nodes": ' + json_list("1", 3_000_000)),
+    "an unknown key each": lambda: head("plan_request", REQUEST + json_list('{"q": 1}', 1_000_000)),
     "wrong numbers": lambda: head(
-        "plan_request", REQUEST + '[], "link_gb_per_s": ' + repeated("1", 9_000_000)
+        "plan_request", REQUEST + '[], "link_gb_per_s": ' + json_list("1", 9_000_000)
     ),
-    "a wrong matrix": lambda: head("placement_request", '"bandwidth_gb_per_s": ' + repeated('""', 3_000_000)),
+    "a wrong matrix": lambda: head(
+        "placement_request", '"bandwidth_gb_per_s": ' + json_list('""', 3_000_000)
+    ),
     "keys": lambda: head("plan_request", ",".join(f'"k{number}": 0' for number in range(1_000_000))),
     "keys of a free part": lambda: head(
         "profile",
@@ -75,9 +78,9 @@ BOMBS: dict[str, Callable[[], str]] = {
         "profile", PROFILE + f'[], "environment": {{"a": "{HALF + SLASHES * 9_000_000}"}}'
     ),
     "wide letters": lambda: head("profile", PROFILE + f'[], "notes": "{WIDE * 30_000_000}"'),
-    "nodes of a graph": lambda: head("graph", '"nodes": ' + repeated("{}", 3_000_000)),
+    "nodes of a graph": lambda: head("graph", '"nodes": ' + json_list("{}", 3_000_000)),
     "inputs of a node": lambda: head(
-        "graph", '"nodes": [{"id": "a", "kind": "op", "inputs": ' + repeated("1", 5_000_000) + "}]"
+        "graph", '"nodes": [{"id": "a", "kind": "op", "inputs": ' + json_list("1", 5_000_000) + "}]"
     ),
 }
 
@@ -102,7 +105,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 
 @pytest.mark.parametrize(("way", "most_mib"), [("upload", 1024), ("command", 4096)])
-@pytest.mark.parametrize("part", range(3))
+@repeated("part", range(3), kept=1)
 def test_a_file_made_to_cost_is_one_message(way: str, most_mib: int, part: int, tmp_path: Path) -> None:
     files = []
     for number, name in enumerate(list(BOMBS)[part::3]):
@@ -303,7 +306,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 """
 
 
-@pytest.mark.parametrize("part", range(3))
+@repeated("part", range(3), kept=1)
 def test_an_archive_made_to_cost_is_one_message_and_leaves_nothing(part: int, tmp_path: Path) -> None:
     files = []
     for number, name in enumerate(list(ARCHIVES)[part::3]):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.support.partitioning.parts import SAMPLES, best_cut, graph_of, sample_program
+from tests.support.seeds import repeated
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
@@ -106,7 +107,7 @@ def _crossing(traced: TorchGraph, stages: Sequence[Sequence[str]], sizes: dict[s
     ]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@repeated("name", SAMPLES, kept=3)
 def test_the_bytes_are_those_of_the_tensors_that_cross_at_any_batch(name: str) -> None:
     client, _, program = sample_program(name)
     traced = graph_of(program)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.partitioning.cases import random_request
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.partitioning import solve_partition, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.blocks.orders import topological_orders
@@ -77,7 +77,7 @@ def skipping(seed):
     return PartitionRequest(nodes, tuple(dict.fromkeys(edges)), PartitionDevices(count, None, 1.0))
 
 
-@in_blocks("make, seed", itertools.product((random_request, skipping), range(60)))
+@in_blocks("seed, make", itertools.product(range(60), (random_request, skipping)), kept=2)
 def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
     request = make(seed)
     graph = contract(request)
@@ -103,7 +103,7 @@ def test_no_pipeline_below_a_load_leaves_its_windows(make, seed):
                 assert windows.low_ms[j] - 1e-9 <= taken <= windows.high_ms[j] + 1e-9
 
 
-@in_blocks("seed", range(60))
+@in_blocks("seed", range(60), kept=1)
 def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
     graph = contract(wider(seed))
     whole = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60)
@@ -186,7 +186,7 @@ def test_least_cuts_are_least_at_every_price(seed):
         assert cost(found.ideal) == pytest.approx(least, abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@repeated("seed", range(10), kept=4)
 def test_without_all_ideals_the_gap_closes_honestly(seed, monkeypatch):
     request = replace(wider(seed), solver=SolverOptions(1.0))
     graph = contract(request)

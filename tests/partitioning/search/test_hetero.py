@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.partitioning.oracle import best_value, placed_request
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.candidates import loads_of, make_candidate, value_of
@@ -40,7 +40,7 @@ def test_the_best_equals_a_look_at_every_placement(seed, objective):
     verify_outcome(request, outcome)
 
 
-@in_blocks("seed", range(40))
+@in_blocks("seed", range(40), kept=1)
 def test_without_all_ideals_the_bound_still_holds(seed, monkeypatch):
     monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
     request = placed_request(seed, "throughput", speeds=True)
@@ -103,7 +103,7 @@ def test_a_false_placement_is_noticed():
         verify_candidate(plain, replace(solve_partition(plain).candidates[0], devices=(0, 1)))
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency"])
+@repeated("objective", ["throughput", "latency"], kept=1)
 def test_zones_around_the_cuts_improve_on_single_orders(objective, monkeypatch):
     monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
     monkeypatch.setattr("torchsplit_core.partitioning.search.placed._ORDERS", 1)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.placement.decode_oracle import best_of, best_sum_of, curve_of
 from tests.support.placement.requests import random_decode
+from tests.support.seeds import repeated
 from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.frontier import frontier, frontier_violations
 from torchsplit_core.placement.frontier import in_flight as curve_in_flight
@@ -31,7 +32,7 @@ def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", SPLITS)
+@repeated("split", SPLITS, kept=1)
 def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best, "search_exhaustively", lambda instance: None)
     proven = 0
@@ -57,7 +58,7 @@ def test_a_prefill_is_placed_with_layers_cut_too(split: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", SPLITS)
+@repeated("split", SPLITS, kept=1)
 def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(60):
         if seed == 30:
@@ -76,7 +77,7 @@ def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", SPLITS)
+@repeated("split", SPLITS, kept=1)
 def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split: str) -> None:
     several = 0
     for seed in range(40):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.placement.oracle import best_value
 from tests.support.placement.requests import random_request, tiny
+from tests.support.seeds import repeated
 from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.literal.formulation import build
 from torchsplit_core.placement.literal.solve import solve_literal
@@ -57,7 +58,7 @@ def gpus_of(outcome: PlacementOutcome) -> int:
 
 
 @pytest.mark.parametrize(("units", "split"), CASES)
-@pytest.mark.parametrize("block", range(5))
+@repeated("block", range(5), kept=2)
 def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, block: int) -> None:
     """Together 240 requests; every placement is checked from the request, the exact search beside."""
     statuses = set()

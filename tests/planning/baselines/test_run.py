@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
@@ -279,7 +280,7 @@ def test_offered_layouts_and_mixed_fleets() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
+@repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_random_requests(kind: str, sharing: str) -> None:
     plans = 0

@@ -10,6 +10,7 @@ import pytest
 from tests.support.planning.insight import LONG_S, changed, explain
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation import worker
 from torchsplit_core.planning.explanation.changes import drops, eased, forced, one_fewer, one_more
@@ -23,7 +24,7 @@ from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequ
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("kind", ["max_min", "weighted_sum", "min_gpus"])
+@repeated("kind", ["max_min", "weighted_sum", "min_gpus"], kept=1)
 def test_the_relaxed_bound_holds(kind: str) -> None:
     seen = 0
     for seed in range(25):

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.seeds import repeated
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning import plan
@@ -47,7 +48,7 @@ def hand(name: str, *slices: tuple[str, int, str | None]) -> HandGpu:
     )
 
 
-@pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
+@repeated("kind", ["leximin", "min_gpus", "weighted_sum"], kept=2)
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_a_solvers_plan_gives_its_own_figures(kind: str, sharing: str) -> None:
     solved = 0

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.requests import A30, simple
+from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.losses import losses, survives, worst_loss
 from torchsplit_core.values import (
@@ -65,7 +66,7 @@ def test_nothing_to_hold_is_a_warning() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+@repeated("sharing", ["exclusive", "fractional"], kept=1)
 def test_large_fleets_are_dealt_out_so_that_any_gpu_can_go(sharing: str) -> None:
     rates = {"1g.6gb": 10.0, "2g.12gb": 19.0, "4g.24gb": 35.0}
     models = tuple(

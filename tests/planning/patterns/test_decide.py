@@ -12,6 +12,7 @@ import pytest
 from tests.support.planning.oracle import Look, fleet_states
 from tests.support.planning.pattern_search import searching
 from tests.support.planning.requests import A30, LAYOUTS, model
+from tests.support.seeds import repeated
 from torchsplit_core.planning.patterns import decide
 from torchsplit_core.planning.patterns.decide import Decision, PatternSearch, Question
 from torchsplit_core.values import FleetEntry, PlanRequest
@@ -121,7 +122,7 @@ def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
     assert min(said.values()) >= 15, said
 
 
-@pytest.mark.parametrize("most", [400, 2])
+@repeated("most", [400, 2], kept=1)
 def test_the_patterns_of_the_proof_decide_alone(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the patterns that prices bring up, and with a list of them cut short."""
     monkeypatch.setattr(PatternSearch, "_columns", lambda *given: [])

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.support.profiling.export import export, sample, to_graph
+from tests.support.seeds import repeated
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring.annotators import split_inputs
 from torchsplit_core.profiling.measuring.copies import HostCopies
@@ -19,7 +20,7 @@ from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_
 from torchsplit_core.values import InternalFault
 
 
-@pytest.mark.parametrize("name", ["clip", "ocr", "cond"])
+@repeated("name", ["clip", "cond", "ocr"], kept=2)
 def test_every_operation_is_timed_under_its_name_in_the_graph(name: str) -> None:
     client, _, exported = sample(name)
     graph = to_graph(exported)

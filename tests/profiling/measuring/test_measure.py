@@ -362,6 +362,7 @@ def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:
         shape_findings(graph, CPU, (1,), Settings(), heard)
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 def test_a_model_is_compiled_for_every_batch_size() -> None:
     found = measure(

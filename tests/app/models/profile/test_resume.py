@@ -64,6 +64,7 @@ def measured(workspace: Workspace) -> dict[int, float | None]:
     return {cell.batch_size: cell.kept for cell in cells(workspace, PARAMETERS) if cell.state == "measured"}
 
 
+@pytest.mark.repeated
 def test_a_killed_measurement_goes_on_where_it_stood(
     page: Callable[..., AppTest], workspace: Workspace, tmp_path: Path
 ) -> None:
