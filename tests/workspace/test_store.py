@@ -33,6 +33,16 @@ def test_a_value_survives_a_restart(store: Store) -> None:
     assert again.setting("scenario") == "mix"
 
 
+def test_several_contents_are_stored_together_or_not_at_all(store: Store) -> None:
+    workspace = store.create("w")
+    with pytest.raises(InputFault, match="name"):
+        workspace.put_all("upload", [("net.py", b"x = 1\n"), ("", b"y = 1\n")])
+    assert not workspace.artifacts()
+    workspace.put_all("upload", [("net.py", b"x = 1\n"), ("other.py", b"y = 1\n")])
+    assert {one.name for one in workspace.artifacts("upload")} == {"net.py", "other.py"}
+    assert workspace.get_bytes("upload", "other.py") == b"y = 1\n"
+
+
 def test_putting_again_replaces_and_moves_to_the_front(store: Store) -> None:
     workspace = store.create("w")
     workspace.put("plan_request", "a", request(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.jobs.measure import measure_job
@@ -125,12 +126,20 @@ def measured_mix(
 
     `begin` is called with it as soon as it can be planned: its profiles are stored while that goes on.
     """
-    from torchsplit_core.profiling.library import library_profiles, mix_request
+    from torchsplit_core.profiling.library import mix_request
 
     name = MEASURED_MIX
     workspace.put("plan_request", name, mix_request("S3", gpus))
     workspace.set_setting("scenario", name)
     begin(name)
-    for found in library_profiles():
-        workspace.put("profile", found.source, found)
+    workspace.put_all("profile", library_files())
     return name
+
+
+@cache
+def library_files() -> tuple[tuple[str, bytes], ...]:
+    """The source of each of the library's profiles, with its file: to write them takes longer than a page may."""
+    from torchsplit_core.files import write_text
+    from torchsplit_core.profiling.library import library_profiles
+
+    return tuple((found.source, write_text(found).encode()) for found in library_profiles())

@@ -295,11 +295,17 @@ class Workspace:
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
         """Store bytes under (kind, name), replacing what stood there."""
-        kind, name = checked_kind(kind), checked_name(name)
+        return self.put_all(kind, [(name, data)])[0]
+
+    def put_all(self, kind: str, contents: Iterable[tuple[str, bytes]]) -> tuple[Artifact, ...]:
+        """Store each bytes under (kind, its name), replacing what stood there: all of them or none."""
+        kind = checked_kind(kind)
         with self.store.blobs.writing():
-            digest = self.store.blobs.put(data)
+            digests = {checked_name(name): self.store.blobs.put(data) for name, data in contents}
             with self._own(), self.store.connect() as database:
-                return write_artifact(database, self.id, kind, name, digest)
+                return tuple(
+                    write_artifact(database, self.id, kind, name, digest) for name, digest in digests.items()
+                )
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
