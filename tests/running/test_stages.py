@@ -99,7 +99,7 @@ def batch(count: int) -> tuple[Tensor, ...]:
 
 def test_what_later_blocks_read_is_handed_on_and_inputs_are_not() -> None:
     chain = traced_chain(Looped(), batch)
-    assert chain.blocks == ("blocks.0", "blocks.1", "blocks.2") and chain.inputs == ("x", "mask")
+    assert chain.blocks.names == ("blocks.0", "blocks.1", "blocks.2") and chain.inputs == ("x", "mask")
     assert [len(chain.handed_on(place)) for place in range(4)] == [0, 1, 1, 1]
     assert all(chain.values[name].trains for name in chain.handed_on(1))
     assert stages_of(chain, 2, (1, 2)) == (range(1), range(1, 3))
