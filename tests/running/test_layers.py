@@ -12,6 +12,7 @@ from tests.support.seeds import in_blocks
 from torchsplit_core.running.adapt.division import best_layers
 from torchsplit_core.running.adapt.layers import Move, Mover
 from torchsplit_core.running.adapt.speed import STEPS
+from torchsplit_core.running.adapt.stages import Measured
 from torchsplit_core.running.adapt.told import Told
 from torchsplit_core.running.staged.blocks import Blocks, ranges_of
 
@@ -52,6 +53,24 @@ def test_a_division_is_the_best_of_all(seed: int) -> None:
     else:
         assert found is not None and sum(found) == count and min(found) >= 1
         assert value(found) == pytest.approx(best)
+
+
+@in_blocks("seed", range(60), kept=1)
+def test_no_division_takes_less_than_the_bound_of_all(seed: int) -> None:
+    """Else a search would be left out that finds something."""
+    random = Random(seed)
+    processes, chunks = random.randint(1, 3), random.randint(1, 2)
+    count = random.randint(processes * chunks, 8)
+    layers = random.choice(every_division(count, processes * chunks))
+    measured = Measured(
+        blocks_of(count, tuple(random.choice((1.0, 2.0)) for _ in range(count))), layers, processes,
+        tuple(random.uniform(0.1, 2) for _ in range(count)), random.random(), random.randint(1, 8), 4,
+        (math.inf,) * processes,
+    )  # fmt: skip
+    taken = [measured.passes_s(measured.stages_s(one)) for one in every_division(count, len(layers))]
+    assert measured.least_passes_s <= min(taken) * (1 + 1e-12)
+    best = measured.best()
+    assert best is not None and (chunks > 1 or measured.passes_s(measured.stages_s(best)) <= max(taken))
 
 
 def hear(

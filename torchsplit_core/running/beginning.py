@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
 
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.saving import check_model
 from torchsplit_core.values import InputFault
 
+if TYPE_CHECKING:
+    from torchsplit_core.running.loop import TrainingRun
+
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
 """What a run goes on with as it began."""
+
+
+def facts_of(run: TrainingRun) -> dict[str, Any]:
+    """What run.json says."""
+    return {
+        "source": run.name,
+        "global_batch": run.strategy.job.global_batch,
+        "seed": run.options.seed,
+        "steps": run.last_step,
+        "shuffled": run.feed.shuffle,
+        "samples": run.feed.samples,
+        "processes": run.world_size,
+        "nodes": run.nodes,
+        "choices": asdict(run.strategy.choices),
+        "precision": run.strategy.job.precision,
+        "optimizer": type(run.optimizer).__name__,
+        "device": str(run.device),
+        "backend": str(dist.get_backend()),
+        "torch_version": torch.__version__,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +23,7 @@ from torch.utils.data import DataLoader
 from torchsplit_core.running.adapt.changes import Changes
 from torchsplit_core.running.adapt.moving import Moving
 from torchsplit_core.running.adapt.told import Told, not_finite, told_by_all
-from torchsplit_core.running.beginning import Beginning
+from torchsplit_core.running.beginning import Beginning, facts_of
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import (
     data_rank,
@@ -148,7 +147,7 @@ class TrainingRun:
     def _go_on(self) -> int:
         """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
         found: list[Any] = [None]
-        begins = Beginning(self.folder, self.checkpoints, self.digest, self._facts(), self._notes())
+        begins = Beginning(self.folder, self.checkpoints, self.digest, facts_of(self), self._notes())
         if self.rank == 0:
             found = [begins.newest()]
         dist.broadcast_object_list(found, src=0, group=self._group)
@@ -164,25 +163,6 @@ class TrainingRun:
         if self.rank == 0:
             begins.at(manifest.step)
         return int(manifest.step)
-
-    def _facts(self) -> dict[str, Any]:
-        """What run.json says."""
-        return {
-            "source": self.name,
-            "global_batch": self.strategy.job.global_batch,
-            "seed": self.options.seed,
-            "steps": self.last_step,
-            "shuffled": self.feed.shuffle,
-            "samples": self.feed.samples,
-            "processes": self.world_size,
-            "nodes": self.nodes,
-            "choices": asdict(self.strategy.choices),
-            "precision": self.strategy.job.precision,
-            "optimizer": type(self.optimizer).__name__,
-            "device": str(self.device),
-            "backend": str(dist.get_backend()),
-            "torch_version": torch.__version__,
-        }
 
     def _notes(self) -> tuple[str, ...]:
         """What the first event says of the division."""

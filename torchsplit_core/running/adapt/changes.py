@@ -54,6 +54,7 @@ class Changes:
         self._steps = 0
         self._began_s = self._seconds = 0.0
         self._looked_s, self._free_share = -LOOK_S, 1.0
+        self._limit_bytes = memory.limit_bytes(device)
 
     def begin(self, *, step: bool = False) -> None:
         """This rank begins a pass, or a step."""
@@ -79,7 +80,7 @@ class Changes:
         now = time.monotonic()
         if now - self._looked_s >= LOOK_S:
             self._looked_s, self._free_share = now, memory.free_share(self.device)
-        peak, limit = memory.peak_bytes(self.device), memory.limit_bytes(self.device)
+        peak, limit = memory.peak_bytes(self.device), self._limit_bytes
         blocks_s = self.pipeline.blocks_s if self.pipeline and self.mover else ()
         return Told(
             loss, finite, self._seconds, samples, now, peak, self._free_share, asked, limit, move_s, blocks_s

@@ -28,6 +28,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import SHARDED
 
+LEAST_S = 1e-9
+"""What takes less than a clock shows takes so long."""
 SCHEDULES_KEPT = 2
 """A whole step has one, and the last of a pass over the data; each has its buffers."""
 
@@ -202,7 +204,7 @@ class Pipeline:
             ]
             back = median_low([clock.between(*one) for one in stage.moments] or [0.0])
             for place, seconds in zip(self.cut[number], ahead, strict=True):
-                found[place] = seconds * (1 + back / sum(ahead))
+                found[place] = seconds * (1 + back / max(sum(ahead), LEAST_S))
         found[-1] = median_low([clock.between(*one) for one in self._loss_moments] or [0.0])
         return tuple(found)
 
