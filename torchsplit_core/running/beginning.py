@@ -1,44 +1,22 @@
-"""What the first rank does before the steps of a start: which checkpoint is gone on from, and what is said of it."""
+"""Before the steps of a start: which checkpoint is gone on from, by the first rank's word, and what is said of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.saving import check_model
+from torchsplit_core.running.saving import check_model, load
 from torchsplit_core.values import InputFault
-
-if TYPE_CHECKING:
-    from torchsplit_core.running.loop import TrainingRun
 
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
 """What a run goes on with as it began."""
-
-
-def facts_of(run: TrainingRun) -> dict[str, Any]:
-    """What run.json says."""
-    return {
-        "source": run.name,
-        "global_batch": run.strategy.job.global_batch,
-        "seed": run.options.seed,
-        "steps": run.last_step,
-        "shuffled": run.feed.shuffle,
-        "samples": run.feed.samples,
-        "processes": run.world_size,
-        "nodes": run.nodes,
-        "choices": asdict(run.strategy.choices),
-        "precision": run.strategy.job.precision,
-        "optimizer": type(run.optimizer).__name__,
-        "device": str(run.device),
-        "backend": str(dist.get_backend()),
-        "torch_version": torch.__version__,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +28,22 @@ class Beginning:
     digest: str
     facts: dict[str, Any]
     notes: tuple[str, ...]
+
+    def go_on(self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> int:
+        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
+        first = dist.get_rank() == 0
+        found: list[Any] = [self.newest() if first else None]
+        dist.broadcast_object_list(found, src=0, group=group)
+        if isinstance(found[0], InputFault):
+            raise found[0]
+        step = 0
+        if found[0] is not None:
+            path, manifest = found[0]
+            load(path, manifest, model, optimizer)
+            step = int(manifest.step)
+        if first:
+            self.at(step)
+        return step
 
     def newest(self) -> tuple[Path, Manifest] | InputFault | None:
         """The checkpoint to go on from, or why there is none that will do."""

@@ -141,12 +141,12 @@ def _until_done(
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
             begun.set(lost=lost and lost.words)
-        if lost is None:
-            if not any(reports.glob(moves_file("*"))):
-                return restarts
-            # All ranks are there and got on: the next start has other stages.
+        if any(reports.glob(moves_file("*"))):
+            # Whatever ended them since, all is written: the next start has other stages.
             fruitless, furthest = 0, _furthest(run)
             continue
+        if lost is None:
+            return restarts
         if lost.fault:
             run.tell("stopped", str(lost.fault), lost.rank)
             raise lost.fault

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ from torch.utils.data import DataLoader
 from torchsplit_core.running.adapt.changes import Changes
 from torchsplit_core.running.adapt.moving import Moving
 from torchsplit_core.running.adapt.told import Told, not_finite, told_by_all
-from torchsplit_core.running.beginning import Beginning, facts_of
+from torchsplit_core.running.beginning import Beginning
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.divide import (
     data_rank,
@@ -39,7 +40,7 @@ from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import check_options
 from torchsplit_core.running.processes import check_alike
-from torchsplit_core.running.saving import Saver, load, model_digest, seed_all
+from torchsplit_core.running.saving import Saver, model_digest, seed_all
 from torchsplit_core.running.shares import position_of
 from torchsplit_core.running.staged.feed import Loss, StagedFeed, single
 from torchsplit_core.running.staged.names import name_in_model
@@ -126,7 +127,9 @@ class TrainingRun:
         self._asked = False
         seed_all(options.seed, self.rank)
         self._mark(WAITS_FOR_DISK, 0)
-        self.step = self._go_on()
+        begins = Beginning(folder, self.checkpoints, self.digest, self._facts(), self._notes())
+        self.step = begins.go_on(self.model, own_part(self.optimizer), self._group)
+        self.saver.newest = self.step or None
         self.pulse = Pulse(folder.path, self.rank, self.device, self.model, self.step)
         self.moves = False
         """Whether it has ended because the next start of the processes goes on with other stages."""
@@ -144,25 +147,24 @@ class TrainingRun:
         timed = self.options.balance or self.device.type == "cpu"
         return Pipeline(model, self.feed, mesh, self.strategy, self.device, timed=timed)
 
-    def _go_on(self) -> int:
-        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
-        found: list[Any] = [None]
-        begins = Beginning(self.folder, self.checkpoints, self.digest, facts_of(self), self._notes())
-        if self.rank == 0:
-            found = [begins.newest()]
-        dist.broadcast_object_list(found, src=0, group=self._group)
-        if isinstance(found[0], InputFault):
-            raise found[0]
-        if found[0] is None:
-            if self.rank == 0:
-                begins.at(0)
-            return 0
-        path, manifest = found[0]
-        load(path, manifest, self.model, own_part(self.optimizer))
-        self.saver.newest = manifest.step
-        if self.rank == 0:
-            begins.at(manifest.step)
-        return int(manifest.step)
+    def _facts(self) -> dict[str, Any]:
+        """What run.json says."""
+        return {
+            "source": self.name,
+            "global_batch": self.strategy.job.global_batch,
+            "seed": self.options.seed,
+            "steps": self.last_step,
+            "shuffled": self.feed.shuffle,
+            "samples": self.feed.samples,
+            "processes": self.world_size,
+            "nodes": self.nodes,
+            "choices": asdict(self.strategy.choices),
+            "precision": self.strategy.job.precision,
+            "optimizer": type(self.optimizer).__name__,
+            "device": str(self.device),
+            "backend": str(dist.get_backend()),
+            "torch_version": torch.__version__,
+        }
 
     def _notes(self) -> tuple[str, ...]:
         """What the first event says of the division."""
@@ -199,7 +201,6 @@ class TrainingRun:
             self._finish_step(began)
             if self._moving and self._moving.begins(self.step, self.save):
                 self.moves = True
-                self.saver.close()
                 return
         self._finish()
 

@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
+MOVES = os.EX_TEMPFAIL
+"""How a rank ends for the next start to go on with other stages."""
 LATER_S, LATER_ALONE_S = 1.0, 10.0
 """A process that fails because another is gone ends this much after it, so that the other one is named. The second on
 one machine, where the agent sees the other one's end and ends this one."""
@@ -66,7 +69,8 @@ def train_in_rank(task: RankTask) -> None:
     mark("start")
     # Where nodes come, ranks start again in the same round: what one said before is no more.
     _report_file(Path(task.reports)).unlink(missing_ok=True)
-    (Path(task.reports) / moves_file(os.environ["RANK"])).unlink(missing_ok=True)
+    for path in Path(task.reports).glob(moves_file("*")):
+        path.unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
             join_processes(Path(task.reports) if task.alone else None)
@@ -115,6 +119,10 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker, began_s: float) -> N
     run.follow(loss_of)
     if run.moves:
         (Path(task.reports) / moves_file(run.rank)).touch()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # To end well is to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
+        os._exit(MOVES)
 
 
 def train_client(source: str, trust: bool) -> TrainClient:
