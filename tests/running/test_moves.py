@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from tests.support.running.runs import beside, client_file, events, free_port, losses, run, strategy
-from torchsplit_core.running import RunFolder
+from torchsplit_core.running import RunFolder, launch
 from torchsplit_core.running.adapt.kept import Kept, UnderWay, keep, read_kept, with_kept
 from torchsplit_core.running.adapt.layers import Move
 from torchsplit_core.running.adapt.moving import Moving
 from torchsplit_core.running.adapt.speed import LEAST_S
 from torchsplit_core.running.folder import SETTING
-from torchsplit_core.running.launch import Loss, _give_way
+from torchsplit_core.running.launch import Loss
+from torchsplit_core.running.rank import RankTask, moves_file
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.values.strategy.run import Nodes, RunOptions
 
@@ -32,7 +33,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one process."""
     folder = tmp_path_factory.mktemp("alone_unmoved")
     source = client_file(folder, samples=SAMPLES, blocks=4)
-    run(source, folder / "run", strategy(optimizer="adamw", micro_batch=8), 1, steps=9, checkpoint_every=100)
+    run(source, folder / "run", strategy(optimizer="adamw", micro_batch=8), 1, steps=12, checkpoint_every=100)
     return losses(folder / "run")
 
 
@@ -45,7 +46,7 @@ def test_blocks_leave_a_slow_rank_and_a_kill_right_after_goes_on_with_the_new_st
     )
     plan = strategy(optimizer="adamw", pipeline=2, micro_batch=4)
     summary = run(source, tmp_path / "run", plan, 2, steps=9, checkpoint_every=100, balance=True)
-    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+    assert losses(tmp_path / "run") == pytest.approx(alone[:9], abs=EXACT)
     (moving,) = events(tmp_path / "run", "layers_moving")
     assert moving["words"].startswith(
         "moves blocks.2 from stage 1 to stage 0 after step 6: a micro-batch takes 0.0"
@@ -72,13 +73,17 @@ def test_blocks_move_between_nodes(alone: list[float], tmp_path: Path) -> None:
     source = client_file(tmp_path, samples=SAMPLES, blocks=4, slow_blocks=0.03, quick_moves=True)
     plan = strategy(optimizer="adamw", pipeline=2, micro_batch=4)
     address = f"127.0.0.1:{free_port()}"
-    how = {"steps": 9, "balance": True, "checkpoint_every": 100}
+    how = {"steps": 12, "balance": True, "checkpoint_every": 100}
     other = beside(run, source, tmp_path / "run", plan, 1, nodes=Nodes(2, 2, address, "b"), **how)
     summary = run(source, tmp_path / "run", plan, 1, nodes=Nodes(2, 2, address, "a"), **how)
     other.join()
     assert (summary.restarts, other.exitcode) == (0, 0)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
     assert len(events(tmp_path / "run", "layers_moved")) == 1
+    words = events(tmp_path / "run", "layers_measured")[0]["words"]
+    assert re.match(
+        r"after moving blocks\.2 from stage 1 to stage 0 a step takes .* s before; .* s were predicted", words
+    )
     assert {event["node"] for event in events(tmp_path / "run", "joined")} == {"a", "b"}
 
 
@@ -101,7 +106,7 @@ def test_later_starts_of_a_command_go_on_with_the_new_stages_where_they_have_as_
 def test_blocks_go_back_where_memory_runs_out_and_only_then_passes_become_smaller(tmp_path: Path) -> None:
     folder, options, lost = RunFolder(tmp_path), RunOptions(balance=True), Loss(1, "failed")
     keep(tmp_path, KEPT)
-    _give_way(folder, PIPELINE, options, lost)
+    launch._give_way(folder, PIPELINE, options, lost)
     assert read_kept(tmp_path) == Kept(micro_batch=2, stay=True, moved_s=5.0, move_s=2.0)
     found, staying = with_kept(PIPELINE, options, tmp_path)
     assert (found.layers, staying.balance) == ((), False)
@@ -110,8 +115,32 @@ def test_blocks_go_back_where_memory_runs_out_and_only_then_passes_become_smalle
         in events(tmp_path, "layers_back")[0]["words"]
     )
     assert not events(tmp_path, "out_of_memory")
-    _give_way(folder, PIPELINE, options, lost)
+    launch._give_way(folder, PIPELINE, options, lost)
     assert read_kept(tmp_path).micro_batch == 1 and len(events(tmp_path, "out_of_memory")) == 1
+
+
+def test_two_starts_in_vain_after_a_move_bring_the_blocks_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends the ranks of a move, it is no loss."""
+    ends = iter(["moves", "lost", "lost", "well"])
+
+    def start(task: RankTask, *others: object) -> Loss | None:
+        end = next(ends)
+        if end == "moves":
+            keep(tmp_path, KEPT)
+            (Path(task.reports) / moves_file(1)).touch()
+        return None if end == "well" else Loss(0, "was ended by SIGKILL", killed=True)
+
+    monkeypatch.setattr(launch, "_start", start)
+    folder = RunFolder(tmp_path)
+    folder.logs.mkdir()
+    assert launch._until_done(folder, "sample:llama", False, PIPELINE, RunOptions(), 2, None) == 2
+    assert [one["words"] for one in events(tmp_path, "rank_lost")] == [
+        "rank 0 was ended by SIGKILL, at step 1"
+    ] * 2
+    assert "2 starts did not get past step 0: the blocks" in events(tmp_path, "layers_back")[0]["words"]
+    assert next(ends, None) is None and read_kept(tmp_path).stay
 
 
 class Stub:

@@ -156,7 +156,7 @@ class Changes:
             self._tell("layers_moving", f"{words}, the move takes about {told[0].move_s:.3g} s", rank)
 
     def _say_measured(self, ended: UnderWay, step_s: float) -> None:
-        words = f"since {ended.what} a step takes {step_s:.3g} s, {ended.step_s:.3g} s before"
+        words = f"after moving {ended.what} a step takes {step_s:.3g} s, {ended.step_s:.3g} s before"
         self._tell("layers_measured", f"{words}; {ended.predicted_s:.3g} s were predicted", None)
 
 
