@@ -19,7 +19,7 @@ from torchsplit_core.running.staged.blocks import Blocks, ranges_of
 
 def blocks_of(count: int, loads: tuple[float, ...] = ()) -> Blocks:
     names = tuple(f"layers.{place}" for place in range(count))
-    return Blocks(names, loads or (1.0,) * count, (1000.0,) * count, (10.0,) * count)
+    return Blocks(names, loads or (1.0,) * count, (1.0,) * count, (1000.0,) * count, (10.0,) * count)
 
 
 def every_division(count: int, stages: int) -> list[tuple[int, ...]]:

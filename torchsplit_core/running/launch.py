@@ -140,9 +140,10 @@ def _until_done(
         )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
-            begun.set(lost=lost and lost.words)
-        if any(reports.glob(moves_file("*"))):
             # Whatever ended them since, all is written: the next start has other stages.
+            moved = any(reports.glob(moves_file("*")))
+            begun.set(lost=lost.words if lost and not moved else None)
+        if moved:
             fruitless, furthest = 0, _furthest(run)
             continue
         if lost is None:

@@ -39,7 +39,7 @@ class Measured:
     @cached_property
     def slowness(self) -> tuple[float, ...]:
         """Of each process, by blocks of one kind that it shares with others; 1 where it has none."""
-        by_kind: dict[tuple[float, float], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        by_kind: dict[tuple[float, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for place, home in enumerate(self.home):
             by_kind[self.blocks.kind(place)][home].append(self.seconds[place])
         ratios: list[list[float]] = [[] for _ in range(self.processes)]

@@ -12,19 +12,21 @@ STATES = 4
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks in their order: names, FLOPs of their products, bytes of their weights, bytes kept of a sample.
+    """The blocks in their order: names, FLOPs of their products and bytes that they move, forward at one batch size.
 
-    `kept_bytes`: for the backward pass in single precision, when nothing is computed again.
+    `weight_bytes`: of their weights; `kept_bytes`: of a sample for the backward pass, in single precision, when nothing
+    is computed again.
     """
 
     names: tuple[str, ...]
     loads: tuple[float, ...]
+    moved_bytes: tuple[float, ...]
     weight_bytes: tuple[float, ...]
     kept_bytes: tuple[float, ...]
 
-    def kind(self, place: int) -> tuple[float, float]:
+    def kind(self, place: int) -> tuple[float, ...]:
         """Blocks of one kind do the same work, so their seconds tell devices apart."""
-        return self.loads[place], self.weight_bytes[place]
+        return self.loads[place], self.moved_bytes[place], self.weight_bytes[place]
 
     def most_bytes(self, place: int, samples: int) -> float:
         """The most that a block adds to a device that holds so many samples under way."""

@@ -134,25 +134,18 @@ def _blocks(
     program: ExportedProgram, graph: TorchGraph, chain: TracedChain, parts: Sequence[StageDraft]
 ) -> Blocks:
     """What each part computes, has and keeps; what several of them keep counts in the first."""
-    loads, kept = [0.0] * len(parts), [0.0] * len(parts)
+    loads, moved, kept = ([0.0] * len(parts) for _ in range(3))
     counted: set[str] = set()
     for cost in GraphCosts(graph, TRACED_BATCH, "whole").operations:
         place = chain.part_of[cost.id]
         loads[place] += cost.matrix_flops
+        moved[place] += cost.moved
         kept[place] += sum(size for name, size in cost.kept.items() if name not in counted) / TRACED_BATCH
         counted |= set(cost.kept)
     specs = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
-    held = [
-        float(
-            sum(
-                program.state_dict[specs[name]].nbytes
-                for name in part.weights
-                if specs[name] in program.state_dict
-            )
-        )
-        for part in parts
-    ]
-    return Blocks(chain.blocks, tuple(loads), tuple(held), tuple(kept))
+    sizes = {name: one.nbytes for name, one in program.state_dict.items()}
+    held = [float(sum(sizes.get(specs[name], 0) for name in part.weights)) for part in parts]
+    return Blocks(chain.blocks, tuple(loads), tuple(moved), tuple(held), tuple(kept))
 
 
 def _check_untied(model: nn.Module) -> None:

@@ -75,7 +75,8 @@ class Stage(nn.Module):  # type: ignore[misc]
                 known |= zip(plain.makes, part(*(known[name] for name in plain.reads)), strict=True)
                 if self._clock:
                     moments.append(self._clock.now())
-        self.moments.append(moments)
+        if moments:
+            self.moments.append(moments)
         return tuple(known[name].to(kind) for name, kind in zip(self.hands, self.types, strict=True))
 
 
