@@ -34,6 +34,8 @@ MEANT = {
 }  # fmt: skip
 """How the kinds of events are meant; others are plain."""
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
+MOST_NAMES = 6
+"""Blocks of a rank that are all named."""
 LATELY = 20
 """Steps of which the rate and the time of a step are told."""
 
@@ -111,12 +113,19 @@ def stage_rows(view: RunView) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "rank": str(one.rank),
-                    "blocks": ", ".join(one.blocks_s),
+                    "blocks": _few([*one.blocks_s]),
                     "a micro-batch": short(sum(known.values()), "s") if known else UNKNOWN,
                     "longest block": f"{longest}, {short(known[longest], 's')}" if longest else UNKNOWN,
                 }
             )
     return rows
+
+
+def _few(names: list[str]) -> str:
+    """The names; of many their first, last and number."""
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]}, {exact(len(names))} blocks"
 
 
 def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
