@@ -3,14 +3,16 @@
     python -m benchmarks.training_kills [--turns 10] [--kills rank node …]
 
 A small model of this file is trained by `torchsplit train` on this machine, samples in their order. After step 8, and
-some hundredths of a second that differ by turn, something is killed. *Recovered*: the command (or, where it was killed
-itself, the next one with --resume) ends well, every step is written once, and every loss is that of a run that nothing
-disturbed, to 10⁻⁶. *Seconds* are from the kill to the first step that is done after it. Ends with 1 where one is not.
+some hundredths of a second that differ by turn, something is killed; where blocks move some tenths after they begin to.
+*Recovered*: the command (or, where it was killed itself, the next one with --resume) ends well, every step is written
+once, and every loss is that of a run that nothing disturbed, to 10⁻⁶. *Seconds* are from the kill to the first step
+that is done after it. Ends with 1 where one is not.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -34,8 +36,10 @@ from torchsplit_core.running import RunFolder
 
 STEPS, KILLED_AFTER, EXACT = 30, 8, 1e-6
 LOOK_S, PATIENCE_S = 0.01, 300.0
-SAMPLE_S = 0.01
-"""A sample takes so long to fetch: a run lasts long enough to be killed in."""
+MOVING_S = 0.3
+"""A turn's kill comes so much later than that of the turn before: ten of them are spread over a move."""
+SAMPLE_S, SLOW_S = 0.01, 0.05
+"""A sample takes so long to fetch: a run lasts long enough to be killed in. A block on a slow rank takes so long."""
 WIDTH, BLOCKS, BATCH = 128, 4, 8
 
 
@@ -87,6 +91,21 @@ class Client:
         return torch.optim.AdamW(parameters, lr=1e-3)
 
 
+def slow_down() -> None:
+    """Have every block of a pipeline take longer in this process."""
+    from torchsplit_core.running.staged.modules import Part
+
+    at_once = Part.forward
+
+    def slowly(self: Part, *given: Tensor) -> tuple[Tensor, ...]:
+        time.sleep(SLOW_S)
+        return at_once(self, *given)
+
+    Part.forward = slowly  # type: ignore[method-assign]
+
+
+if os.environ.get("TRAINING_KILLS_SLOW_RANK", "none") == os.environ.get("RANK"):
+    slow_down()
 client = Client()
 SOURCE = f"{Path(__file__).resolve()}:client"
 
@@ -152,11 +171,20 @@ class Kill:
     saving: bool = False
     resume: bool = False
     nodes: bool = False
+    moving: bool = False
 
 
 def forked_from(pid: int) -> int:
     """The process that a rank was forked from."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_there(pid: int) -> bool:
+    """Whether the process lives: between two starts ranks do not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 KILLS = {
@@ -169,6 +197,9 @@ KILLS = {
         lambda scene: scene.rank(1), saving=True, options=("--checkpoint-every", "1")
     ),
     "rank of a pipeline": Kill(lambda scene: scene.rank(1), {"pipeline": 2}),
+    "rank, while blocks move": Kill(
+        lambda scene: scene.rank(1), {"pipeline": 2}, moving=True, options=("--balance",)
+    ),
 }
 
 
@@ -191,8 +222,10 @@ def scene_of(kill: Kill, folder: Path, *, disturbed: bool) -> Scene:
     fix = {"micro_batch": 2, **kill.choices}
     strategy.write_text(json.dumps(request(fix)))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
-    if not kill.nodes:
-        # Fewer processes have other random numbers.
+    if kill.moving:
+        environment["TRAINING_KILLS_SLOW_RANK"] = "1"
+    elif not kill.nodes:
+        # Fewer processes, and those of other stages, have other random numbers.
         environment["TRAINING_KILLS_DROPOUT"] = "1"
     options = (
         kill.options if "--checkpoint-every" in kill.options else ("--checkpoint-every", "5", *kill.options)
@@ -250,13 +283,18 @@ def turn(kill: Kill, folder: Path, number: int, expected: list[float]) -> tuple[
     """Seconds to the first new step, and the largest difference of a loss. Raises Lost."""
     scene = scene_of(kill, folder, disturbed=True)
     try:
-        until(lambda: scene.step() >= KILLED_AFTER, scene, "it did not begin")
-        time.sleep(0.03 * number)
+        if kill.moving:
+            until(lambda: bool(scene.events("layers_moving")), scene, "no block moves")
+        else:
+            until(lambda: scene.step() >= KILLED_AFTER, scene, "it did not begin")
+        time.sleep((MOVING_S if kill.moving else 0.03) * number)
         if kill.saving:
             until(scene.is_saving, scene, "no checkpoint was begun")
+        until(lambda: is_there(kill.victim(scene)), scene, "there was nothing to kill")
         starts = len(scene.events("started", "resumed"))
         began = time.monotonic()
-        os.kill(kill.victim(scene), kill.signal)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(kill.victim(scene), kill.signal)
         if kill.resume:
             scene.commands[0].wait()
             scene.start("--resume")

@@ -14,7 +14,16 @@ from app.charts.training import stacked
 from app.components import saving
 from app.format.gpus import NOTE
 from app.format.numbers import exact, plain, short
-from app.runs.words import MEANT, checkpoint_rows, event_rows, events_html, gpu_rows, lately, rank_rows
+from app.runs.words import (
+    MEANT,
+    checkpoint_rows,
+    event_rows,
+    events_html,
+    gpu_rows,
+    lately,
+    rank_rows,
+    stage_rows,
+)
 from torchsplit_core.running.watch import RunView
 
 PARTS = {
@@ -35,6 +44,7 @@ def show(name: str, view: RunView) -> None:
     _cards(view)
     _curves(name, view)
     _ranks(name, view)
+    _stages(name, view)
     _gpus(name, view)
     _parts(name, view)
     _events(name, view)
@@ -96,6 +106,18 @@ def _ranks(name: str, view: RunView) -> None:
     st.caption(
         f"{held} Communication: the share of both passes in which gradients are still exchanged, by the times that DDP "
         "takes itself; n/a for models that DDP does not hold."
+    )
+
+
+def _stages(name: str, view: RunView) -> None:
+    rows = stage_rows(view)
+    if not rows:
+        return
+    st.header("Stages", anchor=False)
+    saving.table(rows, f"{name}.stages", key="run-stages", alt="Blocks of each rank's stages with their time")
+    st.caption(
+        "Measured in the last step that the rank told of: forward and backward pass of a micro-batch, without what it "
+        "waited. With --balance blocks leave a slow stage at a checkpoint; what happened says which and what it took."
     )
 
 

@@ -29,10 +29,13 @@ STATES: Mapping[str, tuple[str, Colour]] = {
 MEANT = {
     "rank_lost": "bad", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "not_finite": "bad",
     "restarted": "change", "scaled": "change", "resumed": "change", "stopped": "change", "finished": "good",
-    "checkpoint": "good",
+    "checkpoint": "good", "layers_moving": "change", "layers_moved": "change", "layers_back": "change",
+    "layers_stay": "bad",
 }  # fmt: skip
 """How the kinds of events are meant; others are plain."""
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
+MOST_NAMES = 6
+"""Blocks of a rank that are all named."""
 LATELY = 20
 """Steps of which the rate and the time of a step are told."""
 
@@ -98,6 +101,31 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
         }
         for one in view.ranks
     ]
+
+
+def stage_rows(view: RunView) -> list[dict[str, Any]]:
+    """A row a rank of a pipeline: its blocks, and the seconds of a micro-batch in them; no rows without one."""
+    rows = []
+    for one in view.ranks:
+        known = {name: spent for name, spent in one.blocks_s.items() if spent is not None}
+        longest = max(known, key=known.__getitem__, default=None)
+        if one.blocks_s:
+            rows.append(
+                {
+                    "rank": str(one.rank),
+                    "blocks": _few([*one.blocks_s]),
+                    "a micro-batch": short(sum(known.values()), "s") if known else UNKNOWN,
+                    "longest block": f"{longest}, {short(known[longest], 's')}" if longest else UNKNOWN,
+                }
+            )
+    return rows
+
+
+def _few(names: list[str]) -> str:
+    """The names; of many their first, last and number."""
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{names[0]} … {names[-1]}, {exact(len(names))} blocks"
 
 
 def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:

@@ -102,11 +102,16 @@ def batch(count: int) -> tuple[Tensor, ...]:
 
 def test_what_later_blocks_read_is_handed_on_and_inputs_are_not() -> None:
     chain = traced_chain(Looped(), batch)
-    assert chain.blocks == ("blocks.0", "blocks.1", "blocks.2") and chain.inputs == ("x", "mask")
+    assert chain.blocks.names == ("blocks.0", "blocks.1", "blocks.2") and chain.inputs == ("x", "mask")
     assert [len(chain.handed_on(place)) for place in range(4)] == [0, 1, 1, 1]
     assert all(chain.values[name].trains for name in chain.handed_on(1))
     assert stages_of(chain, 2, (1, 2)) == (range(1), range(1, 3))
     assert [len(one) for one in stages_of(chain, 3)] == [1, 1, 1]
+    # What is between two blocks is the later one's.
+    more = traced_chain(Looped(count=4), batch).blocks
+    assert more.kind(0) != more.kind(1) == more.kind(2) != more.kind(3)
+    assert chain.blocks.weight_bytes == (80.0, 80.0, 80.0) and chain.blocks.loads[0] > 0
+    assert chain.blocks.most_bytes(1, 2) == 4 * 80 + 2 * chain.blocks.kept_bytes[1] > 320
     for stages, layers, words in ((4, (), "3 blocks for 4 stages"), (2, (2, 2), r"2 \+ 2 — .*3 blocks")):
         with pytest.raises(InputFault, match=words):
             stages_of(chain, stages, layers)

@@ -1,4 +1,4 @@
-"""What the first rank does before the steps of a start: which checkpoint is gone on from, and what is said of it."""
+"""Before the steps of a start: which checkpoint is gone on from, by the first rank's word, and what is said of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch import nn
+
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.saving import check_model
+from torchsplit_core.running.saving import check_model, load
 from torchsplit_core.values import InputFault
 
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
@@ -24,6 +28,22 @@ class Beginning:
     digest: str
     facts: dict[str, Any]
     notes: tuple[str, ...]
+
+    def go_on(self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> int:
+        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
+        first = dist.get_rank() == 0
+        found: list[Any] = [self.newest() if first else None]
+        dist.broadcast_object_list(found, src=0, group=group)
+        if isinstance(found[0], InputFault):
+            raise found[0]
+        step = 0
+        if found[0] is not None:
+            path, manifest = found[0]
+            load(path, manifest, model, optimizer)
+            step = int(manifest.step)
+        if first:
+            self.at(step)
+        return step
 
     def newest(self) -> tuple[Path, Manifest] | InputFault | None:
         """The checkpoint to go on from, or why there is none that will do."""

@@ -119,7 +119,7 @@ def _until_done(
     Where they are killed again and again (memory is short, say) a single machine goes on with one copy of the model
     fewer.
     """
-    from torchsplit_core.running.rank import RankTask
+    from torchsplit_core.running.rank import RankTask, moves_file
     from torchsplit_core.running.starts.meeting import Alone, Meeting
 
     if nodes:
@@ -140,7 +140,12 @@ def _until_done(
         )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
-            begun.set(lost=lost and lost.words)
+            # Whatever ended them since, all is written: the next start has other stages.
+            moved = any(reports.glob(moves_file("*")))
+            begun.set(lost=lost.words if lost and not moved else None)
+        if moved:
+            fruitless, furthest = 0, _furthest(run)
+            continue
         if lost is None:
             return restarts
         if lost.fault:
@@ -155,7 +160,9 @@ def _until_done(
         else:
             run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
         if lost.short_of_memory:
-            _give_way(run, strategy, lost)
+            _give_way(run, strategy, options, lost)
+            fruitless = 0
+        elif fruitless >= FRUITLESS and _go_back(run, f"{FRUITLESS} starts did not get past step {reached}"):
             fruitless = 0
         may_shrink = lost.killed and strategy.choices.data > 1 and not options.shares and nodes is None
         if fruitless >= FRUITLESS and may_shrink:
@@ -175,12 +182,27 @@ def _until_done(
         run.tell("restarted", f"{_processes(count)}{where} started again (restart {restarts})")
 
 
-def _give_way(run: RunFolder, strategy: RunStrategy, lost: Loss) -> None:
-    """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
-    from torchsplit_core.running.adapt.memory import keep_setting, setting_of, with_kept_setting
+def _go_back(run: RunFolder, why: str, rank: int | None = None) -> bool:
+    """Where blocks of a pipeline have moved, have them go back and stay there from the next start on."""
+    from torchsplit_core.running.adapt.kept import keep, read_kept
 
+    kept = read_kept(run.path)
+    if not kept.layers:
+        return False
+    keep(run.path, replace(kept, layers=(), stay=True, under_way=None))
+    run.tell("layers_back", f"{why}: the blocks that moved go back to their stages, and stay there", rank)
+    return True
+
+
+def _give_way(run: RunFolder, strategy: RunStrategy, options: RunOptions, lost: Loss) -> None:
+    """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
+    from torchsplit_core.running.adapt.kept import keep, read_kept, with_kept
+    from torchsplit_core.running.adapt.memory import setting_of
+
+    if _go_back(run, f"rank {lost.rank} ran out of memory", lost.rank):
+        return
     world = run.facts().get("processes") or strategy.choices.devices
-    setting = setting_of(with_kept_setting(on_processes(strategy, world), run.path)).next()
+    setting = setting_of(with_kept(on_processes(strategy, world), options, run.path)[0]).next()
     if setting is None:
         raise InputFault(
             f"rank {lost.rank}",
@@ -188,7 +210,10 @@ def _give_way(run: RunFolder, strategy: RunStrategy, lost: Loss) -> None:
             "a step fits into memory, at least in passes of one sample with every layer computed again",
             "Shard the weights (shard: fsdp), use more devices or a smaller model; --resume goes on.",
         )
-    keep_setting(run.path, setting)
+    keep(
+        run.path,
+        replace(read_kept(run.path), micro_batch=setting.micro_batch, recompute=setting.recompute),
+    )
     words = f"rank {lost.rank} ran out of memory: goes on with {setting.words()}, the global batch as it was"
     run.tell("out_of_memory", words, lost.rank)
 

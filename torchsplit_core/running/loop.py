@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
 from torchsplit_core.running.adapt.changes import Changes
+from torchsplit_core.running.adapt.moving import Moving
 from torchsplit_core.running.adapt.told import Told, not_finite, told_by_all
 from torchsplit_core.running.beginning import Beginning
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
@@ -39,7 +40,7 @@ from torchsplit_core.running.feed import Feed
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import check_options
 from torchsplit_core.running.processes import check_alike
-from torchsplit_core.running.saving import Saver, load, model_digest, seed_all
+from torchsplit_core.running.saving import Saver, model_digest, seed_all
 from torchsplit_core.running.shares import position_of
 from torchsplit_core.running.staged.feed import Loss, StagedFeed, single
 from torchsplit_core.running.staged.names import name_in_model
@@ -61,6 +62,7 @@ class TrainingRun:
 
     The gradients of a step are those of the mean over all its samples, however they are divided. `model` and
     `optimizer` are what was given, divided. `step` counts the steps that are done, those before a resumption too.
+    `began_s`: when its processes were begun, in seconds of the epoch.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class TrainingRun:
         tensor_plan: Mapping[str, str] | None = None,
         unused_weights: bool = False,
         mark: Callable[[str, int], None] | None = None,
+        began_s: float | None = None,
     ) -> None:
         self.folder, self.options, self.strategy = folder, options, strategy
         self._mark = mark or (lambda doing, step: None)
@@ -116,7 +119,7 @@ class TrainingRun:
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
         # A group of its own: checkpoints are written by another thread, between this one's exchanges.
         self.saver = Saver(folder, self.checkpoints, dist.new_group(backend="gloo"))
-        self.changes = Changes(self.feed, strategy, options, self.device, self._tell_once)
+        self.changes = Changes(self.feed, strategy, options, self.device, self._tell_once, self.pipeline)
         self._pass_count, self._pass_last, self._answered = 0, False, True
         self._loss_sum = 0.0
         self._step_samples = self._own_samples = 0
@@ -124,8 +127,15 @@ class TrainingRun:
         self._asked = False
         seed_all(options.seed, self.rank)
         self._mark(WAITS_FOR_DISK, 0)
-        self.step = self._go_on()
+        begins = Beginning(folder, self.checkpoints, self.digest, self._facts(), self._notes())
+        self.step = begins.go_on(self.model, own_part(self.optimizer), self._group)
+        self.saver.newest = self.step or None
         self.pulse = Pulse(folder.path, self.rank, self.device, self.model, self.step)
+        self.moves = False
+        """Whether it has ended because the next start of the processes goes on with other stages."""
+        self._moving: Moving | None = None
+        if self.changes.mover:
+            self._moving = Moving(folder, self.rank, began_s or time.time(), self.changes, self.saver)
 
     def _staged(self, model: nn.Module, mesh: DeviceMesh) -> Pipeline | None:
         """Where the strategy has a pipeline."""
@@ -134,27 +144,8 @@ class TrainingRun:
         # It brings torch's tracer, which other runs do without.
         from torchsplit_core.running.staged.pipeline import Pipeline
 
-        return Pipeline(model, self.feed, mesh, self.strategy, self.device)
-
-    def _go_on(self) -> int:
-        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
-        found: list[Any] = [None]
-        begins = Beginning(self.folder, self.checkpoints, self.digest, self._facts(), self._notes())
-        if self.rank == 0:
-            found = [begins.newest()]
-        dist.broadcast_object_list(found, src=0, group=self._group)
-        if isinstance(found[0], InputFault):
-            raise found[0]
-        if found[0] is None:
-            if self.rank == 0:
-                begins.at(0)
-            return 0
-        path, manifest = found[0]
-        load(path, manifest, self.model, own_part(self.optimizer))
-        self.saver.newest = manifest.step
-        if self.rank == 0:
-            begins.at(manifest.step)
-        return int(manifest.step)
+        timed = self.options.balance or self.device.type == "cpu"
+        return Pipeline(model, self.feed, mesh, self.strategy, self.device, timed=timed)
 
     def _facts(self) -> dict[str, Any]:
         """What run.json says."""
@@ -188,8 +179,9 @@ class TrainingRun:
         return ()
 
     def follow(self, loss_of: Loss) -> None:
-        """Train to the last step; `loss_of(outputs, targets)` is the mean over the samples of a batch.
+        """Train to the last step, or to one at which blocks move (`moves`).
 
+        `loss_of(outputs, targets)` is the mean over the samples of a batch.
         Raises InputFault where the loss or a gradient of a step is not finite: nothing was changed by that step.
         """
         if self.pipeline is None:
@@ -204,8 +196,12 @@ class TrainingRun:
             self._loss_sum = self.pipeline.step(self._own_samples, self._step_samples, loss_of)
             self.pulse.lap_of("waiting for stages", self.pipeline.seconds)
             self.changes.took(sum(self.pipeline.seconds.values()))
+            self.pulse.blocks_s = self.pipeline.own_blocks()
             self._end_step()
             self._finish_step(began)
+            if self._moving and self._moving.begins(self.step, self.save):
+                self.moves = True
+                return
         self._finish()
 
     def __iter__(self) -> Iterator[Any]:
@@ -276,7 +272,7 @@ class TrainingRun:
         self.optimizer.zero_grad(set_to_none=True)
         self.pulse.lap("optimizer")
         self.step += 1
-        self.changes.after(self.step, told)
+        self.changes.after(self.step, told, self.last_step - self.step)
 
     def _tell_once(self, kind: str, words: str, rank: int | None) -> None:
         """What all ranks know, told by the first."""
@@ -287,7 +283,13 @@ class TrainingRun:
         """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
         # Asked of the run, heard by rank 0, done by all in the same step.
         asked = float(self.rank == 0 and is_asked(self.folder.path, "checkpoint"))
-        own = self.changes.own(self._loss_sum, finite_gradients(self.model), self._own_samples, asked)
+        own = self.changes.own(
+            self._loss_sum,
+            finite_gradients(self.model),
+            self._own_samples,
+            asked=asked,
+            move_s=self._moving.seconds() if self._moving else 0.0,
+        )
         told = told_by_all(own, self._group)
         self._asked = bool(told[0].asked)
         if bad := not_finite(told):

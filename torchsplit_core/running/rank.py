@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torchsplit_core.files import move_into_place
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
-from torchsplit_core.running.adapt.memory import with_kept_setting
+from torchsplit_core.running.adapt.kept import with_kept
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
@@ -31,6 +32,8 @@ from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
+MOVES = os.EX_TEMPFAIL
+"""How a rank ends for the next start to go on with other stages."""
 LATER_S, LATER_ALONE_S = 1.0, 10.0
 """A process that fails because another is gone ends this much after it, so that the other one is named. The second on
 one machine, where the agent sees the other one's end and ends this one."""
@@ -57,6 +60,7 @@ class RankTask:
 
 def train_in_rank(task: RankTask) -> None:
     """Train; called in each process that the launcher starts. Raises whatever ends it, told in `reports` before."""
+    began_s = time.time()
     _end_with(task.launcher)
     # Read when torch was loaded, in the process that this one was forked from.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -65,11 +69,13 @@ def train_in_rank(task: RankTask) -> None:
     mark("start")
     # Where nodes come, ranks start again in the same round: what one said before is no more.
     _report_file(Path(task.reports)).unlink(missing_ok=True)
+    for path in Path(task.reports).glob(moves_file("*")):
+        path.unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
             join_processes(Path(task.reports) if task.alone else None)
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
-            _train(task, folder, mark)
+            _train(task, folder, mark, began_s)
         except Exception as error:
             _report(Path(task.reports), task.node, error, LATER_ALONE_S if task.alone else LATER_S)
             raise
@@ -78,7 +84,7 @@ def train_in_rank(task: RankTask) -> None:
                 dist.destroy_process_group()
 
 
-def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
+def _train(task: RankTask, folder: RunFolder, mark: Marker, began_s: float) -> None:
     client = train_client(task.source, task.trust)
     model = open_model(client)  # type: ignore[arg-type]
     if not isinstance(model, torch.nn.Module):
@@ -87,17 +93,19 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
-    strategy = [with_kept_setting(on_processes(task.strategy, dist.get_world_size()), folder.path)]
+    given = [with_kept(on_processes(task.strategy, dist.get_world_size()), task.options, folder.path)]
     # What the first rank has read counts: another node may be writing it.
-    dist.broadcast_object_list(strategy, src=0)
+    dist.broadcast_object_list(given, src=0)
+    strategy, options = given[0]
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
     run = TrainingRun(
         model, optimizer, DataLoader(data, sampler=sampler(data)),
-        strategy[0], folder, task.options,
+        strategy, folder, options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
         mark=mark,
+        began_s=began_s,
     )  # fmt: skip
     # Only now it is sure that the folder is gone on with by this.
     if run.rank == 0:
@@ -109,6 +117,12 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker) -> None:
         return found
 
     run.follow(loss_of)
+    if run.moves:
+        (Path(task.reports) / moves_file(run.rank)).touch()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # To end well is to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
+        os._exit(MOVES)
 
 
 def train_client(source: str, trust: bool) -> TrainClient:
@@ -141,6 +155,11 @@ def _report(folder: Path, node: str, error: BaseException, later_s: float) -> No
         move_into_place(_report_file(folder), json.dumps({**told, "node": node, "time": time.time()}))
     if told.get("others"):
         time.sleep(later_s)
+
+
+def moves_file(rank: int | str) -> str:
+    """The name of what a rank leaves in `reports` that ended for the next start to go on with other stages."""
+    return f"moves-{rank}"
 
 
 def _report_file(folder: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -48,10 +49,13 @@ class Saver:
         self._job: Future[str | None] | None = None
         self.newest: int | None = None
         """The step of the newest checkpoint that was asked for."""
+        self.took_s = 0.0
+        """Seconds from the last one's beginning to its end; 0 before the first."""
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
         """Copy the state, and write it while the run goes on; waits for the checkpoint before."""
         self.wait()
+        began = time.perf_counter()
         room = self.checkpoints.room(manifest.step)
         written = dcp.async_save(
             state_of(model, optimizer) | {"random": {str(self.rank): _random_state()}},
@@ -59,7 +63,7 @@ class Saver:
             process_group=self.group,
         )
         self.newest = manifest.step
-        self._job = self._thread.submit(self._complete, written, manifest)
+        self._job = self._thread.submit(self._complete, written, manifest, began)
 
     def wait(self) -> str | None:
         """Why the last checkpoint could not be written, on the rank that found it; None where it was."""
@@ -71,12 +75,17 @@ class Saver:
 
     def close(self) -> str | None:
         """Wait for the last checkpoint; why it could not be written, told to every rank."""
-        told = [self.wait()]
-        dist.broadcast_object_list(told, src=0, group=self.group)
+        reason = self.agreed(self.wait())
         self._thread.shutdown()
+        return reason
+
+    def agreed(self, reason: str | None) -> str | None:
+        """What the first rank says, on every rank."""
+        told = [reason]
+        dist.broadcast_object_list(told, src=0, group=self.group)
         return told[0]
 
-    def _complete(self, written: Any, manifest: Manifest) -> str | None:
+    def _complete(self, written: Any, manifest: Manifest, began: float) -> str | None:
         """Rank 0: make what all ranks wrote a checkpoint with a name."""
         where = f"checkpoint of step {manifest.step}"
         try:
@@ -86,6 +95,7 @@ class Saver:
                 path = self.checkpoints.publish(manifest)
                 size = sum(one.stat().st_size for one in path.iterdir())
                 self.folder.tell("checkpoint", f"{where} is complete: {size} bytes", 0)
+            self.took_s = time.perf_counter() - began
         except (Exception, CheckpointException) as error:  # noqa: BLE001 - the run itself goes on
             reason = _reason(error)
             if self.rank == 0:

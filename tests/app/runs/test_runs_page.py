@@ -186,6 +186,23 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 
+def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace: Workspace) -> None:
+    path = kept(workspace, "diamond-1")
+    assert "Stages" not in {one.value for one in opened(workspace, "diamond-1").header}
+    many = dict.fromkeys((f"blocks.{place}" for place in range(3, 10)), None)
+    RunFolder(path).tell("layers_moved", "moved blocks.2 from stage 1 to stage 0 in 2 s", 0)
+    for rank, blocks in enumerate(({"blocks.0": 0.25, "blocks.2": 0.5}, many)):
+        told = json.loads((path / "watch" / f"rank-{rank}.json").read_text())
+        (path / "watch" / f"rank-{rank}.json").write_text(json.dumps({**told, "blocks_s": blocks}))
+    test = opened(workspace, "diamond-1")
+    shown = table(test, "longest block")
+    assert list(shown["blocks"]) == ["blocks.0, blocks.2", "blocks.3 … blocks.9, 7 blocks"]
+    assert list(shown["a micro-batch"]) == ["0.75\u202fs", "n/a"]
+    assert list(shown["longest block"]) == ["blocks.2, 0.5\u202fs", "n/a"]
+    happened = "".join(one.proto.body for one in test.get("html"))
+    assert ">layers moved<" in happened and "moved blocks.2 from stage 1 to stage 0 in 2 s" in happened
+
+
 def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, Any]]) -> None:
     kept(workspace, "diamond-1", steps=5, wanted=9)
     test = opened(workspace, "diamond-1")

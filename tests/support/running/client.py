@@ -1,7 +1,9 @@
 """A tiny model to train that does what a test tells it, at a sample: `FILE.py:client` reads it from `plan.json` beside.
 
 The plan: `{"kill": {sample: target}, "stall": {sample: how}, "gates": [samples at which a rank waits for the file
-`open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "room":
+`open-SAMPLE`], "torch": version that rank 1 says, "slow": seconds that rank 1 takes longer for a sample, "slow_blocks":
+seconds that it takes longer for each block of a pipeline, "quick_moves": true where a move of blocks counts as costing
+nothing, "room":
 [sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
 "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
 "spare": weights that no step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens
@@ -25,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchsplit_core.running.adapt import memory
+from torchsplit_core.running.adapt import memory, moving
 
 HERE = Path(__file__).parent
 PLAN: dict[str, Any] = json.loads((HERE / "plan.json").read_text()) if (HERE / "plan.json").exists() else {}
@@ -112,6 +114,17 @@ def launcher() -> int:
     return int(status.partition("PPid:")[2].split()[0])
 
 
+if "slow_blocks" in PLAN and os.environ.get("RANK") == "1":
+    from torchsplit_core.running.staged import modules
+
+    def slowly(self: modules.Part, *given: Tensor) -> tuple[Tensor, ...]:
+        time.sleep(PLAN["slow_blocks"])
+        return _at_once(self, *given)
+
+    _at_once = modules.Part.forward
+    modules.Part.forward = slowly  # type: ignore[method-assign]
+if "quick_moves" in PLAN:
+    moving.estimated_s = lambda start_s, checkpoint_s: 0.0
 if "short" in PLAN:
     memory.free_share = lambda device: 0.01
 if "torch" in PLAN and os.environ.get("RANK") == "1":

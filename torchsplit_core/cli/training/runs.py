@@ -75,7 +75,8 @@ def add_train_command(command: Command) -> None:
     made.add_argument(
         "--balance",
         action="store_true",
-        help="have the shares follow the measured speed of the ranks",
+        help="have the work follow the measured speed of the ranks: their shares, "
+        "or in a pipeline the layers of its stages",
     )
     made.add_argument(
         "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"

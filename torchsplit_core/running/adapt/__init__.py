@@ -1,1 +1,1 @@
-"""What a run changes about itself while it goes on: each rank's samples by its speed, the size of a pass by memory."""
+"""What a run changes about itself while it goes on: ranks' samples and stages' blocks by speed, passes by memory."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import resource
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from torchsplit_core.files import replace_file
-from torchsplit_core.running.folder import SETTING
 from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import Recompute
 
@@ -50,20 +46,6 @@ def setting_of(strategy: RunStrategy) -> Setting:
     return Setting(min(choices.micro_batch, most), choices.recompute)
 
 
-def keep_setting(folder: Path, setting: Setting) -> None:
-    """Have every start from now on use it."""
-    replace_file(folder / SETTING, json.dumps(asdict(setting)) + "\n")
-
-
-def with_kept_setting(strategy: RunStrategy, folder: Path) -> RunStrategy:
-    """The strategy with what an earlier start of this command had to give way to."""
-    try:
-        told: dict[str, Any] = json.loads((folder / SETTING).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return strategy
-    return replace(strategy, choices=replace(strategy.choices, **told))
-
-
 class Guard:
     """Says when passes must become smaller, before memory runs out."""
 
@@ -83,6 +65,11 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024
+
+
+def limit_bytes(device: torch.device) -> int:
+    """The memory of a GPU; 0 of a CPU, whose ranks share the machine's."""
+    return int(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else 0
 
 
 def free_share(device: torch.device) -> float:

@@ -16,7 +16,9 @@ class Told:
 
     `loss`: its part of the step's, `finite`: 1 where its gradients are. `seconds` in which it did `samples` without
     waiting for others, `clock_s`: of its clock. `peak_bytes`: the most memory so far, `free_share`: of its device's
-    memory, or of its machine's. `asked`: 1 where the run is asked for a checkpoint, which rank 0 hears.
+    memory, or of its machine's, `limit_bytes`: its device's memory, 0 where it is not the rank's own. `asked`: 1 where
+    the run is asked for a checkpoint, `move_s`: what a move of blocks would take, both of rank 0. `blocks_s`: of a
+    pipeline whose blocks may move, seconds of a micro-batch in each block, 0 in those of other ranks, and in the loss.
     """
 
     loss: float
@@ -27,14 +29,26 @@ class Told:
     peak_bytes: float
     free_share: float
     asked: float = 0.0
+    limit_bytes: float = 0.0
+    move_s: float = 0.0
+    blocks_s: tuple[float, ...] = ()
+
+
+NUMBERS = [one.name for one in fields(Told) if one.name != "blocks_s"]
 
 
 def told_by_all(own: Told, group: dist.ProcessGroup) -> list[Told]:
     """Of every rank, in their order; the same on all of them, so that all decide alike."""
-    sent = torch.tensor([getattr(own, one.name) for one in fields(Told)], dtype=torch.float64)
+    numbers = [getattr(own, name) for name in NUMBERS]
+    sent = torch.tensor([*numbers, *own.blocks_s], dtype=torch.float64)
     heard = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
     dist.all_gather(heard, sent, group=group)
-    return [Told(*one.tolist()) for one in heard]
+    return [_told(one.tolist()) for one in heard]
+
+
+def _told(sent: list[float]) -> Told:
+    count = len(NUMBERS)
+    return Told(**dict(zip(NUMBERS, sent[:count], strict=True)), blocks_s=tuple(sent[count:]))
 
 
 def not_finite(told: Sequence[Told]) -> tuple[str, list[int]] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,12 +17,15 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.model_source import Told
 from torchsplit_core.partitioning.extraction.divide import StageDraft, divide
+from torchsplit_core.running.staged.blocks import Blocks, ranges_of
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.export import ROUTE, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH
 from torchsplit_core.training.traced.costs import GraphCosts
+from torchsplit_core.training.traced.parts import Chain as TracedChain
 from torchsplit_core.training.traced.parts import chain_of
 from torchsplit_core.training.traced.stages import cut_evenly
 from torchsplit_core.values import InputFault
@@ -78,14 +80,12 @@ class Result:
 class Chain:
     """The parts of a model in the order in which they run, one for each of its `blocks` with what is around it.
 
-    `loads`: FLOPs of each part's matrix products. `inputs`: the model's, by name, in the order of its arguments.
-    `values`: the program's tensors by name.
+    `inputs`: the model's, by name, in the order of its arguments. `values`: the program's tensors by name.
     """
 
     program: ExportedProgram
-    blocks: tuple[str, ...]
+    blocks: Blocks
     parts: tuple[StageDraft, ...]
-    loads: tuple[float, ...]
     inputs: tuple[str, ...]
     result: Result
     values: dict[str, Value]
@@ -123,13 +123,29 @@ def traced_chain(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> C
     parts = divide(program, members).stages
     if len(parts) < len(chain.blocks):
         raise _uncut(f"{len(chain.blocks) - len(parts)} of its blocks compute nothing that the result needs")
-    loads = [0.0] * len(parts)
-    for cost in GraphCosts(graph, TRACED_BATCH, "whole").operations:
-        loads[chain.part_of[cost.id]] += cost.matrix_flops
     inputs = tuple(str(name) for name in program.graph_signature.user_inputs)
-    found = Chain(program, chain.blocks, parts, tuple(loads), inputs, _result(program), _values(program))
+    blocks = _blocks(program, graph, chain, parts)
+    found = Chain(program, blocks, parts, inputs, _result(program), _values(program))
     _check_values(found, args)
     return found
+
+
+def _blocks(
+    program: ExportedProgram, graph: TorchGraph, chain: TracedChain, parts: Sequence[StageDraft]
+) -> Blocks:
+    """What each part computes, has and keeps; what several of them keep counts in the first."""
+    loads, moved, kept = ([0.0] * len(parts) for _ in range(3))
+    counted: set[str] = set()
+    for cost in GraphCosts(graph, TRACED_BATCH, "whole").operations:
+        place = chain.part_of[cost.id]
+        loads[place] += cost.matrix_flops
+        moved[place] += cost.moved
+        kept[place] += sum(size for name, size in cost.kept.items() if name not in counted) / TRACED_BATCH
+        counted |= set(cost.kept)
+    specs = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
+    sizes = {name: one.nbytes for name, one in program.state_dict.items()}
+    held = [float(sum(sizes.get(specs[name], 0) for name in part.weights)) for part in parts]
+    return Blocks(chain.blocks, tuple(loads), tuple(moved), tuple(held), tuple(kept))
 
 
 def _check_untied(model: nn.Module) -> None:
@@ -180,7 +196,7 @@ def _check_values(chain: Chain, args: tuple[Any, ...]) -> None:
     for place in range(1, len(chain.parts)):
         lost = [name for name in chain.handed_on(place) if name not in chain.values]
         if lost:
-            raise _uncut(f"block {chain.blocks[place]} reads {lost[0]}, which is no tensor")
+            raise _uncut(f"block {chain.blocks.names[place]} reads {lost[0]}, which is no tensor")
 
 
 def stages_of(chain: Chain, stages: int, layers: Sequence[int] = ()) -> tuple[range, ...]:
@@ -188,22 +204,22 @@ def stages_of(chain: Chain, stages: int, layers: Sequence[int] = ()) -> tuple[ra
 
     Raises InputFault for more stages than blocks, and layers that are not those of the model.
     """
-    count = len(chain.blocks)
+    names, loads = chain.blocks.names, chain.blocks.loads
+    count = len(names)
     if count < stages:
         raise _uncut(f"it has {count} blocks for {stages} stages")
     if not layers:
         # A part without products is work too.
-        least = max(chain.loads) / 1000 or 1.0
-        return cut_evenly([load + least for load in chain.loads], stages)
+        least = max(loads) / 1000 or 1.0
+        return cut_evenly([load + least for load in loads], stages)
     if sum(layers) != count:
         raise InputFault(
             "the strategy's layers",
             Told(" + ".join(map(str, layers))),
-            f"they are the {count} blocks of the model, {chain.blocks[0]} to {chain.blocks[-1]}",
+            f"they are the {count} blocks of the model, {names[0]} to {names[-1]}",
             "Find a strategy for this model.",
         )
-    ends = [sum(layers[:stage]) for stage in range(stages + 1)]
-    return tuple(range(first, last) for first, last in pairwise(ends))
+    return ranges_of(layers)
 
 
 def _uncut(why: str) -> InputFault:

@@ -36,6 +36,12 @@ class StagedFeed(Feed):
         """Samples of a micro-batch of a whole step, of the rank that has the largest."""
         return max(pass_size(count, self.micro_batch) for count in self.counts(self.global_batch) if count)
 
+    @property
+    def most_passes(self) -> int:
+        """Micro-batches of a whole step, of the rank that has most."""
+        counts = [count for count in self.counts(self.global_batch) if count]
+        return max(count // pass_size(count, self.micro_batch) for count in counts)
+
     def micro_batches(self, step: int) -> tuple[tuple[int, ...], ...]:
         """The samples of this rank's micro-batches, none where it has none."""
         own = self.own(step)

@@ -11,6 +11,7 @@ from torch.export.passes import move_to_device_pass
 
 from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.running.staged.chain import Chain
+from torchsplit_core.running.staged.clock import Clock, Moment
 from torchsplit_core.running.staged.names import REST, STAGES
 
 Given = Callable[[int], Mapping[str, Any]]
@@ -39,11 +40,18 @@ class Stage(nn.Module):  # type: ignore[misc]
 
     It takes what the stage before hands on, reads the model's inputs by the micro-batch's number, and returns what
     later stages read; the last one what the model returns. Values are handed on in the type that they were traced in,
-    whatever precision the parts compute in.
+    whatever precision the parts compute in. `moments`: of each pass by that clock, its beginning and each part's end.
     """
 
     def __init__(
-        self, chain: Chain, places: range, device: torch.device, given: Given, precise: bool
+        self,
+        chain: Chain,
+        places: range,
+        device: torch.device,
+        given: Given,
+        *,
+        precise: bool,
+        clock: Clock | None,
     ) -> None:
         super().__init__()
         self.parts = nn.ModuleList(Part(chain, place, device) for place in places)
@@ -54,15 +62,21 @@ class Stage(nn.Module):  # type: ignore[misc]
         reads = {name for place in places for name in chain.parts[place].inputs}
         self.reads_inputs = any(name in chain.inputs for name in (*reads, *self.hands))
         self.device, self._given, self._precise = device, given, precise
+        self._clock, self.moments = clock, list[list[Moment]]()
 
     def forward(self, *taken: Tensor, number: Tensor) -> tuple[Tensor, ...]:
         known = dict(zip(self.takes, taken, strict=True))
         if self.reads_inputs:
             known |= self._given(int(number))
+        moments = [self._clock.now()] if self._clock else []
         with torch.autocast(self.device.type, torch.bfloat16, enabled=not self._precise):
             for part in self.parts:
                 plain = _plain(part)
                 known |= zip(plain.makes, part(*(known[name] for name in plain.reads)), strict=True)
+                if self._clock:
+                    moments.append(self._clock.now())
+        if moments:
+            self.moments.append(moments)
         return tuple(known[name].to(kind) for name, kind in zip(self.hands, self.types, strict=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -20,20 +21,31 @@ from torch.utils import _pytree as pytree
 
 from torchsplit_core.running.divide import moved, recompute, replicate, shard
 from torchsplit_core.running.staged.chain import Chain, stages_of, traced_chain
+from torchsplit_core.running.staged.clock import Clock, Moment
 from torchsplit_core.running.staged.feed import Loss, StagedFeed, single
 from torchsplit_core.running.staged.modules import Stage, Staged
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import SHARDED
 
+LEAST_S = 1e-9
+"""What takes less than a clock shows takes so long."""
 SCHEDULES_KEPT = 2
 """A whole step has one, and the last of a pass over the data; each has its buffers."""
 
 
 class _OwnStage(PipelineStage):  # type: ignore[misc]
-    """torch's, with the seconds of its passes, without waiting for other stages."""
+    """torch's, with the seconds of its passes, without waiting for other stages.
+
+    `moments`: of each backward pass by that clock, its beginning and its end.
+    """
 
     forward_s = backward_s = 0.0
+    clock: Clock | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.moments: list[tuple[Moment, Moment]] = []
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
@@ -42,17 +54,19 @@ class _OwnStage(PipelineStage):  # type: ignore[misc]
         return found
 
     def backward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
+        began, first = time.perf_counter(), self.clock and self.clock.now()
         found = super().backward_maybe_with_nosync(*args, **kwargs)
         self.backward_s += time.perf_counter() - began
+        if self.clock and first is not None:
+            self.moments.append((first, self.clock.now()))
         return found
 
 
 class Pipeline:
     """This process's stages of the model, and the step that all processes do together.
 
-    `model` has the weights of these stages, by names that `name_in_model` brings back. Raises InputFault for a model
-    that cannot be cut into the stages.
+    `model` has the weights of these stages, by names that `name_in_model` brings back. `timed`: also by block. Raises
+    InputFault for a model that cannot be cut into the stages.
     """
 
     def __init__(
@@ -62,6 +76,8 @@ class Pipeline:
         mesh: DeviceMesh,
         strategy: RunStrategy,
         device: torch.device,
+        *,
+        timed: bool,
     ) -> None:
         choices, precision = strategy.choices, strategy.job.precision
         self.feed, self.device, self.data_ranks = feed, device, choices.data
@@ -75,10 +91,14 @@ class Pipeline:
         self._result = chain.result
         self._numbers = range(place, self._count, choices.pipeline)
         autocast = precision == "bf16" and choices.shard not in SHARDED
+        self._clock = Clock(device) if timed else None
         own = [
-            Stage(chain, self.cut[number], device, lambda one: self._given[one], not autocast)
+            Stage(
+                chain, self.cut[number], device, lambda one: self._given[one],
+                precise=not autocast, clock=self._clock,
+            )
             for number in self._numbers
-        ]
+        ]  # fmt: skip
         self.model = Staged(own, _rest(model, chain, device) if place == 0 else {})
         # What other processes have is given back.
         model.to("meta")
@@ -91,12 +111,23 @@ class Pipeline:
         self._targets: list[Any] = []
         self._part = self._loss_sum = 0.0
         self._loss: Loss | None = None
+        self._loss_moments: list[tuple[Moment, Moment]] = []
         self.seconds: dict[str, float] = {}
         """Of this process's stages in the last step, by `forward` and `backward`, without what it waited."""
+        self.blocks_s: tuple[float, ...] = ()
+        """Where it is timed: of a micro-batch of the last step in each block, 0 in those of others, and in the loss."""
 
     def words(self) -> list[str]:
         """The blocks of each stage."""
-        return [f"{self.blocks[one.start]} to {self.blocks[one.stop - 1]}" for one in self.cut]
+        return [self.blocks.words(one) for one in self.cut]
+
+    def own_blocks(self) -> dict[str, float | None]:
+        """The blocks of this process, with the seconds of a micro-batch where they are known."""
+        return {
+            self.blocks.names[place]: self.blocks_s[place] if self.blocks_s else None
+            for number in self._numbers
+            for place in self.cut[number]
+        }
 
     def fetch(self, step: int) -> int:
         """Have the micro-batches of the step ready; how many samples they are."""
@@ -137,8 +168,11 @@ class Pipeline:
         self._schedules[key] = schedule, stages
         while len(self._schedules) > SCHEDULES_KEPT:
             self._schedules.pop(next(iter(self._schedules)))
-        for stage in stages:
+        self._loss_moments.clear()
+        for stage, own in zip(stages, self.model.stages, strict=True):
             stage.forward_s = stage.backward_s = 0.0
+            stage.moments.clear()
+            own.moments.clear()
         self._loss, self._loss_sum = loss, 0.0
         self._part = self._size / samples if counted else 0.0
         numbers = torch.arange(self._number)
@@ -153,12 +187,34 @@ class Pipeline:
             "forward": sum(stage.forward_s for stage in stages),
             "backward": sum(stage.backward_s for stage in stages),
         }
+        if self._clock:
+            self.blocks_s = self._timed(self._clock, stages)
         return self._loss_sum
+
+    def _timed(self, clock: Clock, stages: Sequence[_OwnStage]) -> tuple[float, ...]:
+        """Seconds of the usual micro-batch: the last of a step has the exchange of gradients in it.
+
+        The backward pass of a stage is its blocks' as the forward pass is.
+        """
+        found = [0.0] * (len(self.blocks.names) + 1)
+        for stage, own, number in zip(stages, self.model.stages, self._numbers, strict=True):
+            ahead = [
+                median_low(clock.between(one[place], one[place + 1]) for one in own.moments)
+                for place in range(len(self.cut[number]))
+            ]
+            back = median_low([clock.between(*one) for one in stage.moments] or [0.0])
+            for place, seconds in zip(self.cut[number], ahead, strict=True):
+                found[place] = seconds * (1 + back / max(sum(ahead), LEAST_S))
+        found[-1] = median_low([clock.between(*one) for one in self._loss_moments] or [0.0])
+        return tuple(found)
 
     def _loss_of(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
         """A micro-batch's part of the mean over the step's samples; over data ranks it is averaged."""
         assert self._loss is not None
+        first = self._clock and self._clock.now()
         loss = single(self._loss(self._result.of(outputs), self._targets[int(number)]))
+        if self._clock and first is not None:
+            self._loss_moments.append((first, self._clock.now()))
         self._loss_sum += float(loss.detach()) * self._part if self._part else 0.0
         return loss.float() * (self._part * self.data_ranks)
 
@@ -182,9 +238,11 @@ class Pipeline:
             tuple(self._values[name].example(size, meta) for name in names)
             for names in (own.takes, own.hands)
         )
-        return _OwnStage(
+        made = _OwnStage(
             module, number, self._count, self.device, input_args=taken, output_args=handed, group=self._group
         )
+        made.clock = self._clock
+        return made
 
 
 def _rest(model: nn.Module, chain: Chain, device: torch.device) -> dict[str, Any]:

@@ -149,6 +149,11 @@ def _of_ranks(view: RunView) -> Iterable[Metric]:
     parts = GaugeMetricFamily(
         f"{PREFIX}rank_part_seconds", "Seconds of a step by what they were for", labels=["rank", "part"]
     )
+    blocks = GaugeMetricFamily(
+        f"{PREFIX}rank_block_seconds",
+        "Seconds of a micro-batch in a block of a pipeline",
+        labels=["rank", "block"],
+    )
     for one in view.ranks:
         name = str(one.rank)
         step.add_metric([name], one.step)
@@ -157,7 +162,10 @@ def _of_ranks(view: RunView) -> Iterable[Metric]:
             share.add_metric([name], one.communication_share)
         for part, seconds in (one.parts_s or {}).items():
             parts.add_metric([name, part], seconds)
-    yield from (step, peak, share, parts)
+        for block, spent in one.blocks_s.items():
+            if spent is not None:
+                blocks.add_metric([name, block], spent)
+    yield from (step, peak, share, parts, blocks)
 
 
 def _of_gpus(view: RunView) -> Iterable[Metric]:

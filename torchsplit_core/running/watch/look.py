@@ -161,6 +161,7 @@ def _rank(told: dict[str, Any], state: State, events: Sequence[Event], now: date
         int(told["peak_bytes"]),
         {str(name): float(spent) for name, spent in parts.items()} if parts else None,
         None if share is None else float(share),
+        {str(name): None if spent is None else float(spent) for name, spent in told.get("blocks_s", {}).items()},
     )  # fmt: skip
 
 

@@ -33,6 +33,8 @@ class Pulse:
     def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module, step: int) -> None:
         self.path = run / WATCH / f"rank-{rank}.json"
         self.rank, self.device, self.model = rank, device, model
+        self.blocks_s: Mapping[str, float | None] = {}
+        """Of a pipeline: this rank's blocks, with the seconds of a micro-batch in each where they are known."""
         self._parts: dict[str, float] = defaultdict(float)
         self._steps, self._since = 0, time.perf_counter()
         self._lap = self._since
@@ -77,6 +79,8 @@ class Pulse:
             told["parts_s"] = {name: spent / self._steps for name, spent in self._parts.items()}
         if (share := communication_share(self.model)) is not None:
             told["communication_share"] = share
+        if self.blocks_s:
+            told["blocks_s"] = dict(self.blocks_s)
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(exist_ok=True)
             move_into_place(self.path, json.dumps(told) + "\n")

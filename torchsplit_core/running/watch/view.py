@@ -56,7 +56,8 @@ class Rank:
     """What a rank said last of itself, and when. `state` is in words.
 
     `parts_s`: seconds of a step by what they were for, None where they are not known; `peak_bytes`: the most memory,
-    of its GPU's tensors, or of the process on a CPU.
+    of its GPU's tensors, or of the process on a CPU. `blocks_s`: of a pipeline its blocks, with the seconds of a
+    micro-batch in each, None where they are not known.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class Rank:
     peak_bytes: int
     parts_s: Mapping[str, float] | None
     communication_share: float | None
+    blocks_s: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
