@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from torchsplit_core.responding.servers import server_id, simulation_request
 from torchsplit_core.values import Device, InputFault, PlanModel, PlanOutcome, PlanRequest, Tenant, Variant
@@ -128,8 +129,13 @@ def _variant(model: PlanModel, tenant: Tenant) -> Variant:
     return next(one for one in model.variants if one.name == tenant.variant)
 
 
+def can_be_run(source: str | None) -> TypeGuard[str]:
+    """Whether a model's source names something to load: figures from a table or a library are of none."""
+    return bool(source) and not str(source).startswith(("library:", "import:"))
+
+
 def _served(model: PlanModel, variant: Variant, max_wait_ms: float) -> ServedModel:
-    if not model.source or model.source.startswith(("library:", "import:")):
+    if not can_be_run(model.source):
         raise InputFault(
             f"models: {model.name}: source",
             model.source or None,
