@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -115,14 +115,28 @@ def make_roster(outcome: PlanOutcome, request: PlanRequest, places: Sequence[Sli
     models = tuple(
         _served(asked[name], variants[name], waits.get(name, 0.0)) for name in asked if name in variants
     )
+    idle = (
+        f"{name} has no instance in this plan and is not served" for name in asked if name not in variants
+    )
     return Roster(
         models,
         tuple(places),
         tuple(sorted(workers, key=lambda one: one.order)),
-        tuple(
-            f"{name} has no instance in this plan and is not served" for name in asked if name not in variants
-        ),
+        (*idle, *_crowded(outcome, found)),
     )
+
+
+def _crowded(outcome: PlanOutcome, places: Mapping[tuple[str, str, int], SlicePlace]) -> Iterator[str]:
+    """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            place = places[gpu.id, item.profile, item.start]
+            need, there = sum(tenant.memory_gib or 0.0 for tenant in item.tenants), place.device.memory_gib
+            if place.cores and there is not None and need > there:
+                yield (
+                    f"{place.id}: its tenants need {need:.3g} GiB, and {place.device.name} have {there:.3g} GiB of "
+                    "its memory"
+                )
 
 
 def _variant(model: PlanModel, tenant: Tenant) -> Variant:
