@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.isolation import Limits, private_room
-from torchsplit_core.isolation.faults import printable, printable_line
+from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.model_source import Told, parse_source
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
@@ -25,6 +27,8 @@ from torchsplit_core.values import Device, InputFault
 SERVE = "torchsplit_core.serving.worker:serve_in_child"
 START_S = 300.0
 """How long a worker may take to load its model and get warm."""
+ENDING_S = 5.0
+"""How long a worker that hung up may take to end by itself."""
 TAIL_BYTES = 4096
 LONGEST_LINE = 256 * 2**20
 """Of what it tells of itself: an example of its inputs is in it."""
@@ -105,7 +109,19 @@ class WorkerProcess:
             raise self._fault(f"not ready after {START_S:g} s") from None
         finally:
             transport.close()
-        raise self._fault("its process ended while it loaded")
+        how = await asyncio.to_thread(self._how_it_ended)
+        raise self._fault(f"its process ended while it loaded, {how}")
+
+    def _how_it_ended(self) -> str:
+        """The limit that it passed, else its status. Blocks until all that it started has ended."""
+        assert self._child is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Who is told to end has the status of that.
+            self._child.process.wait(ENDING_S)
+        status, excess = self._child.end(), self._child.excess()
+        if excess is not None:
+            return str(fault_of_excess("", excess, _limits(self.assignment.place.device)).value)
+        return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
     def _heard(self, line: bytes) -> bool:
         """Take a line that it told; True where it is ready. Nothing may trust its form: the model's code runs there."""
