@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torchsplit_core.isolation import Limits, private_room
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
@@ -30,6 +30,8 @@ START_S = 300.0
 ENDING_S = 5.0
 """How long a worker that hung up may take to end by itself."""
 TAIL_BYTES = 4096
+LONGEST_OUTPUT = 2**20
+"""Bytes of what it prints that are kept; of more only the end."""
 LONGEST_LINE = 256 * 2**20
 """Of what it tells of itself: an example of its inputs is in it."""
 
@@ -173,7 +175,7 @@ class WorkerProcess:
         if assignment.directory:
             readable = (*readable, assignment.directory)
         try:
-            with tempfile.TemporaryFile() as output:
+            with _output() as output:
                 self._child = launch(
                     SERVE,
                     request,
@@ -216,12 +218,21 @@ class WorkerProcess:
     def last_words(self) -> str:
         """The last line it printed, as a sentence with a space before it."""
         with contextlib.suppress(OSError):
-            size = os.fstat(self._output).st_size
-            tail = os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
-            printed = [line for line in tail.splitlines() if line.strip()]
+            printed = [line for line in self._tail().decode(errors="replace").splitlines() if line.strip()]
             if printed:
                 return f" Last output: {printable_line(printed[-1].strip()[:300])}"
         return ""
+
+    def trim(self) -> None:
+        """Keep the end alone of what it printed, where that has grown long."""
+        if self._output >= 0 and os.fstat(self._output).st_size > LONGEST_OUTPUT:
+            tail = self._tail()
+            os.ftruncate(self._output, 0)
+            os.write(self._output, tail)
+
+    def _tail(self) -> bytes:
+        size = os.fstat(self._output).st_size
+        return os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES))
 
     def end(self) -> None:
         """End it and all it started; twice does no harm. Blocks for as long as that takes."""
@@ -248,6 +259,13 @@ def _answer(told: dict[str, Any], payload: bytes) -> Answer:
         return Answer(0.0, (), b"", printable_line(str(told["fault"])[:2000]))
     shapes = tuple(tuple(int(size) for size in shape) for shape in told.get("shapes", ()))
     return Answer(float(told["ms"]), shapes, payload, dtypes=tuple(map(str, told.get("dtypes", ()))))
+
+
+def _output() -> IO[bytes]:
+    """Where a worker prints to: memory, so that a full disk fails no request. Truncated, it goes on at its new end."""
+    output = os.fdopen(os.memfd_create("output"), "r+b", buffering=0)
+    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    return output
 
 
 def _limits(device: Device) -> Limits:
