@@ -65,6 +65,7 @@ def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Pa
         while "worker_deaths_total{" not in (text := server.ask("GET", "/metrics")[1]) or "} 2.0" not in text:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        assert server.ask("GET", "/torchsplit/examples/double")[0] == 200
         assert doubled(server.infer("double", x(4))) == [8]
         while any(
             one["state"] != "free" for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()

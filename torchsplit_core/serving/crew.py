@@ -49,7 +49,7 @@ class Crew:
         async def one(seat: Seat) -> None:
             nonlocal done
             await seat.process.start(self._launcher)
-            seat.state = "free"
+            seat.ports, seat.state = seat.process.ports, "free"
             done += 1
             progress(done / len(self.seats), f"{done} of {len(self.seats)} workers are ready")
 
