@@ -17,7 +17,6 @@ from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 SAMPLE = "sample:"
-TRUST = "To serve a model is to execute its file: tick the box if you trust it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,10 @@ def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutc
     digests = {file.name: file.sha256 for file in files.values()}
     trusted = not files or trust.trust_box(digests, f"run-trust {name}")
     if not trusted:
-        barred.append(trust.REFUSED if trust.refused() else TRUST)
+        words = (
+            f"To serve a model is to execute its file ({', '.join(digests)}): tick the box if you trust it."
+        )
+        barred.append(trust.REFUSED if trust.refused() else words)
     return Sources(
         replace(
             request,

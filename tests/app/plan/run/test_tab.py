@@ -135,7 +135,7 @@ def test_an_uploaded_model_runs_once_its_content_is_trusted(
     with_source(workspace, source)
     first = workspace.put_bytes("upload", file, b"first").sha256
     test = opened(workspace)
-    assert test.button("run-start").disabled and "tick the box if you trust it" in said(test)
+    assert test.button("run-start").disabled and f"({file}): tick the box if you trust it" in said(test)
     test.checkbox[0].check().run()
     assert "tick the box" not in said(test)
     # Another content is another file: the box is open again.
