@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 
 def upload_of(workspace: Workspace, source: str) -> Artifact | None:
     """The stored file behind a model that is no sample; None where there is none."""
-    file = source.rpartition(":")[0] if ".py:" in source else source
-    return workspace.find("upload", file)
+    return workspace.find("upload", _file_of(source))
+
+
+def uploads_of(workspace: Workspace, sources: Iterable[str]) -> dict[str, Artifact]:
+    """The stored file behind each of these sources that has one, by source; the store is asked once."""
+    stored = {item.name: item for item in workspace.artifacts("upload")}
+    return {source: stored[file] for source in sources if (file := _file_of(source)) in stored}
+
+
+def _file_of(source: str) -> str:
+    return source.rpartition(":")[0] if ".py:" in source else source
 
 
 def refuse_untrusted(file: str, trust: bool) -> None:

@@ -12,10 +12,15 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs import measure, quick_start
 from torchsplit_core.jobs.live_runs import LiveRun
-from torchsplit_core.jobs.measure import expected, measure_job
-from torchsplit_core.jobs.names import MeasureParameters, RunHereParameters
-from torchsplit_core.values import CPU, InputFault, Profile, ProfileRow
-from torchsplit_core.values.serving.measurement import Measurement
+from torchsplit_core.jobs.measure import expected, laid_out, measure_job
+from torchsplit_core.jobs.names import MeasureParameters, RunHereParameters, UploadedFile
+from torchsplit_core.values import CPU, InputFault, PlanOutcome, PlanRequest, Profile, ProfileRow
+from torchsplit_core.values.serving.measurement import (
+    MeasuredModel,
+    MeasuredPoint,
+    MeasuredTimes,
+    Measurement,
+)
 from torchsplit_core.workspace.store import Store, Workspace
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)
@@ -57,11 +62,124 @@ def test_what_is_expected_of_a_load() -> None:
     assert expected(PLAN, REQUEST, 4.0)["expected"]["bert"] == {"rate_rps": 100.0, "p95_ms": None}
 
 
-def test_uploads_are_served_on_the_command_line(workspace: Workspace) -> None:
-    upload = replace(REQUEST, models=(replace(REQUEST.models[0], source="net.pt2"),))
-    workspace.put("plan_request", "cores", upload)
-    with pytest.raises(InputFault, match="torchsplit measure PLAN"):
-        measure_job(workspace, MeasureParameters("cores"), quiet)
+def with_sources(*sources: str) -> tuple[PlanOutcome, PlanRequest]:
+    return cpu_plan(
+        [Placed(f"m{i}") for i, _ in enumerate(sources)], {f"m{i}": s for i, s in enumerate(sources)}
+    )
+
+
+def stored(workspace: Workspace, name: str, content: bytes) -> UploadedFile:
+    return UploadedFile(name, workspace.put_bytes("upload", name, content).sha256)
+
+
+def test_trusted_uploads_are_laid_out_while_they_run(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
+    plan, request = with_sources("net.py:Net", "net.py:Net", "sample:bert", "import:old")
+    uploads = {
+        "net.py:Net": stored(workspace, "net.py", b"own"),
+        "net.pt2": stored(workspace, "net.pt2", b"PK"),
+    }
+    asked = MeasureParameters("cores", in_place={"m3": "net.pt2"}, uploads=uploads)
+    with laid_out(workspace, plan, request, asked) as (here, trust):
+        first, second, sample, other = (str(model.source) for model in here.models)
+        assert trust and first == second and sample == "sample:bert"
+        path, _, entry = first.rpartition(":")
+        assert entry == "Net" and Path(path).read_bytes() == b"own" and Path(other).read_bytes() == b"PK"
+    assert not Path(path).exists() and not Path(other).exists()
+    with laid_out(workspace, *with_sources("sample:bert"), MeasureParameters("cores")) as (_, trust):
+        assert not trust
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "server", "rule"),
+    [
+        ("net.pt2", "none", "allowed", "a page runs samples and uploads"),
+        ("net.pt2", "untrusted", "allowed", "executed, so its file is trusted"),
+        ("net.pt2", "trusted", "refused", "executes nothing that was uploaded"),
+        ("net.pt2", "changed", "allowed", "the file is the one that was trusted"),
+        ("net.py:Net", "untrusted", "allowed", "executed only when it is trusted"),
+        ("net.py:Net", "trusted", "refused", "executes nothing that was uploaded"),
+    ],
+)
+def test_nothing_runs_but_the_content_that_is_trusted(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str, form: str, server: str, rule: str
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
+    file = stored(workspace, name.partition(":")[0], b"own")
+    if form == "untrusted":
+        file = replace(file, trusted_sha256=None)
+    if form == "changed":
+        workspace.put_bytes("upload", file.upload, b"another's")
+    uploads = {} if form == "none" else {name: file}
+    with (
+        pytest.raises(InputFault, match=rule),
+        laid_out(workspace, *with_sources(name), MeasureParameters("cores", uploads=uploads)),
+    ):
+        pass
+
+
+def test_what_another_ran_for_gives_no_points(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = MeasuredTimes(1.0, 1.0, 1.0)
+    told = replace(
+        FOUND,
+        models=tuple(MeasuredModel(name, 1.0, 1.0, 1.0, times, times, 0.1, 0) for name in ("m0", "m1")),
+        points=tuple(
+            MeasuredPoint(name, "whole", "whole", "CPU", "1c", 1, 1, 9.0, 1.0, 9.0, 9.0, 20)
+            for name in ("m0", "m1")
+        ),
+    )
+    monkeypatch.setattr(measure.workflow, "measure", lambda *given, **more: told)
+    plan, request = with_sources("sample:bert", "import:old")
+    workspace.put("plan_request", "cores", request)
+    workspace.put("plan", "cores", plan)
+    measure_job(workspace, MeasureParameters("cores", in_place={"m1": "sample:ocr"}), quiet)
+    found: Measurement = workspace.get("measurement", "cores")
+    assert found.in_place == {"m1": "sample:ocr"} and [one.model for one in found.points] == ["m0"]
+
+
+CLIENT = b"""
+import torch
+
+class Client:
+    batch_sizes = (1, 2)
+    def get_model(self):
+        return torch.nn.Linear(4, 3)
+    def get_example_inputs(self, batch_size):
+        return (torch.ones(batch_size, 4),)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_uploads_run_whole_and_cut(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python file whole, a .pt2 in two stages: every request is answered by workers that loaded them."""
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    batch = ({0: torch.export.Dim("batch", min=1, max=64)},)
+    exported = torch.export.export(net, (torch.ones(2, 4),), dynamic_shapes=batch)
+    torch.export.save(exported, tmp_path / "chain.pt2")
+    nodes = [node.id for node in workflow.trace(str(tmp_path / "chain.pt2")).nodes if node.kind == "op"]
+    stages = {"first": tuple(nodes[:2]), "second": tuple(nodes[2:])}
+    placed = [Placed("net"), *(Placed("chain", "1c", 1, stage, 2) for stage in stages)]
+    plan, request = cpu_plan(
+        placed, {"net": "net.py:Client", "chain": "chain.pt2"}, nodes={"chain": stages}, demand_rps=10.0
+    )
+    workspace.put("plan_request", "cores", request)
+    workspace.put("plan", "cores", plan)
+    uploads = {
+        "net.py:Client": stored(workspace, "net.py", CLIENT),
+        "chain.pt2": stored(workspace, "chain.pt2", (tmp_path / "chain.pt2").read_bytes()),
+    }
+    measure_job(workspace, MeasureParameters("cores", 1.0, 3.0, True, uploads=uploads), quiet)
+    found: Measurement = workspace.get("measurement", "cores")
+    assert {one.name: one.errors for one in found.models} == {"net": 0, "chain": 0}
+    assert all(one.statuses[0][0] == 200 for one in found.models) and len(found.servers) == 3
 
 
 def test_the_third_door_goes_all_the_way(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

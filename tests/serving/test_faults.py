@@ -13,6 +13,7 @@ import pytest
 from tests.support.serving.doubling import children_of, doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
+from torchsplit_core.serving.process import LONGEST_OUTPUT
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import InputFault
 
@@ -64,6 +65,7 @@ def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Pa
         while "worker_deaths_total{" not in (text := server.ask("GET", "/metrics")[1]) or "} 2.0" not in text:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        assert server.ask("GET", "/torchsplit/examples/double")[0] == 200
         assert doubled(server.infer("double", x(4))) == [8]
         while any(
             one["state"] != "free" for one in server.ask("GET", "/torchsplit/state")[1]["workers"].values()
@@ -71,6 +73,22 @@ def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Pa
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert server.ask("GET", "/v2/health/ready")[0] == 200
+
+
+def test_of_what_a_model_prints_the_end_is_kept_in_memory(file: Path) -> None:
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Chatty"})
+    with running(plan, ServeSettings(trust=True)) as server:
+        (told,) = server.ask("GET", "/torchsplit/state")[1]["workers"].values()
+        for row in range(5):
+            assert doubled(server.infer("double", x(row))) == [2 * row]
+        printed = Path(f"/proc/{children_of(told['pid'])[-1]}/fd/1")
+        assert "memfd" in str(printed.readlink())
+        deadline = time.monotonic() + 30
+        while printed.stat().st_size > LONGEST_OUTPUT:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        status, answer = server.infer("double", x(200))
+        assert status == 503 and "at the end" in answer["error"]
 
 
 def test_a_model_that_stands_still_is_ended(file: Path) -> None:
@@ -86,7 +104,8 @@ def test_a_model_that_stands_still_is_ended(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("Broken", "no weights here"), ("Dies", "ended while it loaded"), ("Flat", "has the batch in its first dimension"),
+    ("Broken", "no weights here"), ("Dies", "ended while it loaded, with status 7"),
+    ("Flat", "has the batch in its first dimension"),
 ])  # fmt: skip
 def test_models_that_cannot_be_served_are_named(file: Path, name: str, words: str) -> None:
     plan = cpu_plan([Placed("odd")], {"odd": f"{file}:{name}"})

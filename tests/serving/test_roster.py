@@ -43,6 +43,17 @@ def test_processes_are_workers_and_starts_are_cores() -> None:
     assert roster.turns == () and roster.warnings == ()
 
 
+def test_tenants_that_need_more_than_their_cores_part_of_the_memory_are_named() -> None:
+    plan, request = cpu_plan(
+        [Placed("bert", "1c"), Placed("ocr", "2c", 1)], {"bert": BERT, "ocr": OCR}, cores=4
+    )
+    report = replace(host(), memory_gib=0.3)
+    places = find_places(plan, report=report, cores=(0, 1, 2, 3))
+    assert {place.profile: place.device.memory_gib for place in places} == {"1c": 0.075, "2c": 0.15}
+    (warning,) = make_roster(plan, request, places).warnings
+    assert "host0/1c@0" in warning and "need 0.1 GiB" in warning and "0.075 GiB" in warning
+
+
 def test_tenants_of_a_slice_take_turns() -> None:
     plan, request = cpu_plan(
         [Placed("bert", share=0.25), Placed("ocr", share=0.75)], {"bert": BERT, "ocr": OCR, "idle": BERT}

@@ -213,6 +213,7 @@ def test_devices_that_do_not_divide_stay_idle_and_it_says_so() -> None:
         (asked(pipeline=2, shard="zero2"), "fix"),
         (asked(data=1, context=1, shard="zero1"), "fix"),
         (asked(kind="A100-90GB"), "fleet[0].type"),
+        (asked(kind="CPU-8c.64gib"), "fleet[0].type"),
         (asked(kind="V100-SXM2-32GB"), "training.precision"),
         (asked(precision="fp8"), "training.precision"),
         (replace(asked(), fleet=(StrategyNodes(2, 4, "A100-40GB", None, 0.0),)), "fleet[0].between_gb_per_s"),

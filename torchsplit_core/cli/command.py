@@ -7,6 +7,7 @@ says why; 4 nothing found in the time given.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -16,7 +17,7 @@ from typing import Any
 
 from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
-from torchsplit_core.cli.common import readable_too
+from torchsplit_core.cli.common import drop_output, readable_too, settled_streams
 from torchsplit_core.cli.deploy import add_deploy_commands
 from torchsplit_core.cli.evaluate import add_evaluate_command
 from torchsplit_core.cli.partition import add_partition_command
@@ -37,23 +38,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     # numpy's small matrices are several times slower with threads that wait for a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    options = _parser().parse_args(arguments)
+    with settled_streams():
+        return _run(_parser().parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
             with readable_too(getattr(options, "read", ())):
-                return int(options.run(options))
+                status = int(options.run(options))
+                # Here, where it can still be said that it could not be written.
+                sys.stdout.flush()
+                return status
     except InputFault as fault:
         print(f"torchsplit: {fault}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        sys.stderr.close()
+        drop_output()
         return 0
     except KeyboardInterrupt:
         print("torchsplit: stopped", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 - the edge of the program: one line, never a traceback
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            drop_output()
+            where = error.filename or "standard output, or the folder for temporary files"
+            print(f"torchsplit: {where}: {error.strerror}. Make room, and run it again.", file=sys.stderr)
+            return 2
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()
         print(

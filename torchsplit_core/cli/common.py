@@ -1,12 +1,13 @@
-"""What the commands share: progress on standard error, outcomes to a file or standard output."""
+"""What the commands share: progress on standard error, outcomes to a file or standard output, those two streams."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,43 @@ def readable_too(paths: Sequence[str]) -> Iterator[None]:
         if paths:
             os.environ.pop(READABLE)
             os.environ.update({READABLE: before} if before is not None else {})
+
+
+class _Unfailing(io.FileIO):
+    """Writes what can be written, and drops the rest."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+@contextmanager
+def settled_streams() -> Iterator[None]:
+    """Standard error is lost where it cannot be written (a full disk, a reader that went away): a server goes on
+    without its log. Streams that came closed lead nowhere.
+
+    Where somebody else took standard error, as a test does, it stays theirs.
+    """
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process, as the stream would be
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - likewise
+    own = sys.__stderr__
+    if own is None or sys.stderr is not own:
+        yield
+        return
+    buffer = io.BufferedWriter(_Unfailing(own.fileno(), "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(buffer, own.encoding, "backslashreplace", line_buffering=True)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = own
+
+
+def drop_output() -> None:
+    """What is left for standard output goes nowhere, here and when Python ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

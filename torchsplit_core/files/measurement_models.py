@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchsplit_core.files.fields import Count, Divisor, Name, NonNegative, Rows, Strict, Whole
+from torchsplit_core.files.fields import Count, Divisor, Name, NonNegative, Rows, Strict, Table, Whole
 
 
 class MeasuredTimesFile(Strict):
@@ -75,3 +75,4 @@ class MeasurementFile(Strict):
     disagreements: Rows[DisagreementFile] = []
     stand_in: Literal["none", "cpu", "sm"] = "none"
     warnings: Rows[str] = []
+    in_place: Table[Name, str] = {}

@@ -58,7 +58,10 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "models": {"cut_bytes": [], "cut_bytes_per_request": []},
         "servers.service": {"cv": None},
     },
-    "torchsplit.measurement": {"models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}}},
+    "torchsplit.measurement": {
+        "": {"in_place": {}},
+        "models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}},
+    },
     "torchsplit.strategy": {
         "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": [], "group": 0},
     },

@@ -1,7 +1,8 @@
 """The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row), and what else a fleet has.
 
 What a GPU has with MIG off, and which GPUs know no MIG, is read from data/gpu_peaks.csv, which has a source per
-row too. `CPU-8c` is a host of 8 cores, divided as one likes.
+row too. `CPU-8c` is a host of 8 cores, divided as one likes; `CPU-8c.64gib` is one whose memory is known, and a
+slice of K cores has K/8 of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torchsplit_core.values import CPU, WHOLE_GPU, GpuType, InputFault, SlicePro
 
 MOST_CORES = 512
 """Cores of the largest host that can be planned."""
+_HOST = re.compile(rf"{CPU}-([1-9]\d{{0,3}})c(?:\.([1-9]\d{{0,5}}(?:\.\d{{1,3}})?)gib)?")
+"""A host: its cores, and GiB of its memory where they are told."""
 
 
 @cache
@@ -38,16 +41,17 @@ def without_mig() -> Mapping[str, GpuType]:
 
 
 def gpu_type(name: str) -> GpuType:
-    """What a fleet calls by that name: a GPU, with MIG or without, or `CPU-8c`, a host of 8 cores.
+    """What a fleet calls by that name: a GPU, with MIG or without, or `CPU-8c`, a host of 8 cores (`CPU-8c.64gib`:
+    with so much memory).
 
     Raises InputFault with the known names for any other.
     """
     known = {**catalogue(), **without_mig()}
     if isinstance(name, str) and name in known:
         return known[name]
-    cores = re.fullmatch(rf"{CPU}-([1-9]\d{{0,3}})c", name) if isinstance(name, str) else None
+    cores = _HOST.fullmatch(name) if isinstance(name, str) else None
     if cores is not None and int(cores[1]) <= MOST_CORES:
-        return _host(int(cores[1]))
+        return _host(name, int(cores[1]), float(cores[2]) if cores[2] else None)
     if cores is not None:
         raise InputFault(
             "GPU type", name, f"a host has at most {MOST_CORES} cores", "Split it into several hosts."
@@ -58,7 +62,7 @@ def gpu_type(name: str) -> GpuType:
         "GPU type",
         name,
         "it is a name of the catalogue",
-        f"{hint}Known are {', '.join(known)}, and {CPU}-Nc for N cores of a host.",
+        f"{hint}Known are {', '.join(known)}, and {CPU}-Nc for N cores of a host ({CPU}-Nc.Mgib with its memory).",
     )
 
 
@@ -72,7 +76,7 @@ def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
     """The profiles a layout is made of: names without + or -, memory sourced.
 
     The double-memory 1g is among them, media-extension and graphics variants are not. Any number of a host's
-    cores is one: their memory is known to nobody.
+    cores is one, whether its memory is known or not.
     `unsourced_profiles` names those left out for want of a memory figure.
     """
     if gpu.divided == "cores":
@@ -91,8 +95,8 @@ def _is_plain(name: str) -> bool:
 
 
 @cache
-def _host(cores: int) -> GpuType:
-    """A host whose cores are its slots. Its memory is known to no catalogue."""
+def _host(name: str, cores: int, memory_gib: float | None) -> GpuType:
+    """A host whose cores are its slots. K of its N cores have K/N of its memory, where the name tells that."""
     profiles = tuple(
         SliceProfile(
             name=f"{count}c",
@@ -100,7 +104,7 @@ def _host(cores: int) -> GpuType:
             compute_slices=count,
             memory_slices=count,
             sm_count=None,
-            memory_gib=None,
+            memory_gib=None if memory_gib is None else memory_gib * count / cores,
             max_instances=cores // count,
             placement_starts=tuple(range(cores - count + 1)),
             media_extensions=False,
@@ -108,7 +112,7 @@ def _host(cores: int) -> GpuType:
         )
         for count in range(1, cores + 1)
     )
-    return GpuType(f"{CPU}-{cores}c", cores, cores, None, None, profiles, divided="cores")
+    return GpuType(name, cores, cores, None, None, profiles, divided="cores")
 
 
 def _uncut(name: str) -> GpuType:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.hardware import available_devices, discover_host
+from torchsplit_core.isolation.execution import refuse_execution
 from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MeasureParameters
+from torchsplit_core.jobs.trace import local_source
+from torchsplit_core.responding.servers import without_instance
+from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.measured_points import one_measurement
 
 if TYPE_CHECKING:
@@ -21,35 +28,80 @@ LOOKED_AHEAD = 5_000
 
 
 def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: Progress) -> dict[str, Any]:
-    """Serve and load the stored plan; the measurement gets its name. Raises InputFault where it cannot be served."""
+    """Serve and load the stored plan; the measurement gets its name.
+
+    Raises InputFault where it cannot be served, and for a model's file that is gone or not trusted as it is now.
+    """
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     outcome: PlanOutcome = workspace.get("plan", name)
-    for model in request.models:
-        if model.source and not model.source.startswith(("sample:", "library:", "import:")):
-            raise InputFault(
-                f"models: {model.name}: source",
-                model.source,
-                "the page serves samples; a file of yours is served on the command line, where you say to trust it",
-                "Download plan and request, and run torchsplit measure PLAN --request PLAN_REQUEST --trust.",
-            )
     live = LiveRun(workspace, name)
     (device,) = available_devices(discover_host())[:1]
-    with one_measurement(workspace.store, device, progress):
+    with (
+        one_measurement(workspace.store, device, progress),
+        laid_out(workspace, outcome, request, parameters) as (here, trust),
+    ):
         try:
             live.begin(expected(outcome, request, parameters.load))
             found = workflow.measure(
                 outcome,
-                request,
-                ServeSettings(port=0, stand_in="cpu" if parameters.stand_in else "none"),
+                here,
+                ServeSettings(port=0, stand_in="cpu" if parameters.stand_in else "none", trust=trust),
                 LoadSettings(parameters.duration_s, parameters.load),
                 progress=progress,
                 hear=live.add,
             )
         finally:
             live.end()
-    workspace.put("measurement", name, found)
+    workspace.put("measurement", name, _of_others(found, parameters))
     return {"measurement": name, "disagreements": len(found.disagreements)}
+
+
+@contextlib.contextmanager
+def laid_out(
+    workspace: Workspace, outcome: PlanOutcome, request: PlanRequest, parameters: MeasureParameters
+) -> Iterator[tuple[PlanRequest, bool]]:
+    """The request with sources as workers load them, and whether these may be executed: all of them are trusted.
+
+    Uploads are files for the time of the `with` block. Raises InputFault for a source that is neither a sample nor
+    an upload, and for a file that is gone or not trusted as it is now.
+    """
+    idle = without_instance(outcome, request)
+    with contextlib.ExitStack() as rooms:
+        found: dict[str, str] = {}
+        models = []
+        for model in request.models:
+            source = parameters.in_place.get(model.name, model.source)
+            if model.name not in idle and can_be_run(source):
+                if source not in found:
+                    found[source] = rooms.enter_context(_file_of(workspace, source, parameters))
+                source = found[source]
+            models.append(replace(model, source=source))
+        yield replace(request, models=tuple(models)), any(source in parameters.uploads for source in found)
+
+
+@contextlib.contextmanager
+def _file_of(workspace: Workspace, source: str, parameters: MeasureParameters) -> Iterator[str]:
+    file = parameters.uploads.get(source)
+    with local_source(workspace, source, file) as (text, trust):
+        if file is not None and not trust:
+            refuse_execution(file.upload)
+            raise InputFault(
+                "upload",
+                file.upload,
+                "a model that is served is executed, so its file is trusted",
+                "Tick the box of trust beside the plan, and run it again.",
+            )
+        yield text
+
+
+def _of_others(found: Measurement, parameters: MeasureParameters) -> Measurement:
+    """The measurement, saying which models another ran for: their batches are no points of the plan's."""
+    in_place = {
+        one.name: parameters.in_place[one.name] for one in found.models if one.name in parameters.in_place
+    }
+    points = tuple(point for point in found.points if point.model not in in_place)
+    return replace(found, points=points, in_place=in_place)
 
 
 def expected(outcome: PlanOutcome, request: PlanRequest, load: float) -> dict[str, Any]:

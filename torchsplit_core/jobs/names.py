@@ -178,13 +178,16 @@ class EvaluateParameters(JobParameters):
 class MeasureParameters(JobParameters):
     """Serve the stored plan of that name and load it: `load` times its demands, for `duration_s`.
 
-    `stand_in`: each slice on a core of this host, where it has not got the plan's.
+    `stand_in`: each slice on a core of this host, where it has not got the plan's. `in_place`: by model the source
+    that runs instead of its own. `uploads`: the files of all sources that run and are none of the samples.
     """
 
     request: str
     load: float = 1.0
     duration_s: float = 20.0
     stand_in: bool = False
+    in_place: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    uploads: Mapping[str, UploadedFile] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

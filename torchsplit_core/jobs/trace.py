@@ -27,7 +27,7 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
     """
     if file is None:
         if not source.startswith("sample:"):
-            raise InputFault("source", source, "a page traces samples and uploads", "Upload the file first.")
+            raise InputFault("source", source, "a page runs samples and uploads", "Upload the file first.")
         yield source, False
         return
     name, content, trust = opened_upload(workspace, file)

@@ -17,7 +17,7 @@ MOST_STARTS = 5
 """Starts in a row that fail, after which a worker is given up."""
 LONGEST_PAUSE_S = 5.0
 LOOK_S = 0.5
-"""Between two looks whether a worker that has nothing to do has died."""
+"""Between two looks at the workers."""
 
 
 class Crew:
@@ -49,7 +49,7 @@ class Crew:
         async def one(seat: Seat) -> None:
             nonlocal done
             await seat.process.start(self._launcher)
-            seat.state = "free"
+            seat.ports, seat.state = seat.process.ports, "free"
             done += 1
             progress(done / len(self.seats), f"{done} of {len(self.seats)} workers are ready")
 
@@ -89,10 +89,11 @@ class Crew:
         self.hold(asyncio.create_task(self._restart(seat)))
 
     async def _look(self) -> None:
-        """Find workers that died with nothing to do, before a request does."""
+        """Find workers that died with nothing to do, before a request does; keep what they print short."""
         while True:
             await asyncio.sleep(LOOK_S)
             for seat in self.seats:
+                seat.process.trim()
                 if seat.state == "free" and seat.process.gone:
                     self.bury(seat)
 

@@ -73,8 +73,8 @@ class Engine:
         for name, stations in self.stations.items():
             if len(stations) > 1:
                 await warm_up(stations)
-            self.inputs[name] = tuple(map(port_of, stations[0].seats[0].process.ports["inputs"]))
-            self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].process.ports["outputs"]))
+            self.inputs[name] = tuple(map(port_of, stations[0].seats[0].ports["inputs"]))
+            self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].ports["outputs"]))
 
     async def stop(self) -> None:
         """End every process. Nobody waits for an answer any more: `drain` came before."""

@@ -12,6 +12,7 @@ from torchsplit_core.hardware import (
     available_devices,
     choose_devices,
     discover_host,
+    gpu_type,
     profile_cores,
 )
 from torchsplit_core.serving.roster import SlicePlace
@@ -54,7 +55,7 @@ def find_places(
     next_core = 0
     for gpu in hosts[0].gpus:
         if gpu.cores:
-            count = int(gpu.type.removeprefix("CPU-").removesuffix("c"))
+            count = gpu_type(gpu.type).memory_slices
             own, next_core = allowed[next_core : next_core + count], next_core + count
             if len(own) < max(item.start + (profile_cores(item.profile) or 0) for item in gpu.slices):
                 missing.append(f"{gpu.id}, a host of {count} cores (this process has {len(allowed)})")
@@ -95,9 +96,11 @@ def _cores_of(gpu: HostGpu, item: PlannedSlice, report: HostReport, own: list[in
 
 
 def _held_to(count: int, report: HostReport) -> Device:
+    """So many of this host's cores, with their part of its memory."""
+    memory_gib = None if report.memory_gib is None else report.memory_gib * count / report.cpu_cores
     return Device(
         "cpu", f"cpu:{count}c", f"{count} of the cores of {report.cpu_name}", "CPU", f"{count}c", "cpu",
-        None, None, None, report.memory_gib,
+        None, None, None, memory_gib,
     )  # fmt: skip
 
 

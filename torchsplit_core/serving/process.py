@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
+import signal
 import socket
-import tempfile
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from torchsplit_core.isolation import Limits, private_room
-from torchsplit_core.isolation.faults import printable, printable_line
+from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.model_source import Told, parse_source
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
@@ -25,7 +27,11 @@ from torchsplit_core.values import Device, InputFault
 SERVE = "torchsplit_core.serving.worker:serve_in_child"
 START_S = 300.0
 """How long a worker may take to load its model and get warm."""
+ENDING_S = 5.0
+"""How long a worker that hung up may take to end by itself."""
 TAIL_BYTES = 4096
+LONGEST_OUTPUT = 2**20
+"""Bytes of what it prints that are kept; of more only the end."""
 LONGEST_LINE = 256 * 2**20
 """Of what it tells of itself: an example of its inputs is in it."""
 
@@ -105,7 +111,19 @@ class WorkerProcess:
             raise self._fault(f"not ready after {START_S:g} s") from None
         finally:
             transport.close()
-        raise self._fault("its process ended while it loaded")
+        how = await asyncio.to_thread(self._how_it_ended)
+        raise self._fault(f"its process ended while it loaded, {how}")
+
+    def _how_it_ended(self) -> str:
+        """The limit that it passed, else its status. Blocks until all that it started has ended."""
+        assert self._child is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Who is told to end has the status of that.
+            self._child.process.wait(ENDING_S)
+        status, excess = self._child.end(), self._child.excess()
+        if excess is not None:
+            return str(fault_of_excess("", excess, _limits(self.assignment.place.device)).value)
+        return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
     def _heard(self, line: bytes) -> bool:
         """Take a line that it told; True where it is ready. Nothing may trust its form: the model's code runs there."""
@@ -157,7 +175,7 @@ class WorkerProcess:
         if assignment.directory:
             readable = (*readable, assignment.directory)
         try:
-            with tempfile.TemporaryFile() as output:
+            with _output() as output:
                 self._child = launch(
                     SERVE,
                     request,
@@ -200,12 +218,21 @@ class WorkerProcess:
     def last_words(self) -> str:
         """The last line it printed, as a sentence with a space before it."""
         with contextlib.suppress(OSError):
-            size = os.fstat(self._output).st_size
-            tail = os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace")
-            printed = [line for line in tail.splitlines() if line.strip()]
+            printed = [line for line in self._tail().decode(errors="replace").splitlines() if line.strip()]
             if printed:
                 return f" Last output: {printable_line(printed[-1].strip()[:300])}"
         return ""
+
+    def trim(self) -> None:
+        """Keep the end alone of what it printed, where that has grown long."""
+        if self._output >= 0 and os.fstat(self._output).st_size > LONGEST_OUTPUT:
+            tail = self._tail()
+            os.ftruncate(self._output, 0)
+            os.write(self._output, tail)
+
+    def _tail(self) -> bytes:
+        size = os.fstat(self._output).st_size
+        return os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES))
 
     def end(self) -> None:
         """End it and all it started; twice does no harm. Blocks for as long as that takes."""
@@ -232,6 +259,13 @@ def _answer(told: dict[str, Any], payload: bytes) -> Answer:
         return Answer(0.0, (), b"", printable_line(str(told["fault"])[:2000]))
     shapes = tuple(tuple(int(size) for size in shape) for shape in told.get("shapes", ()))
     return Answer(float(told["ms"]), shapes, payload, dtypes=tuple(map(str, told.get("dtypes", ()))))
+
+
+def _output() -> IO[bytes]:
+    """Where a worker prints to: memory, so that a full disk fails no request. Truncated, it goes on at its new end."""
+    output = os.fdopen(os.memfd_create("output"), "r+b", buffering=0)
+    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    return output
 
 
 def _limits(device: Device) -> Limits:

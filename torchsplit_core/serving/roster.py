@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from torchsplit_core.responding.servers import server_id, simulation_request
 from torchsplit_core.values import Device, InputFault, PlanModel, PlanOutcome, PlanRequest, Tenant, Variant
@@ -114,22 +115,41 @@ def make_roster(outcome: PlanOutcome, request: PlanRequest, places: Sequence[Sli
     models = tuple(
         _served(asked[name], variants[name], waits.get(name, 0.0)) for name in asked if name in variants
     )
+    idle = (
+        f"{name} has no instance in this plan and is not served" for name in asked if name not in variants
+    )
     return Roster(
         models,
         tuple(places),
         tuple(sorted(workers, key=lambda one: one.order)),
-        tuple(
-            f"{name} has no instance in this plan and is not served" for name in asked if name not in variants
-        ),
+        (*idle, *_crowded(outcome, found)),
     )
+
+
+def _crowded(outcome: PlanOutcome, places: Mapping[tuple[str, str, int], SlicePlace]) -> Iterator[str]:
+    """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            place = places[gpu.id, item.profile, item.start]
+            need, there = sum(tenant.memory_gib or 0.0 for tenant in item.tenants), place.device.memory_gib
+            if place.cores and there is not None and need > there:
+                yield (
+                    f"{place.id}: its tenants need {need:.3g} GiB, and {place.device.name} have {there:.3g} GiB of "
+                    "its memory"
+                )
 
 
 def _variant(model: PlanModel, tenant: Tenant) -> Variant:
     return next(one for one in model.variants if one.name == tenant.variant)
 
 
+def can_be_run(source: str | None) -> TypeGuard[str]:
+    """Whether a model's source names something to load: figures from a table or a library are of none."""
+    return bool(source) and not str(source).startswith(("library:", "import:"))
+
+
 def _served(model: PlanModel, variant: Variant, max_wait_ms: float) -> ServedModel:
-    if not model.source or model.source.startswith(("library:", "import:")):
+    if not can_be_run(model.source):
         raise InputFault(
             f"models: {model.name}: source",
             model.source or None,

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
+from torchsplit_core.serving.settings import WARM_UPS
 from torchsplit_core.stages.folder import open_manifest
 from torchsplit_core.stages.pipeline import passed_on
 from torchsplit_core.stages.run import Stage
@@ -20,9 +21,6 @@ from torchsplit_core.stages.signature import bind
 from torchsplit_core.stages.wire import DTYPES
 from torchsplit_core.values import InputFault, SplitClient, StageManifest
 from torchsplit_core.values.serving.datatypes import OF_TORCH
-
-WARM_UPS = 3
-"""Runs at the largest batch before a worker says that it is ready; one more at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ class WholeModel:
         self.outputs: tuple[Port, ...] = ()
 
     def warm_up(self, batch: int) -> None:
-        """Run it as it will be run; learns what its outputs are. Raises InputFault where they have no batch."""
+        """Run it as it will be run, at 1 too; learns its outputs. Raises InputFault where they have no batch."""
         two = self(self.example.at(2))
         self.outputs = output_ports([(f"output_{i}", tensor) for i, tensor in enumerate(two)])
         for size in (*[batch] * WARM_UPS, 1):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from torchsplit_core.model_source import Told
 from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
 from torchsplit_core.serving.roster import ServedModel, WorkerSpec
+from torchsplit_core.serving.settings import WARM_UPS
 from torchsplit_core.serving.waiting import Queue
 from torchsplit_core.values import InputFault
-
-WARM_UPS = 3
 
 
 class Refused(Exception):
@@ -26,12 +25,16 @@ class Refused(Exception):
 
 
 class Seat:
-    """The place of one worker: its process, which may be another after a death."""
+    """The place of one worker: its process, which may be another after a death.
+
+    `ports` is what the first told of its inputs, outputs and example: one that starts again has none for a while.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.spec: WorkerSpec = assignment.spec
         self.process = WorkerProcess(assignment)
+        self.ports: Mapping[str, Any] = {}
         self.state: Literal["starting", "free", "busy", "down", "lost"] = "starting"
 
     def hand_over(self, directory: str) -> None:
@@ -73,7 +76,7 @@ async def warm_up(stations: Sequence[Station]) -> None:
     """
     seat = stations[0].seats[0]
     rows = max(seat.spec.max_batch for seat in stations[0].seats)
-    blocks: list[bytes] = [base64.b64decode(row) * rows for row in seat.process.ports["example"]]
+    blocks: list[bytes] = [base64.b64decode(row) * rows for row in seat.ports["example"]]
     sizes: list[int] | None = [len(block) for block in blocks]
     for station in stations:
         for seat in station.seats:

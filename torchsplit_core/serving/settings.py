@@ -19,6 +19,9 @@ LONGEST_QUEUE = 1000
 DEADLINE_S = 30.0
 """How long a client waits that names no time of its own; then it is told so (504)."""
 
+WARM_UPS = 3
+"""Runs of a worker at its largest batch before it says that it is ready."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:

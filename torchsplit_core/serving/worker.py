@@ -37,7 +37,7 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     except (BrokenPipeError, ConnectionResetError):
         status = 0  # the front is gone
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the front is told
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:2000].rstrip(":")
         tell("fault", [request["id"], words, "the model runs without an error", "Mend the code named."])
     os._exit(status)
 

@@ -10,6 +10,8 @@ import streamlit as st
 from app.charts.run import Course, courses
 from app.charts.theme import CONFIG
 from app.format.numbers import THIN, exact, plain, short
+from app.plan.run import sources as run_sources
+from app.plan.run.sources import Sources
 from app.plan.summary import SOLVED
 from app.session import scenario
 from app.session.workspace import read
@@ -53,8 +55,9 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
 
 def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, working: bool) -> None:
     """What to send for how long; and why not, where the plan cannot run here."""
-    fault, stand_in = _fault(request, plan), False
-    on_cores = fault and _fault(request, plan, on_cores=True)
+    sources = run_sources.choose(workspace, name, request, plan)
+    fault, stand_in = _fault(sources, plan), False
+    on_cores = fault and _fault(sources, plan, on_cores=True)
     if fault is not None and on_cores is None:
         stand_in = st.checkbox(
             "Run every slice on a core of this machine instead", key=f"run-stand-in {name}",
@@ -67,11 +70,13 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     seconds = right.number_input(
         f"For, in{THIN}s", 2.0, 600.0, 20.0, 5.0, key=f"run-seconds {name}", persist_state="session"
     )
-    barred = fault is not None and not stand_in
+    barred = bool(sources.barred) or (fault is not None and not stand_in)
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Run the plan", type="primary", key="run-start", disabled=working or barred):
             with frame.telling():
-                parameters = MeasureParameters(name, float(load), float(seconds), stand_in)
+                parameters = MeasureParameters(
+                    name, float(load), float(seconds), stand_in, sources.in_place, sources.uploads
+                )
                 jobs.start(workspace, f"Run {name}", MEASURE, parameters)
                 st.rerun(scope="app")
         if working and st.button("Stop", key="run-stop"):
@@ -81,7 +86,9 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
             "Open-loop load from a process of its own, Poisson unless the scenario says otherwise; a response counts "
             "from when its request was due."
         )
-    if barred and fault is not None:
+    for words in sources.barred:
+        st.warning(plain(words))
+    if fault is not None and not stand_in:
         st.warning(plain(_why_not(fault, on_cores)))
 
 
@@ -95,10 +102,12 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
     return f"{here} Run it where they are. The cores of this machine cannot stand in: {on_cores}"
 
 
-def _fault(request: PlanRequest, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:
-    """Why the plan cannot be served here; None where it can."""
+def _fault(sources: Sources, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:
+    """Why the plan cannot be served here, whatever its models lack; None where it can."""
     try:
-        make_roster(plan, request, find_places(plan, "cpu" if on_cores else "none"))
+        places = find_places(plan, "cpu" if on_cores else "none")
+        if not sources.barred:
+            make_roster(plan, sources.request, places)
     except InputFault as fault:
         return fault
     return None
@@ -152,13 +161,17 @@ def _outcome(
     """Predicted, simulated and measured of the last run."""
     st.header("Predicted, simulated, measured", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if found.stand_in == "none":
-            st.badge("measured on this machine", color="green")
-        else:
+        if found.in_place:
+            st.badge("with other models than the plan's: their times say nothing of it", color="yellow")
+        if found.stand_in != "none":
             st.badge("on other devices than the plan's: times say nothing of it", color="yellow")
+        elif not found.in_place:
+            st.badge("measured on this machine", color="green")
         if found.request_sha256 != plan.request_sha256:
             st.badge("of an earlier plan of this scenario: run again", color="yellow")
         st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
+    for model, source in found.in_place.items():
+        st.caption(plain(f"In the place of {model} ran {source}."))
     for warning in found.warnings:
         st.caption(plain(warning))
     st.dataframe(table(found), hide_index=True, width="stretch", key="run-table")

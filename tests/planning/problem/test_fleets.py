@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,8 @@ ENTRIES = (
     FleetEntry("CPU-4c"),
     FleetEntry("CPU-3c"),
 )
+OF_KNOWN_MEMORY = {"CPU-4c": "CPU-4c.16gib", "CPU-3c": "CPU-3c.12gib"}
+"""4 GiB a core: 8 GiB need two."""
 
 
 def points(rng: random.Random, base: float) -> tuple[Point, ...]:
@@ -125,6 +128,33 @@ def test_plans_that_survive_equal_every_plan_looked_at(block: int) -> None:
     assert changed >= 1 and infeasible >= 1 and relaxed >= 2
 
 
+def with_memory(request: PlanRequest) -> PlanRequest:
+    return replace(
+        request,
+        gpus=tuple(
+            replace(entry, type=OF_KNOWN_MEMORY.get(entry.type, entry.type)) for entry in request.gpus
+        ),
+    )
+
+
+@repeated("block", range(4))
+def test_memory_of_cores_counts_as_every_plan_looked_at_says(block: int) -> None:
+    changed = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        request = mixed(seed, 0)
+        known = with_memory(request)
+        if known == request:
+            continue
+        outcome, _ = as_good_as_every_plan(known, seed)
+        free = plan(request, reasons=False)
+        changed += outcome.status != free.status or (
+            bool(outcome.gpus)
+            and levels_of(known, outcome) != pytest.approx(levels_of(request, free), rel=1e-6)
+        )
+    # What does not fit must matter in some of them, or this says nothing.
+    assert changed >= 1
+
+
 def least_relaxed(request: PlanRequest, outcome: PlanOutcome, seed: int) -> bool:
     """Whether the relaxation could be compared with the least under the same loss; it is that."""
     if any(pair.mode == "hard" for pair in request.colocations):
@@ -136,10 +166,10 @@ def least_relaxed(request: PlanRequest, outcome: PlanOutcome, seed: int) -> bool
     return True
 
 
-def shared(seed: int) -> PlanRequest:
+def shared(seed: int, entries: Sequence[FleetEntry] = ENTRIES[1:4], survives: int = 1) -> PlanRequest:
     """Two or three GPUs whose slices are shared; nearly every model has a minimum."""
     rng = random.Random(f"shared{seed}")
-    fleet = tuple(rng.choice(ENTRIES[1:4]) for _ in range(rng.choice([2, 2, 3])))
+    fleet = tuple(rng.choice(entries) for _ in range(rng.choice([2, 2, 3])))
     models = []
     for index in range(1 if len(fleet) == 3 else 2):
         base = rng.choice([5.0, 20.0])
@@ -161,7 +191,7 @@ def shared(seed: int) -> PlanRequest:
     return PlanRequest(
         fleet,
         tuple(models),
-        objective=Objective("leximin", survives=1),
+        objective=Objective("leximin", survives=survives),
         sharing="fractional",
         solver=SolverOptions(30.0),
     )
@@ -177,4 +207,18 @@ def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> Non
             continue
         free = best_shared(replace(request, objective=Objective("leximin")))
         changed += free != pytest.approx(expected, rel=1e-6)
+    assert changed >= 1
+
+
+@repeated("block", range(4))
+def test_what_cores_hold_together_is_shared_as_every_set_of_tenants(block: int) -> None:
+    changed = 0
+    for seed in range(block * BLOCK, block * BLOCK + 15):
+        request = shared(seed, (FleetEntry("CPU-3c"), FleetEntry("A30-24GB", mig=False)), survives=0)
+        known = with_memory(request)
+        _, expected = as_good_as_every_set_of_tenants(known, seed)
+        free = best_shared(request)
+        changed += (free is None) != (expected is None) or (
+            free is not None and expected != pytest.approx(free, rel=1e-6)
+        )
     assert changed >= 1

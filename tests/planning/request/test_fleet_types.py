@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core.files import read_file, read_text, write_text
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -49,11 +50,53 @@ def test_a_fleet_is_told_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"]
+    "text",
+    [
+        *("1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"),
+        *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
+    ],
 )
 def test_what_no_fleet_has_is_one_message(text: str) -> None:
     with pytest.raises(InputFault):
         parse_fleet(text)
+
+
+def test_k_of_n_cores_have_k_of_n_parts_of_a_hosts_memory() -> None:
+    (entry,) = parse_fleet("1xCPU-16c.62.5gib")
+    host = gpu_type(entry.type)
+    assert host.profile("16c").memory_gib == 62.5 and host.profile("4c").memory_gib == 62.5 / 4
+    assert all(profile.memory_gib is None for profile in gpu_type("CPU-16c").profiles)
+
+
+def test_a_point_that_needs_more_than_its_cores_have_stays_out() -> None:
+    small, large = (Point("CPU", f"{k}c", 1, 10.0 * k, 5.0, memory_gib=9.0) for k in (1, 2))
+    told = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
+    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c", "2c"]
+    assert any("1 point needs more memory" in words for words in told.warnings)
+    untold = plan(asked(small, large, fleet=(FleetEntry("CPU-4c"),)))
+    assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c"] * 4
+    assert any("its memory is not known" in words for words in untold.warnings)
+    assert not any("its memory is not known" in words for words in told.warnings)
+
+
+def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept() -> None:
+    """Two slices of 1c serve more than one of 2c, but three tenants fit on no two of 1c."""
+    points = tuple(Point("CPU", f"{k}c", 1, rate, 5.0, memory_gib=2.5) for k, rate in ((1, 10.0), (2, 15.0)))
+    stage = (Variant("whole", (Stage("whole", points),)),)
+    models = tuple(PlanModel(name, stage, demand_rps=10.0) for name in "abc")
+    told = plan(PlanRequest((FleetEntry("CPU-2c.8gib"),), models, sharing="fractional"))
+    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c"]
+    assert [model.throughput_rps for model in told.models] == pytest.approx([5.0] * 3)
+    untold = plan(PlanRequest((FleetEntry("CPU-2c"),), models, sharing="fractional"))
+    assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c", "1c"]
+
+
+@pytest.mark.parametrize("other", ["CPU-8c", "CPU-8c.32gib"])
+def test_hosts_of_one_fleet_have_the_same_memory_a_core(other: str) -> None:
+    point = Point("CPU", "1c", 1, 10.0, 5.0, memory_gib=1.0)
+    validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry("CPU-8c.64gib"))))
+    with pytest.raises(InputFault, match="the same memory on every host"):
+        validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry(other))))
 
 
 def test_rows_become_points_of_what_the_fleet_has() -> None:

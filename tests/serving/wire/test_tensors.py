@@ -145,3 +145,5 @@ def test_answers_of_another_form_are_found() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError):
             check_rows(shapes, dtypes, payload, rows, (OUT,))
+    with pytest.raises(ValueError, match="0 tensors, not 1"):
+        check_rows([], [], b"", 3, (OUT,))

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from tests.support.planning.oracle import alike_together, linked, moving_ms, names_of
 from torchsplit_core.hardware import gpu_type, layout_multisets
-from torchsplit_core.values import FleetEntry, PlanRequest, Point
+from torchsplit_core.values import FleetEntry, PlanRequest, Point, point_type
 
 Instance = tuple[int, int, int, Point]
 Slot = tuple[Instance, ...]
@@ -82,7 +82,7 @@ def _subsets(request: PlanRequest, kind: str, name: str) -> list[Slot]:
         for v, variant in enumerate(model.variants)
         for s, stage in enumerate(variant.stages)
         for point in stage.points
-        if (point.gpu_type, point.profile) == (kind, name)
+        if (point.gpu_type, point.profile) == (point_type(kind), name)
     ]
     most = request.max_tenants_per_slice or len(here)
     every = chain.from_iterable(combinations(here, count) for count in range(min(most, len(here)) + 1))

@@ -36,6 +36,16 @@ class Dies(Client):
     def get_model(self):
         os._exit(7)
 
+class Chatty(Client):
+    """Prints two megabytes with every batch, and dies on 200."""
+    def get_model(self):
+        model = Model()
+        def forward(x):
+            print("x" * 2**21 + "\\nat the end", flush=True)
+            return Model.forward(model, x)
+        model.forward = forward
+        return model
+
 class Flat(Client):
     """Gives no batch back."""
     def get_model(self):

@@ -21,7 +21,7 @@ from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
 from torchsplit_core.planning.request.ties import Ties, ties_of
-from torchsplit_core.values import PlanRequest, Point, point_type
+from torchsplit_core.values import CPU, PlanRequest, Point, point_type
 
 MOST_COMPARED = 400
 """Layouts of a GPU up to which each is compared with each; MIG allows fewer than 100."""
@@ -257,7 +257,8 @@ def _profile_warnings(gpus: Sequence[FleetGpu]) -> list[str]:
                 f"{kind}: {', '.join(left_out)} left out of the layouts, no listing gives their memory."
             )
         if gpu_type(kind).divided == "cores":
-            found.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
+            if any(profile.memory_gib is None for profile in gpu_type(kind).profiles):
+                found.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
         elif not plain_profiles(gpu_type(kind)):
             found.append(f"{kind}: no profile with a known memory, so its GPUs stay unused.")
     return found
@@ -274,9 +275,13 @@ def _candidate_layouts(
     found: dict[tuple[str, ...], CandidateLayout] = {}
     timed = {number for number, item in enumerate(cases) if item.case.levels}
     divided = gpu.layouts is None and gpu_type(gpu.type).divided == "cores"
-    offered = (
-        divisions(gpu.type, sizes_worth_cutting(useful, timed)) if divided else offered_layouts(request, gpu)
-    )
+    if divided:
+        known = any(capacity[CPU, name] < float("inf") for name in useful)
+        priced = request.objective.memory_violation_penalty is not None
+        by_memory = known and (priced or request.sharing == "fractional")
+        offered = divisions(gpu.type, sizes_worth_cutting(useful, timed, by_memory=by_memory))
+    else:
+        offered = offered_layouts(request, gpu)
     for profiles in offered:
         names = tuple(name for name in profiles if name in useful)
         counts = {name: names.count(name) for name in dict.fromkeys(names)}

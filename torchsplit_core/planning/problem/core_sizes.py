@@ -2,7 +2,9 @@
 
 Two instances on 2 cores each mostly serve more than one on 4, so most sizes never pay: one is left out where each of
 its points could be as many instances of a smaller size as its cores have room for, that together serve no less,
-take no longer and stand nowhere else. Whatever plan has such a slice is no worse with those in its place.
+take no longer and stand nowhere else. Whatever plan has such a slice is no worse with those in its place. Where
+co-tenants share memory or its excess has a price, an instance also takes no more of its slice's than before: all
+tenants of the slice fit into each of those then, and exceed them together by no more.
 """
 
 from __future__ import annotations
@@ -13,17 +15,24 @@ from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.problem.dominance import Item
 
 
-def sizes_worth_cutting(useful: Mapping[str, Sequence[Item]], timed: Set[int]) -> tuple[int, ...]:
-    """The numbers of cores, ascending, that divisions are made of. `timed`: the cases whose latency limit can bind."""
+def sizes_worth_cutting(
+    useful: Mapping[str, Sequence[Item]], timed: Set[int], *, by_memory: bool
+) -> tuple[int, ...]:
+    """The numbers of cores, ascending, that divisions are made of.
+
+    `timed`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared or priced.
+    """
     by_size = {cores: items for name, items in useful.items() if (cores := profile_cores(name)) is not None}
     kept: list[int] = []
     for size in sorted(by_size):
-        if not any(_replaces(smaller, size, by_size, timed) for smaller in kept):
+        if not any(_replaces(smaller, size, by_size, timed, by_memory) for smaller in kept):
             kept.append(size)
     return tuple(kept)
 
 
-def _replaces(smaller: int, size: int, by_size: Mapping[int, Sequence[Item]], timed: Set[int]) -> bool:
+def _replaces(
+    smaller: int, size: int, by_size: Mapping[int, Sequence[Item]], timed: Set[int], by_memory: bool
+) -> bool:
     """Whether slices of the smaller size in the place of one of `size` serve every use of that."""
     times = size // smaller
     return all(
@@ -33,6 +42,10 @@ def _replaces(smaller: int, size: int, by_size: Mapping[int, Sequence[Item]], ti
             and times * other.cap_rps >= usable.cap_rps
             and (case not in timed or other.point.latency_ms <= usable.point.latency_ms)
             and (other.point.memory_gib is not None or usable.point.memory_gib is None)
+            and (
+                not by_memory
+                or (other.point.memory_gib or 0.0) * size <= (usable.point.memory_gib or 0.0) * smaller
+            )
             for other_case, other_stage, other in by_size[smaller]
         )
         for case, stage, usable in by_size[size]

@@ -4,7 +4,7 @@
     entry   = [COUNTx]TYPE[:whole] or ID=TYPE[:whole], then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
     layout  = [COUNTx]PROFILE+[COUNTx]PROFILE+…
 
-`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off), or
+`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off; `CPU-16c.64gib` tells memory), or
 `node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`.
 Ids and nodes with a comma, an equals sign or an @ cannot be written so; request files and tables take them.
 """

@@ -107,6 +107,21 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
             "gpus", total, f"a plan has at most {MAX_GPUS} GPUs", "Split the fleet into several plans."
         )
     _unique("gpus", ids, "GPU ids are unique", "Rename one.")
+    _memory_of_cores(entries)
+
+
+def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
+    """Points are of a number of cores, whatever the host: what fits on one has to fit on all."""
+    hosts = {entry.type: gpu_type(entry.type) for entry in entries if entry.type.startswith(f"{CPU}-")}
+    sizes = {name: kind.profiles[0].memory_gib for name, kind in hosts.items()}
+    told = {None if size is None else round(size, 6) for size in sizes.values()}
+    if len(told) > 1:
+        raise InputFault(
+            "gpus",
+            ", ".join(sizes),
+            "a core has the same memory on every host of a fleet, or none says how much",
+            f"Plan the hosts apart, or leave their memory out: {CPU}-Nc.",
+        )
 
 
 def _model(model: PlanModel) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -37,6 +37,7 @@ from torchsplit_core.serving.wire.tensors import (
 )
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
+Endpoint = Callable[[Request], Awaitable[Response]]
 INLINE_BYTES = 256 * 1024
 """A larger body is parsed beside the event loop, so that other requests are not held up."""
 
@@ -53,15 +54,15 @@ def make_app(engine: Engine, meters: Meters) -> Starlette:
         Route("/v2/repository/index", paths.index, methods=["POST"]),
         Route("/metrics", paths.metrics),
         Route("/torchsplit/state", paths.state),
-        Route("/torchsplit/examples/{name}", paths.example),
+        Route("/torchsplit/examples/{name}", paths.of_model(paths.example)),
         Route("/torchsplit/tallies", paths.tallies, methods=["GET", "DELETE"]),
     ]
     for path in versioned:
         routes += [
-            Route(path, paths.model),
-            Route(f"{path}/ready", paths.model_ready),
-            Route(f"{path}/config", paths.config),
-            Route(f"{path}/stats", paths.statistics),
+            Route(path, paths.of_model(paths.model)),
+            Route(f"{path}/ready", paths.of_model(paths.model_ready, started=False)),
+            Route(f"{path}/config", paths.of_model(paths.config)),
+            Route(f"{path}/stats", paths.of_model(paths.statistics, started=False)),
             Route(f"{path}/infer", infer, methods=["POST"]),
         ]
     return Starlette(routes=routes, exception_handlers={404: _not_found})
@@ -89,19 +90,24 @@ class _Paths:
         ready = not self.engine.draining and all(map(self.engine.ready, self.engine.stations))
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
-    async def model_ready(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if fault := unknown(self.engine, request.path_params):
-            return JSONResponse({"error": fault}, 404)
+    def of_model(self, answer: Callable[[str], Response], *, started: bool = True) -> Endpoint:
+        """The answer about the model that a path names: 404 where there is none of it, 503 before it has `started`."""
+
+        async def endpoint(request: Request) -> Response:
+            name = request.path_params["name"]
+            if fault := unknown(self.engine, request.path_params):
+                return JSONResponse({"error": fault}, 404)
+            if started and name not in self.engine.inputs:
+                return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+            return answer(name)
+
+        return endpoint
+
+    def model_ready(self, name: str) -> Response:
         ready = self.engine.ready(name)
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
-    async def model(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if fault := unknown(self.engine, request.path_params):
-            return JSONResponse({"error": fault}, 404)
-        if name not in self.engine.inputs:
-            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+    def model(self, name: str) -> Response:
         return JSONResponse(
             {
                 "name": name,
@@ -112,13 +118,8 @@ class _Paths:
             }
         )
 
-    async def config(self, request: Request) -> Response:
+    def config(self, name: str) -> Response:
         """As Triton's model configuration has it, as far as it says something here."""
-        name = request.path_params["name"]
-        if fault := unknown(self.engine, request.path_params):
-            return JSONResponse({"error": fault}, 404)
-        if name not in self.engine.inputs:
-            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
         stations = self.engine.stations[name]
         return JSONResponse(
             {
@@ -134,10 +135,7 @@ class _Paths:
             }
         )
 
-    async def statistics(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if fault := unknown(self.engine, request.path_params):
-            return JSONResponse({"error": fault}, 404)
+    def statistics(self, name: str) -> Response:
         servers = {seat.spec.server for seat in self.engine.stations[name][0].seats}
         found = [self.meters.tallies[server] for server in servers]
         told = {
@@ -167,14 +165,9 @@ class _Paths:
     async def state(self, request: Request) -> Response:
         return JSONResponse(self.engine.state())
 
-    async def example(self, request: Request) -> Response:
+    def example(self, name: str) -> Response:
         """One row of each input of a model, in base64."""
-        name = request.path_params["name"]
-        if fault := unknown(self.engine, request.path_params):
-            return JSONResponse({"error": fault}, 404)
-        if name not in self.engine.inputs:
-            return JSONResponse({"error": f"{name} is not ready yet"}, 503)
-        rows = self.engine.stations[name][0].seats[0].process.ports["example"]
+        rows = self.engine.stations[name][0].seats[0].ports["example"]
         ports = self.engine.inputs[name]
         told = [
             {**port.told(), "shape": [1, *port.shape], "bytes": row}

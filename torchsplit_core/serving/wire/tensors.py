@@ -262,6 +262,8 @@ def check_rows(
     ports: Sequence[TensorPort],
 ) -> list[memoryview]:
     """The outputs' bytes of a batch. Raises ValueError where they are not those that the model said it gives."""
+    if not len(shapes) == len(dtypes) == len(ports):
+        raise ValueError(f"{len(shapes)} tensors, not {len(ports)}")
     found, at = [], 0
     for shape, dtype, port in zip(shapes, dtypes, ports, strict=True):
         if tuple(shape) != (rows, *port.shape) or OF_TORCH.get(dtype) != port.datatype:

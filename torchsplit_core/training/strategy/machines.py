@@ -84,6 +84,10 @@ def _check_type(where: str, name: str) -> None:
         gpu_type(name)
     except InputFault as fault:
         raise InputFault(f"{where}.type", name, fault.rule, fault.remedy) from None
+    cores, memory, _ = name.partition("c.")
+    if memory and name.startswith("CPU-"):
+        rule = "a host that trains is told by its cores, its memory is assumed"
+        raise InputFault(f"{where}.type", name, rule, f"Write {cores}c.")
     if not name.startswith("CPU-") and (name not in peak_names() or peaks(name).memory_gib is None):
         raise InputFault(
             f"{where}.type",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Where = Literal["service", "wait", "front", "load"]
@@ -91,7 +92,10 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The outcome of `measure`. `host` says what it ran on; `stand_in` whether that is what the plan is of."""
+    """The outcome of `measure`. `host` says what it ran on; `stand_in` whether that is what the plan is of.
+
+    `in_place`: models that another ran for, by name and source; none of `points` is theirs.
+    """
 
     request_sha256: str
     duration_s: float
@@ -103,3 +107,4 @@ class Measurement:
     disagreements: tuple[Disagreement, ...] = ()
     stand_in: Literal["none", "cpu", "sm"] = "none"
     warnings: tuple[str, ...] = ()
+    in_place: Mapping[str, str] = field(default_factory=dict)

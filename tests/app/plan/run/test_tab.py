@@ -12,7 +12,7 @@ from app.plan.run import tab
 from tests.support.app.graphs import said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import MEASURE, MeasureParameters
+from torchsplit_core.jobs.names import MEASURE, MeasureParameters, UploadedFile
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
     MeasuredModel,
@@ -101,14 +101,75 @@ def test_slices_that_are_not_here_are_named_and_cores_offered(
     assert started[0][1].stand_in
 
 
-def test_a_model_without_a_source_is_named(
+def with_source(workspace: Workspace, source: str | None) -> None:
+    workspace.put(
+        "plan_request", "cores", replace(REQUEST, models=(replace(REQUEST.models[0], source=source),))
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "Nothing to run for bert (only figures of it are here: no source)"),
+        ("import:bert", "Nothing to run for bert (only figures of it are here: import:bert)"),
+        ("/home/me/net.pt2", "bert (its file /home/me/net.pt2 is not in this workspace)"),
+    ],
+)
+def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(
+    workspace: Workspace, started: list[tuple[str, MeasureParameters]], source: str | None, words: str
+) -> None:
+    with_source(workspace, source)
+    test = opened(workspace)
+    assert test.button("run-start").disabled and words in said(test) and "Upload a model's file" in said(test)
+    test.selectbox("run-in-place cores bert").select("sample:ocr").run()
+    assert words not in said(test)
+    test.button("run-start").click().run()
+    assert started[0][1].in_place == {"bert": "sample:ocr"} and not started[0][1].uploads
+
+
+@pytest.mark.parametrize("file", ["net.py", "net.pt2"])
+def test_an_uploaded_model_runs_once_its_content_is_trusted(
+    workspace: Workspace, started: list[tuple[str, MeasureParameters]], file: str
+) -> None:
+    source = f"{file}:Net" if file == "net.py" else file
+    with_source(workspace, source)
+    first = workspace.put_bytes("upload", file, b"first").sha256
+    test = opened(workspace)
+    assert test.button("run-start").disabled and f"({file}): tick the box if you trust it" in said(test)
+    test.checkbox[0].check().run()
+    assert "tick the box" not in said(test)
+    # Another content is another file: the box is open again.
+    second = workspace.put_bytes("upload", file, b"second").sha256
+    test.run()
+    assert not test.checkbox[0].value and test.button("run-start").disabled
+    test.checkbox[0].check().run()
+    test.button("run-start").click().run()
+    assert first != second and started[0][1].uploads == {source: UploadedFile(file, second)}
+
+
+def test_where_nothing_uploaded_is_executed_no_box_helps(
+    workspace: Workspace,
+    started: list[tuple[str, MeasureParameters]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
+    with_source(workspace, "net.pt2")
+    workspace.put_bytes("upload", "net.pt2", b"PK")
+    test = opened(workspace)
+    assert test.checkbox[0].disabled and test.button("run-start").disabled
+    assert "executes nothing that was uploaded" in said(test)
+
+
+def test_nothing_stands_in_for_a_cut_model(
     workspace: Workspace, started: list[tuple[str, MeasureParameters]]
 ) -> None:
-    workspace.put(
-        "plan_request", "cores", replace(REQUEST, models=(replace(REQUEST.models[0], source=None),))
-    )
+    placed = [Placed("net", stage="a"), Placed("net", start=1, stage="b")]
+    plan, request = cpu_plan(placed, {"net": "net.pt2"}, nodes={"net": {"a": ("n0",), "b": ("n1",)}})
+    workspace.put("plan_request", "cores", request)
+    workspace.put("plan", "cores", plan)
     test = opened(workspace)
-    assert test.button("run-start").disabled and "models: bert: source" in said(test) and not test.checkbox
+    assert not test.selectbox and "in its place" not in said(test)
+    assert "net (its file net.pt2 is not in this workspace)" in said(test)
 
 
 def test_what_a_run_gave(
@@ -126,6 +187,13 @@ def test_what_a_run_gave(
     test.button("run-take-over").click().run()
     (request,) = taken
     assert request.models[0].variants[0].stages[0].points[1].throughput_rps == 640.0  # type: ignore[attr-defined]
+
+
+def test_what_another_ran_for_is_said(
+    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
+) -> None:
+    workspace.put("measurement", "cores", replace(FOUND, points=(), in_place={"bert": "sample:ocr"}))
+    assert "In the place of bert ran sample:ocr" in said(opened(workspace))
 
 
 def test_without_a_plan_it_says_what_it_needs(workspace: Workspace) -> None:

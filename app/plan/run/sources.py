@@ -1,0 +1,101 @@
+"""What runs for each model of a plan: a sample, a stored file that is trusted, or another in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app.session import models, trust
+from app.session.uploads import uploads_of
+from sample_models import SAMPLES
+from torchsplit_core.jobs.names import UploadedFile
+from torchsplit_core.responding.servers import without_instance
+from torchsplit_core.serving.roster import can_be_run
+from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+SAMPLE = "sample:"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The request with what runs for each of its models, as `MeasureParameters` has it; `barred` says for which
+    nothing can run as yet, and what to do."""
+
+    request: PlanRequest
+    in_place: Mapping[str, str]
+    uploads: Mapping[str, UploadedFile]
+    barred: tuple[str, ...]
+
+
+def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> Sources:
+    """Asks what runs in the place of models that have no file here, and for trust where files are executed."""
+    idle = without_instance(plan, request)
+    served = tuple(model for model in request.models if model.name not in idle)
+    own = [model.source for model in served if can_be_run(model.source)]
+    stored = uploads_of(workspace, own)
+    missing = [
+        model
+        for model in served
+        if model.source not in stored and not (model.source or "").startswith(SAMPLE)
+    ]
+    whole = [model.name for model in missing if not _is_cut(model, plan)]
+    in_place = _others(workspace, name, whole) if whole else {}
+    nothing = [model for model in missing if model.name not in in_place]
+    barred = [_words(nothing, replaceable=bool(whole))] if nothing else []
+    files = stored | uploads_of(workspace, in_place.values())
+    digests = {file.name: file.sha256 for file in files.values()}
+    trusted = not files or trust.trust_box(digests, f"run-trust {name}")
+    if not trusted:
+        words = (
+            f"To serve a model is to execute its file ({', '.join(digests)}): tick the box if you trust it."
+        )
+        barred.append(trust.REFUSED if trust.refused() else words)
+    return Sources(
+        replace(
+            request,
+            models=tuple(replace(one, source=in_place.get(one.name, one.source)) for one in request.models),
+        ),
+        in_place,
+        {source: UploadedFile(one.name, one.sha256 if trusted else None) for source, one in files.items()},
+        tuple(barred),
+    )
+
+
+def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
+    """Whether the plan serves it in stages."""
+    planned = next((one.variant for one in plan.models if one.name == model.name), None)
+    return any(len(variant.stages) > 1 for variant in model.variants if variant.name == planned)
+
+
+def _others(workspace: Workspace, name: str, models_: Sequence[str]) -> dict[str, str]:
+    """Other models that the user has run in the place of these: files of the workspace and samples."""
+    own = uploads_of(workspace, models.known(workspace))
+    options = [*own, *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)]
+    found = {}
+    with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
+        st.caption(
+            "Answers and times are those of the model chosen here; its batches are no points of the plan."
+        )
+        for model in models_:
+            found[model] = st.selectbox(
+                model, options, index=None, placeholder="Nothing", key=f"run-in-place {name} {model}"
+            )
+    return {model: source for model, source in found.items() if source is not None}
+
+
+def _words(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
+    """For which models nothing runs, why, and what to do."""
+    told = [
+        f"{model.name} (its file {model.source} is not in this workspace)"
+        if can_be_run(model.source)
+        else f"{model.name} (only figures of it are here: {model.source or 'no source'})"
+        for model in nothing
+    ]
+    other = "; or choose above what runs in its place" if replaceable else ""
+    return (
+        f"Nothing to run for {', '.join(told)}. Upload a model's file under Models, measure it there and plan with "
+        f"it{other}."
+    )
