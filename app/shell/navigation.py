@@ -48,7 +48,7 @@ WAYS: Mapping[str, Way] = {
     "Trainings": Way("trainings.py"),
     "Train": Way("training.py", TRAINING.word),
     "Runs": Way("runs.py"),
-    "Run": Way("runs.py", RUN.word),
+    "Run": Way("run.py", RUN.word),
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),

@@ -108,7 +108,8 @@ def test_a_model_without_a_source_is_named(
         "plan_request", "cores", replace(REQUEST, models=(replace(REQUEST.models[0], source=None),))
     )
     test = opened(workspace)
-    assert test.button("run-start").disabled and "models: bert: source" in said(test) and not test.checkbox
+    assert test.button("run-start").disabled and not test.checkbox
+    assert "can be run nowhere" in said(test) and "What is missing: bert: source." in said(test)
 
 
 def test_what_a_run_gave(
