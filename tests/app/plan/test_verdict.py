@@ -204,9 +204,14 @@ def test_fewest_gpus_without_a_minimum_are_warned_of_before_they_are_planned(
     page: Open, filled: Workspace
 ) -> None:
     opened = page("plan", filled)
-    assert not any("owe nothing else" in text for text in lines(opened)["warning"])
+    assert not [one for one in opened.button if one.key == "demands-as-minima"]
     next(box for box in opened.selectbox if box.label == "What is best").select("min_gpus").run()
-    assert any("No model has a minimum, and fewest GPUs owe" in text for text in lines(opened)["warning"])
+    assert any("No model has a minimum, and fewest GPUs owe" in str(one.value) for one in opened.markdown)
+    # A number of GPUs is not compared with what the worst-served model got.
+    assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
+    opened.button(key="demands-as-minima").click().run()
+    assert not opened.exception and "All 2 models get their demand" in lines(opened)["success"][0]
+    assert not [one for one in opened.button if one.key == "demands-as-minima"]
 
 
 def test_a_plan_without_a_slice_has_no_files(page: Open, workspace: Workspace) -> None:
