@@ -73,6 +73,9 @@ def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven() 
     assert found.text == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
     assert judged(asking(200.0, 600.0)).text == "1 of 2 models does not get its demand: ocr 50 %."
     assert status_badge(plan(asked)).colour != "green"
+    # Of a plan that is not proven it is said of this plan alone.
+    open_ = judged(asked, plan(asked, status="feasible"))
+    assert open_.text == f"{found.text} A better plan is not ruled out."
 
 
 def test_a_model_without_a_slice_is_not_served() -> None:
