@@ -104,8 +104,8 @@ def _current(title: str, name: str | None) -> None:
             link(title, plain(_shortened(name)), name)
 
 
-def _shortened(name: str, most: int = 26) -> str:
-    """Both ends of a long name."""
+def _shortened(name: str, most: int = 17) -> str:
+    """Both ends of a name that is too long for the menu."""
     return name if len(name) <= most else f"{name[: most - 12]}…{name[-11:]}"
 
 

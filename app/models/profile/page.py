@@ -59,7 +59,8 @@ def _begin_with(name: str | None, graphs: Sequence[str], profiles: dict[str, Pro
     st.session_state[_LAST] = name
     if name in profiles:
         st.session_state["profile-show-models"] = [name]
-        st.session_state["profile-memory-model"] = name
+        for widget in ("profile-memory-model", "profile-compare-first", "profile-compare-profile"):
+            st.session_state[widget] = name
     if name in measuring_tab.sources(graphs, profiles):
         st.session_state["profile-measure-models"] = [name]
 

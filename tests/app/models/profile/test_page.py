@@ -68,6 +68,7 @@ def test_what_is_measured_is_the_model_of_the_page(workspace: Workspace) -> None
         found.run()
         assert not found.exception
         assert found.multiselect(key="profile-measure-models").value == [asked]
+        assert found.session_state["profile-compare-first"] == asked
 
 
 def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, filled: Workspace) -> None:
