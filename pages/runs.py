@@ -1,4 +1,4 @@
-"""Training runs: which are there, several side by side, a new one; or the one that the address names."""
+"""Training runs: which are there, several side by side, a new one. Addresses of earlier versions name one here."""
 
 from app.shell import frame
 from app.things import run

@@ -83,6 +83,10 @@ def all_measured(profiles: int) -> str:
     return "the profile is measured" if profiles == 1 else f"all {exact(profiles)} profiles measured"
 
 
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Characters that turn the direction of what follows them, on the same line of other text too."""
+
+
 def plain(text: str) -> str:
-    """A name for Streamlit's markdown: shown as it is, never interpreted."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", text)
+    """A name for Streamlit's markdown: shown as it is, never interpreted, nor a turn of the text that follows it."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", _TURNS.sub("\ufffd", text))

@@ -160,10 +160,12 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis}</td>"
-        f"<td>{html.escape(str((entry.profile.environment.get('device') or '') if entry.profile else ''))}</td></tr>"
+        f"<td>{html.escape(entry.measured_on)}</td></tr>"
         for entry in entries
     ]
-    head = '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>device</th>'
+    head = (
+        '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>measured on</th>'
+    )
     st.html(table_html(head, rows))
 
 

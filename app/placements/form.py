@@ -170,8 +170,8 @@ def _fleet(
         rows: list[dict[str, Any]] = st.data_editor(
             fleet_rows(request), hide_index=True, key=f"fleet {mark}", alt="GPUs of the fleet", disabled=["type"],
             column_config={
-                "type": column.TextColumn("type", width=110),
-                "GPUs": column.NumberColumn("GPUs", min_value=0, step=1, required=True, width=68),
+                "type": column.TextColumn("type", width=100),
+                "GPUs": column.NumberColumn("GPUs", min_value=0, step=1, required=True, width=60),
                 "GiB": column.NumberColumn("GiB", min_value=0.001, required=True, width=55, help="Memory of each."),
             },
         )  # fmt: skip

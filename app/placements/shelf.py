@@ -47,6 +47,6 @@ def words(kept: placements.Kept) -> str:
     if not kept.outcome.segments:
         return f"{asked}: {proof(kept.outcome)[0]}"
     old = "" if kept.answers else ", of an earlier request"
-    return (
-        f"{asked}: {headline(kept.outcome)} on {gpus_used(kept.outcome)} GPUs, {proof(kept.outcome)[0]}{old}"
-    )
+    used = gpus_used(kept.outcome)
+    of_them = "" if used == len(kept.request.gpus) else f" on {used} of them"
+    return f"{asked}: {headline(kept.outcome)}{of_them}, {proof(kept.outcome)[0]}{old}"

@@ -96,14 +96,14 @@ def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> s
     rows = [
         _line("verdict", [one.text for one in verdicts], number=False),
         _line("search", [status_badge(plan).text for _, _, plan in scenarios], number=False),
-        _line("least r", [short(one.least if one else None) for one in figures]),
+        _line("worst served, ×", [short(one.least if one else None) for one in figures]),
         _line("req/s, all models", [short(one.total_rps if one else None) for one in figures]),
         _line("GPUs used", [_used(plan) for _, _, plan in scenarios]),
         _line("slices", [short(one.slices if one else None) for one in figures]),
     ]
     rates = [{model.name: model.normalised for model in plan.models} for _, _, plan in scenarios]
     for model in dict.fromkeys(model for found in rates for model in found):
-        rows.append(_line(f"r of {model}", [short(found.get(model)) for found in rates]))
+        rows.append(_line(f"{model}, ×", [short(found.get(model)) for found in rates]))
     return table_html(head, rows)
 
 

@@ -105,7 +105,7 @@ def _restore(workspace: Workspace, name: str, request: PlanRequest, version: Ver
 def table(found: Sequence[Version]) -> str:
     """HTML of all versions, newest first."""
     head = (
-        '<th>version</th><th>kept</th><th class="n">least r</th><th class="n">req/s</th><th class="n">GPUs</th>'
+        '<th>version</th><th>kept</th><th class="n">worst served, ×</th><th class="n">req/s</th><th class="n">GPUs</th>'
         "<th>plan</th><th>what changed</th>"
     )
     return table_html(head, [_row(one) for one in found])

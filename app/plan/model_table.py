@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from app.format.html import table_html
 from app.format.numbers import exact, short, size
@@ -20,6 +20,10 @@ WEIGHTED = (
     '<th class="n">weight</th><th class="n" title="what is raised, the least first">÷ weight · demand</th>'
 )
 """Heads of the two columns that stand where weights differ from 1."""
+INTERVAL = '<th class="n" title="of the throughput, with every instance at that end">90 % interval</th>'
+"""Head of the column that stands where a figure has an interval."""
+WHOLE = "whole"
+"""What a model that is not cut runs as."""
 RESPONSE = (
     '<th class="n" title="simulated, waits included, at the arrivals of the request">response p95, ms</th>'
     '<th class="n">response limit, ms</th><th title="what most of a response at the limit is">mostly</th>'
@@ -41,6 +45,8 @@ def models_table(
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     bounded = bounded_models(plan)
+    # Columns that would say the same in every row leave their room to the others.
+    cut = any(_runs_as(model) != WHOLE for model in plan.models)
     waits = any(model.response_ms is not None for model in plan.models)
     asked = {model.name: model for model in request.models} if request else {}
     heavy = weighted(request)
@@ -63,23 +69,22 @@ def models_table(
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
             f"{_times(share)}{_weight(weights[model.name], model) if heavy else ''}"
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
-            f'<td class="n">{_interval(model) if model.name in bounded else "n/a"}</td>'
+            f"{_interval(model, bounded) if bounded else ''}"
             f"<td>{model.basis or 'n/a'}</td>"
             f'<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
             f"{_response(model, asked.get(model.name)) if waits else ''}"
-            f"<td>{html.escape(_runs_as(model))}</td>{last}{first}</tr>"
+            f"{f'<td>{html.escape(_runs_as(model))}</td>' if cut else ''}{last}{first}</tr>"
         )
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
         f"{WEIGHTED if heavy else ''}"
-        '<th class="n">req/s</th><th class="n" title="of the throughput, with every instance at that end">'
-        "90 % interval</th><th>basis</th>"
+        f'<th class="n">req/s</th>{INTERVAL if bounded else ""}<th>basis</th>'
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th>'
-        f"{RESPONSE if waits else ''}<th>runs as</th>"
+        f"{RESPONSE if waits else ''}{'<th>runs as</th>' if cut else ''}"
     )
-    head += '<th title="what is proven to hold it back">held back by</th>' if held else ""
+    head += '<th class="held" title="what is proven to hold it back">held back by</th>' if held else ""
     head += '<th class="n">level</th>' if fair else ""
     return table_html(head, rows)
 
@@ -120,8 +125,9 @@ def _runs_as(model: PlannedModel) -> str:
     )
 
 
-def _interval(model: PlannedModel) -> str:
-    return f"{exact(model.low_rps)} to {exact(model.high_rps)}"
+def _interval(model: PlannedModel, bounded: Collection[str]) -> str:
+    told = f"{exact(model.low_rps)} to {exact(model.high_rps)}" if model.name in bounded else "n/a"
+    return f'<td class="n">{told}</td>'
 
 
 def _held(binding: ModelBinding) -> str:

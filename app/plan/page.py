@@ -89,8 +89,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if verdict is not None:
             with st.container(key="results"):
                 verdict_line(verdict)
-        if tried is None and request is not None and plan is not None and without_minimum(request):
-            owed_nothing(workspace, name, request)
+        if request is not None and asked is not None and shown is not None and without_minimum(asked):
+            owed_nothing(workspace, name, request, asked)
     if shown is not None:
         with numbers:
             _metrics(asked, shown, plan if tried else None)

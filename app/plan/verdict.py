@@ -54,8 +54,8 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome, found: Sureness |
     if late:
         return Verdict("not met", f"{_count(len(late), found)} over the service-time limit: {named(late)}.")
     if goal_of(request).by_cost and any(model.min_throughput_rps for model in request.models):
-        return _minima(request, found)
-    return _demands(request, found)
+        return _minima(request, found, plan)
+    return _demands(request, found, plan)
 
 
 def without_minimum(request: PlanRequest) -> tuple[str, ...]:
@@ -74,15 +74,18 @@ def _unknown(why: str) -> Verdict:
     return Verdict("not known", f"Whether every model gets its demand is not known: {why}.")
 
 
-def _demands(request: PlanRequest, found: Sureness) -> Verdict:
+def _demands(request: PlanRequest, found: Sureness, plan: PlanOutcome) -> Verdict:
     total = len(found.models)
     if not any(model.throughput_rps for model in found.models):
         return Verdict("not met", f"No model is served.{_for_want_of_figures(request)}")
     if not found.meets:
         less = _worst_first(model for model in found.models if not model.meets)
         verb = "does not get its demand" if len(less) == 1 else "do not get their demand"
+        # Who is short is told of this plan: while a better one is looked for, they may become fewer.
+        open_ = " A better plan is not ruled out." if plan.status == "feasible" else ""
         return Verdict(
-            "not met", f"{_of(len(less), total)} {verb}: {_shares(less)}.{_for_want_of_figures(request)}"
+            "not met",
+            f"{_of(len(less), total)} {verb}: {_shares(less)}.{_for_want_of_figures(request)}{open_}",
         )
     every = f"All {total} models get their demand" if total > 1 else f"{found.models[0].name} gets its demand"
     if not found.meets_low:
@@ -96,7 +99,7 @@ def _demands(request: PlanRequest, found: Sureness) -> Verdict:
     return Verdict("met", f"{every}{low}. {_tightest(found)}")
 
 
-def _minima(request: PlanRequest, found: Sureness) -> Verdict:
+def _minima(request: PlanRequest, found: Sureness, plan: PlanOutcome) -> Verdict:
     """Fewest GPUs owe the minima alone: demands that are not met are said, and are not what was asked of the plan."""
     least = {model.name: model.min_throughput_rps or model.demand_rps for model in request.models}
     short_of = [
@@ -105,7 +108,7 @@ def _minima(request: PlanRequest, found: Sureness) -> Verdict:
         if model.throughput_rps < least[model.name] and not equal(model.throughput_rps, least[model.name])
     ]
     if short_of or found.meets:
-        return _demands(request, found)
+        return _demands(request, found, plan)
     less = _worst_first(model for model in found.models if not model.meets)
     verb = "gets" if len(less) == 1 else "get"
     return Verdict(

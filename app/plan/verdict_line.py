@@ -22,17 +22,16 @@ def verdict_line(verdict: Verdict) -> None:
         st.warning(plain(verdict.text), icon=":material/warning:")
 
 
-def owed_nothing(workspace: Workspace, name: str, request: PlanRequest) -> None:
+def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:
     """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(plain(owed_words(request)), width="stretch")
+        st.markdown(plain(_owed_words(asked)), width="stretch")
         if st.button("Take the demands as minima", key="demands-as-minima"):
-            drafts.change(workspace, name, request, edit.with_demands_as_minima(request))
+            drafts.change(workspace, name, stored, edit.with_demands_as_minima(asked))
             st.rerun()
 
 
-def owed_words(request: PlanRequest) -> str:
-    """What fewest GPUs leave open, where models have no minimum."""
+def _owed_words(request: PlanRequest) -> str:
     free, total = without_minimum(request), len(request.models)
     who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
     return f"{who} minimum, and fewest GPUs owe nothing else: such a model may get nothing at all."

@@ -144,9 +144,11 @@ def _parts(name: str, view: RunView) -> None:
             ),
             theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",
         )  # fmt: skip
+    silent = ", ".join(f"rank {one.rank}" for one in view.ranks if not one.parts_s)
     st.caption(
         "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
         "agreement is where ranks tell each other their losses, and so where a fast rank waits for a slow one."
+        + (f" No step since it told last: {silent}." if silent else "")
     )
 
 

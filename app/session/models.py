@@ -27,6 +27,12 @@ class ModelEntry:
         known = [f"{counts[basis]} {basis}" for basis in BASES if counts[basis]]
         return ", ".join(known) or "not profiled"
 
+    @property
+    def measured_on(self) -> str:
+        """The types of devices on which rows of its profile were measured."""
+        rows = self.profile.rows if self.profile else ()
+        return ", ".join(dict.fromkeys(row.gpu_type for row in rows if row.basis == "measured")) or "n/a"
+
 
 def entries_of(workspace: Workspace) -> list[ModelEntry]:
     """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""

@@ -22,6 +22,8 @@ MOST_OFFERED = 20
 """Workspaces that are offered where the address names none that is here."""
 # Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
 STYLE = """<style>
+/* Streamlit names the theme's colours only within components: this is what lies over other content. */
+[data-testid="stApp"] { --ground: light-dark(#fbfbf9, #0f1418); }
 [data-testid="stMainBlockContainer"] { padding: 1.1rem clamp(1rem, 3vw, 3rem) 7rem; }
 .st-key-bar { border-bottom: 1px solid color-mix(in srgb, currentColor 12%, transparent); padding-bottom: .5rem; }
 /* Streamlit's menu, with the choice of the theme, stands at the end of the bar; its header lies over the page. */
@@ -31,20 +33,24 @@ STYLE = """<style>
 .st-key-bar { padding-right: max(0rem, 3.2rem - clamp(1rem, 3vw, 3rem)); }
 /* That a page works is said below the bar, beside the heading. */
 @media (min-width: 769px) { [data-testid="stStatusWidget"] { position: fixed; top: 4.4rem; right: 1.2rem; } }
+/* Without a menu the logo stands over the page. */
+.st-key-no-workspace { padding-top: 2.5rem; }
 [class*="st-key-menu-"] { padding-left: 1.6rem; font-size: .875rem; }
 /* Work in progress has a place of its own over the page: what comes and goes there moves nothing. */
 [data-testid="stLayoutWrapper"]:has(> .st-key-jobs) { position: fixed; right: 1rem; bottom: 1rem; z-index: 90;
   width: min(26rem, calc(100vw - 2rem)); }
 .st-key-jobs > * > [class*="st-key-job-"], .st-key-jobs [class*="st-key-job-"] {
-  background: var(--st-background-color); box-shadow: 0 2px 14px rgb(0 0 0 / .18); }
+  background: var(--ground); box-shadow: 0 2px 14px rgb(0 0 0 / .18); }
 [data-testid="stMetricValue"], table.ts { font-variant-numeric: tabular-nums; }
-[data-testid="stMetricLabel"] p { white-space: normal; }
+[data-testid="stApp"] :is([data-testid="stMetricLabel"] p, [data-testid="stMetricValue"] *) {
+  white-space: normal; overflow: visible; }
 table.ts { border-collapse: collapse; width: 100%; font-size: .875rem; }
 table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
   border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
 table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
 table.ts td.name { white-space: nowrap; }
+table.ts th.held { min-width: 8rem; }
 table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
 table.ts button[data-pick] { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: left; }
@@ -71,7 +77,16 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
 [data-testid="stCaptionContainer"] { opacity: .78; }
 /* There the header of Streamlit, with the button of the menu, lies over the page's first line. */
 @media (max-width: 768px) { [data-testid="stMainBlockContainer"] { padding-top: 3.9rem; }
-  [data-testid="stHeader"] { background: var(--st-background-color); } .st-key-bar { padding-right: 0; } }
+  [data-testid="stHeader"] { background: var(--ground); } .st-key-bar { padding-right: 0; } }
+@media (min-width: 641px) and (max-width: 1199px) { /* a share of a narrow page would cut the controls' tables */
+  [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child,
+  [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:first-child {
+    flex: none; width: 17rem; }
+  [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:last-child,
+  [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:last-child {
+    flex: 1 1 0; min-width: 0; }
+  [class*="st-key-picture-beside-"] [data-testid="stColumn"] [data-testid="stColumn"]:has([data-testid="stMetric"]) {
+    min-width: 11rem; } }
 @media (max-width: 640px) { /* the picture before its controls */
   [class*="st-key-picture-beside-"] > [data-testid="stHorizontalBlock"],
   [class*="st-key-picture-beside-"] > * > [data-testid="stHorizontalBlock"],
@@ -79,6 +94,8 @@ table.ts span.bar b { position: absolute; top: -.2rem; bottom: -.2rem; width: 2p
   [class*="st-key-picture-beside-"] [data-testid="stColumn"] { flex: none; width: 100%; } }
 /* The dark theme's accent carries white text on buttons; as text of its own it would be too dim. */
 [role="tab"][aria-selected="true"], [role="tab"][aria-selected="true"] *,
+[role="radio"][data-variant="segmented_control"][aria-checked="true"],
+[role="radio"][data-variant="segmented_control"][aria-checked="true"] *,
 [data-testid="stSliderThumbValue"] { color: inherit !important; }
 div.wide { overflow-x: auto; }
 /* What has the focus is ringed in the accent, at least 3 to 1 on either theme's grounds. */
@@ -146,7 +163,8 @@ def _unknown_workspace() -> None:
     """The address names a workspace that is not here: that, and what there is."""
     asked = st.query_params[workspace.PARAMETER]
     name_window("Unknown workspace")
-    st.title("There is no such workspace", anchor=False)
+    with st.container(key="no-workspace"):
+        st.title("There is no such workspace", anchor=False)
     st.error(
         plain(
             f"The address names the workspace {asked!r}, which is not here (any more): it was deleted, or the link is "

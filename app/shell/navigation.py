@@ -48,7 +48,7 @@ WAYS: Mapping[str, Way] = {
     "Trainings": Way("trainings.py"),
     "Train": Way("training.py", TRAINING.word),
     "Runs": Way("runs.py"),
-    "Run": Way("runs.py", RUN.word),
+    "Run": Way("run.py", RUN.word),
     "Evaluation": Way("evaluation.py"),
     "Activity": Way("activity.py"),
     "Workspace": Way("workspace.py"),
@@ -104,8 +104,8 @@ def _current(title: str, name: str | None) -> None:
             link(title, plain(_shortened(name)), name)
 
 
-def _shortened(name: str, most: int = 26) -> str:
-    """Both ends of a long name."""
+def _shortened(name: str, most: int = 17) -> str:
+    """Both ends of a name that is too long for the menu."""
     return name if len(name) <= most else f"{name[: most - 12]}…{name[-11:]}"
 
 

@@ -1,4 +1,4 @@
-"""The page of training runs: all of them, or the one of the address."""
+"""The pages of training runs: all of them, or the one of the address."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ def test_a_small_share_is_never_shown_as_zero() -> None:
 
 def test_names_are_never_read_as_markdown() -> None:
     assert numbers.plain("a*b_[c](d)") == r"a\*b\_\[c\]\(d\)"
+    assert numbers.plain("a\u202eb\u2066") == "a\ufffdb\ufffd"
 
 
 def test_an_edited_fleet_keeps_the_layouts_of_rows_that_stay() -> None:

@@ -10,7 +10,17 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser.access import EMPTY, PAGES, PHONE, in_scheme, ours, too_wide_for_a_phone
+from tests.support.browser.access import (
+    EMPTY,
+    PAGES,
+    PHONE,
+    TABLET,
+    WIDE,
+    cut_off,
+    in_scheme,
+    ours,
+    too_wide_for_a_phone,
+)
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
@@ -33,6 +43,8 @@ NARROW = (
     "help",
 )  # fmt: skip
 """Those that no test of their own opens in a narrow window."""
+BESIDE = ("placement", "training")
+"""Those whose figures stand beside their controls."""
 SAMPLE = "sample:diamond"
 PLACEMENT = ROOT / "examples" / "placement_request.json"
 TRAINING = ROOT / "examples" / "strategy_request.json"
@@ -96,6 +108,11 @@ def test_axe_finds_nothing_of_ours_and_a_narrow_window_scrolls_down_only(
         found += [f"{scheme} {title}: {line}" for line in ours(page)]
         if name in NARROW:
             found += [f"{title}: {line}" for line in too_wide_for_a_phone(page)]
+        if name in BESIDE:
+            page.set_viewport_size({"width": TABLET, "height": 1000})
+            settle(page)
+            found += [f"{title}: {text} is cut off" for text in cut_off(page)]
+            page.set_viewport_size({"width": WIDE, "height": 1000})
         scheme = {"light": "dark", "dark": "light"}[scheme]
     assert not found, "\n".join(found)
     # A step is one entry of the browser's history: Back is the page before.

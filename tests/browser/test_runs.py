@@ -103,8 +103,10 @@ def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_onl
     page = session()
     found = []
     for title, where in (("Training runs", ""), ("diamond-1", "&run=diamond-1"), ("llama-1", "&run=llama-1")):
-        page.goto(f"{address}/runs?workspace={runs}{where}")
+        page.goto(f"{address}/{'run' if where else 'runs'}?workspace={runs}{where}")
         heading(page, title)
+        # The menu marks where one is, once.
+        assert marked(page) == [title]
         in_scheme(page, scheme)
         found += [f"{scheme} {title}: {line}" for line in ours(page)]
         found += [f"{title}: {line}" for line in too_wide_for_a_phone(page)]
@@ -112,3 +114,13 @@ def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_onl
     assert not found, "\n".join(found)
     page.go_back()
     heading(page, "diamond-1")
+    # The address that earlier versions gave it leads there too.
+    page.goto(f"{address}/runs?workspace={runs}&run=diamond-1")
+    heading(page, "diamond-1")
+
+
+def marked(page: Page) -> list[str]:
+    """The entries of the menu that are shown as the page one is on."""
+    links = page.locator(".st-key-menu").get_by_test_id("stPageLink-NavLink").all()
+    clear = "element => getComputedStyle(element).backgroundColor === 'rgba(0, 0, 0, 0)'"
+    return [link.inner_text().split("\n")[-1] for link in links if not link.evaluate(clear)]

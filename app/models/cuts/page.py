@@ -60,7 +60,7 @@ def show(workspace: Workspace, name: str | None) -> None:
     """The whole tab for one traced model."""
     if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see where to cut a model so that its slowest stage is as fast as can be.")
-        navigation.link("Models", "Trace a model first")
+        navigation.link("Models", "Trace a model first", icon=":material/arrow_forward:")
         return
     st.write(QUESTION)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -99,7 +99,7 @@ def show(workspace: Workspace, name: str | None) -> None:
 def _profile_first(workspace: Workspace, name: str) -> None:
     st.write("A cut needs the time of every operation: profile this model first.")
     if not name.startswith("sample:"):
-        navigation.link("Profile", "To its profile", name)
+        navigation.link("Profile", "To its profile", name, icon=":material/arrow_forward:")
     elif st.button("Profile this model", type="primary"):
         jobs.start(workspace, f"Profile {name}", PROFILE, ProfileParameters((name,)))
         st.rerun()

@@ -41,7 +41,7 @@ def show(workspace: Workspace, name: str | None) -> None:
     """The whole tab for one traced model."""
     if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
-        navigation.link("Models", "Trace a model, or drop a file, first")
+        navigation.link("Models", "Trace a model, or drop a file, first", icon=":material/arrow_forward:")
         return
     head = st.container(horizontal=True, vertical_alignment="center")
     steps = preparation.chosen(workspace, name)

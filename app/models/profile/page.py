@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app.models.profile import compare, curves, memory, summary, table, table_import
@@ -23,7 +25,7 @@ def show(workspace: Workspace, name: str | None = None) -> None:
     graphs = names(workspace, "graph")
     stored: dict[str, Profile] = read_all(workspace, "profile")
     profiles = {name: at_first_length(profile) for name, profile in stored.items()}
-    _begin_with(name, profiles)
+    _begin_with(name, graphs, profiles)
     if profiles:
         st.write("How fast is each model on which slice, and how sure is that?")
         for source, profile in stored.items():
@@ -50,14 +52,17 @@ def show(workspace: Workspace, name: str | None = None) -> None:
                 _tab(workspace, title, graphs, profiles)
 
 
-def _begin_with(name: str | None, profiles: dict[str, Profile]) -> None:
+def _begin_with(name: str | None, graphs: Sequence[str], profiles: dict[str, Profile]) -> None:
     """Choose the model where another one was looked at before; what is chosen beside it stays."""
     if name is None or name == st.session_state.get(_LAST):
         return
     st.session_state[_LAST] = name
     if name in profiles:
         st.session_state["profile-show-models"] = [name]
-        st.session_state["profile-memory-model"] = name
+        for widget in ("profile-memory-model", "profile-compare-first", "profile-compare-profile"):
+            st.session_state[widget] = name
+    if name in measuring_tab.sources(graphs, profiles):
+        st.session_state["profile-measure-models"] = [name]
 
 
 def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: dict[str, Profile]) -> None:

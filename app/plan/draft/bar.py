@@ -26,7 +26,7 @@ from torchsplit_core.workspace.versions import VersionStore
 MOST_LINES = 12
 # Only while there is a draft: `:has` slows every page that it is on.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) {
-  position: sticky; top: 0; z-index: 6; background: light-dark(#fbfbf9, #0f1418); }
+  position: sticky; top: 0; z-index: 6; background: var(--ground); }
 /* Below the library's own head, which a narrow window shows. */
 @media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) { top: 3.5rem; }
   .st-key-draft-bar { padding: .4rem .6rem; } .st-key-draft-bar button { min-height: 2rem; padding-block: .1rem; } }

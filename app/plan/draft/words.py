@@ -6,8 +6,9 @@ import html
 from collections.abc import Sequence
 
 from app.format.numbers import short
-from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
+from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.planning.request.difference import Part, RequestChange
+from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import PlanOutcome
 
 MOST_CHANGES = 6
@@ -45,7 +46,7 @@ def brings(before: PlanOutcome | None, after: PlanOutcome | None) -> str:
         filter(
             None,
             (
-                _change("tightest r", old.least, new.least),
+                _change("worst served", old.least, new.least),
                 _change("requests/s", old.total_rps, new.total_rps),
                 _change("GPUs used", old.gpus_used, new.gpus_used, relative=False),
             ),
@@ -54,7 +55,10 @@ def brings(before: PlanOutcome | None, after: PlanOutcome | None) -> str:
 
 
 def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, str | None, str | None, None]:
-    """For the four cards at the head of the page: how r, requests/s and GPUs used differ; None where they do not."""
+    """For the four cards at the head of the page: how r, requests/s and GPUs used differ; None where they do not.
+
+    Where the first card has a number of GPUs or their cost, r is no figure of it.
+    """
     old = None if before is None else figures_of(before)
     new = figures_of(after)
     if old is None or new is None:
@@ -62,7 +66,8 @@ def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, 
     ratio = None
     if old.total_rps and new.total_rps is not None and short(old.total_rps) != short(new.total_rps):
         ratio = f"{100 * (new.total_rps - old.total_rps) / old.total_rps:+.3g} %"
-    return _delta(old.least, new.least), ratio, _delta(old.gpus_used, new.gpus_used), None
+    first = None if goal_of(after.objective).by_cost else _delta(old.least, new.least)
+    return first, ratio, _delta(old.gpus_used, new.gpus_used), None
 
 
 def _delta(old: float | None, new: float | None) -> str | None:
@@ -70,14 +75,6 @@ def _delta(old: float | None, new: float | None) -> str | None:
     if old is None or new is None or short(old) == short(new):
         return None
     return f"{'+' if new > old else '-'}{short(abs(new - old))}"
-
-
-def figures_line(figures: PlanFigures) -> str:
-    """A plan in one line of a list."""
-    return (
-        f"r {short(figures.least)} · {short(figures.total_rps, 'req/s')} · {figures.gpus_used} GPUs · "
-        f"{figures.slices} slices"
-    )
 
 
 def _change(what: str, old: float | None, new: float | None, *, relative: bool = True) -> str:

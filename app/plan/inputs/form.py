@@ -14,8 +14,6 @@ from app.plan.draft import words
 from app.plan.inputs import request_tables
 from app.plan.inputs.edits import Edits, Goal, Speeds, limit_s
 from app.plan.summary import OBJECTIVES, PLAN_AT, SHARINGS
-from app.plan.verdict import without_minimum
-from app.plan.verdict_line import owed_words
 from app.plan.what_if import sliders
 from app.session import draft as drafts
 from app.session.draft import Draft, stored_profiles
@@ -79,9 +77,6 @@ def show(
     _take_over(workspace, name, stored, request, edits)
     with missing:
         figures.show(workspace, name, stored, _with_figures(current, profiles), profiles)
-    # A stored request of that kind is told of above the plan, with the button that mends it.
-    if without_minimum(current) and not without_minimum(stored):
-        st.warning(plain(owed_words(current)))
 
 
 def _demands(ground: sliders.Ground, shown: PlanOutcome | None) -> None:

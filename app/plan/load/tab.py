@@ -123,7 +123,8 @@ def _answer(
             ),
         )  # fmt: skip
         found = words.verdict(loads, ask.limits_ms, percentile)
-        st.markdown(f"**{plain(found.text)}**")
+        told = f"**{plain(found.text)}**"
+        st.markdown(f":red[{told}]" if found.colour == "red" else told)
     with st.container(horizontal=True, vertical_alignment="center"):
         badge = words.basis_badge(plan, request)
         st.badge(badge.text, color=badge.colour)

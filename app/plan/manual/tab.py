@@ -43,7 +43,7 @@ MOST_FAULTS = 8
 Column = st.column_config
 # What is chosen on a long map is changed without scrolling to its end. Only on this tab: `:has` slows every other.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
-  position: sticky; bottom: 0; z-index: 5; background: light-dark(#fbfbf9, #0f1418);
+  position: sticky; bottom: 0; z-index: 5; background: var(--ground);
   border-top: 1px solid light-dark(#dcdedb, #2b343d); box-shadow: 0 -10px 14px -8px rgb(0 0 0 / .28); }</style>"""
 
 

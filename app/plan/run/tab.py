@@ -97,6 +97,13 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
     here = f"{fault.where}: {fault.value} — {fault.rule}."
     if on_cores is None:
         return f"{here} Run it where they are, or tick the box: every slice on a core of this machine."
+    if on_cores.where.startswith("models: "):
+        # Of the models, not of the machine: it is missing where the slices are too.
+        missing = on_cores.where.removeprefix("models: ")
+        return (
+            f"As it is this plan can be run nowhere: {on_cores.rule}. What is missing: {missing}. Figures alone, a "
+            "library's for instance, can be planned, not run."
+        )
     if str(on_cores) == str(fault):
         return str(fault)
     return f"{here} Run it where they are. The cores of this machine cannot stand in: {on_cores}"

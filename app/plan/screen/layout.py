@@ -26,7 +26,6 @@ STYLE = """
 .st-key-results [data-testid="stAlertContainer"] { padding: .4rem .8rem; }
 .st-key-numbers [class*="st-key-card-"] { padding: .55rem .8rem; }
 .st-key-numbers [data-testid="stMetricValue"] { font-size: 1.4rem; line-height: 1.25; }
-.st-key-numbers [data-testid="stMetricValue"] * { white-space: normal; overflow: visible; }
 .st-key-numbers [data-testid="stMetric"] > div { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 .6rem; }
 .st-key-numbers [data-testid="stMetricLabel"] { flex: 0 0 100%; }
 /* Two lines are kept free: the explanation comes later, and adds to them. */

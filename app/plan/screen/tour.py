@@ -56,7 +56,7 @@ STYLE = """
   width: min(21rem, calc(100vw - 2rem)); }
 /* Work in progress stands at the right; below this width the menu is folded away. */
 @media (max-width: 768px) { [data-testid="stLayoutWrapper"]:has(> .st-key-tour) { left: 1rem; } }
-.st-key-tour { background: var(--st-background-color); box-shadow: 0 2px 14px rgb(0 0 0 / .22); padding: .8rem; }
+.st-key-tour { background: var(--ground); box-shadow: 0 2px 14px rgb(0 0 0 / .22); padding: .8rem; }
 """
 
 

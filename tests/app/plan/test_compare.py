@@ -51,8 +51,8 @@ def test_all_scenarios_stand_in_one_table(page: Open, two: Workspace) -> None:
     for told in (
         "<th>scenario</th><th>review</th><th>third</th><th>other</th>",
         "gap 25",
-        "r of bert",
-        "least r",
+        "bert, ×",
+        "worst served, ×",
         "1 of 1",
     ):
         assert told in text, told

@@ -73,6 +73,9 @@ def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven() 
     assert found.text == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
     assert judged(asking(200.0, 600.0)).text == "1 of 2 models does not get its demand: ocr 50 %."
     assert status_badge(plan(asked)).colour != "green"
+    # Of a plan that is not proven it is said of this plan alone.
+    open_ = judged(asked, plan(asked, status="feasible"))
+    assert open_.text == f"{found.text} A better plan is not ruled out."
 
 
 def test_a_model_without_a_slice_is_not_served() -> None:
@@ -162,7 +165,10 @@ def test_with_weights_the_table_divides_by_the_demand_and_the_card_says_what_it_
     made = replace(made, models=(replace(made.models[0], normalised=1.0), made.models[1]))
     table = models_table(made, heavy, COLOURS)
     assert "÷ weight · demand" in table and 'title="2 × demand"' in table
-    assert "÷ weight" not in models_table(plan(), asked, COLOURS)
+    plain = models_table(plan(), asked, COLOURS)
+    assert "÷ weight" not in plain
+    # Nor have columns a place that would say the same of every model.
+    assert "90 % interval" not in plain and "runs as" not in plain
     assert metrics(made, heavy)[0].label == "Least throughput ÷ weight · demand"
     assert "demand" not in metrics(made, heavy)[0].value
     assert metrics(plan(), asked)[0].value.endswith("its demand")
@@ -201,9 +207,14 @@ def test_fewest_gpus_without_a_minimum_are_warned_of_before_they_are_planned(
     page: Open, filled: Workspace
 ) -> None:
     opened = page("plan", filled)
-    assert not any("owe nothing else" in text for text in lines(opened)["warning"])
+    assert not [one for one in opened.button if one.key == "demands-as-minima"]
     next(box for box in opened.selectbox if box.label == "What is best").select("min_gpus").run()
-    assert any("No model has a minimum, and fewest GPUs owe" in text for text in lines(opened)["warning"])
+    assert any("No model has a minimum, and fewest GPUs owe" in str(one.value) for one in opened.markdown)
+    # A number of GPUs is not compared with what the worst-served model got.
+    assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
+    opened.button(key="demands-as-minima").click().run()
+    assert not opened.exception and "All 2 models get their demand" in lines(opened)["success"][0]
+    assert not [one for one in opened.button if one.key == "demands-as-minima"]
 
 
 def test_a_plan_without_a_slice_has_no_files(page: Open, workspace: Workspace) -> None:

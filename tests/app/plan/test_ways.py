@@ -128,6 +128,7 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
     told = model_table.models_table(cut, with_a_cut(), {}).replace(numbers.THIN, " ")
     across = numbers.size(bert.bytes_across_cuts_per_s).replace(numbers.THIN, " ")
     assert f"<td>cut1, {across}/s across its cuts</td>" in told and told.count("across its cuts") == 1
+    assert "runs as" in told
     stored.put("plan_request", "review", with_a_cut(whole=False))
     stored.put("plan", "review", cut)
     opened = page("plan", stored)

@@ -30,7 +30,10 @@ EMPTY = {name: title for name, title in PAGES.items() if name not in ("model", "
 STREAMLIT_UPLOADER = ("presentation-role-conflict", "stFileUploaderDropzone")
 """The rule that Streamlit's file uploader breaks, and the mark of its element."""
 
-PHONE, WIDE = 390, 1440
+PHONE, TABLET, WIDE = 390, 1024, 1440
+CUT_OFF = """() => [...document.querySelectorAll('[data-testid="stMetricValue"] p, [data-testid="stMetricLabel"] p')]
+  .filter(node => node.scrollWidth > node.clientWidth + 1
+    || node.parentElement.scrollWidth > node.parentElement.clientWidth + 1).map(node => node.textContent)"""
 
 
 def ours(page: Page) -> list[str]:
@@ -69,3 +72,8 @@ def too_wide_for_a_phone(page: Page) -> list[str]:
     )
     page.set_viewport_size({"width": WIDE, "height": 1000})
     return [f"{max(widths)} wide"] if max(widths) > PHONE else []
+
+
+def cut_off(page: Page) -> list[str]:
+    """The figures and labels that are wider than their card."""
+    return [str(text) for text in page.evaluate(CUT_OFF)]

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from app.models.profile.measuring import grid
 from app.models.profile.measuring import tab as measuring_tab
 from tests.support.app.profile_page import Open, button, choose_source, opened, said
 from tests.support.app.profiles import measured, row
 from tests.support.app.values import SOURCE, graph, profile
+from tests.support.paths import ROOT
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, UploadedFile, as_stored
 from torchsplit_core.jobs.profile import Cell
 from torchsplit_core.jobs.quick_start import measured_mix
@@ -53,6 +55,20 @@ def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(
 def test_a_profile_without_rows_shows_no_picture(tab: str, page: Open, workspace: Workspace) -> None:
     workspace.put("profile", "sample:none", Profile("sample:none", "abc"))
     assert "No figure is here yet" in said(opened(page, workspace, tab))
+
+
+def test_what_is_measured_is_the_model_of_the_page(workspace: Workspace) -> None:
+    for name in ("sample:diamond", "sample:ocr"):
+        workspace.put("profile", name, measured(name))
+    found = AppTest.from_file(str(ROOT / "pages" / "model.py"), default_timeout=30)
+    for asked in ("sample:ocr", "sample:diamond"):
+        found.query_params.update(
+            {"workspace": workspace.id, "model": asked, "tab": "profile", "view": "measure"}
+        )
+        found.run()
+        assert not found.exception
+        assert found.multiselect(key="profile-measure-models").value == [asked]
+        assert found.session_state["profile-compare-first"] == asked
 
 
 def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, filled: Workspace) -> None:
