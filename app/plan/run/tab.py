@@ -101,8 +101,7 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
         # Of the models, not of the machine: it is missing where the slices are too.
         missing = on_cores.where.removeprefix("models: ")
         return (
-            f"As it is this plan can be run nowhere: {on_cores.rule}. What is missing: {missing}. Figures alone, a "
-            "library's for instance, can be planned, not run."
+            f"As it is this plan can be run nowhere: {on_cores.rule}. Missing: {missing}. {on_cores.remedy}"
         )
     if str(on_cores) == str(fault):
         return str(fault)
