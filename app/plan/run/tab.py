@@ -101,8 +101,8 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
         # Of the models, not of the machine: it is missing where the slices are too.
         missing = on_cores.where.removeprefix("models: ")
         return (
-            f"As it is this plan can be run nowhere: {on_cores.rule}. Missing: {missing}. Offer the cuts to the planner "
-            "on the model's page, and plan again."
+            f"As it is this plan can be run nowhere: {on_cores.rule}. Missing: {missing}. Offer the cuts to the "
+            "planner on the model's page, and plan again."
         )
     if str(on_cores) == str(fault):
         return str(fault)
