@@ -159,7 +159,7 @@ def with_figures(workspace: Workspace, edited: PlanRequest, stored: PlanRequest)
     """The edited request with points for GPU types that are new in it; itself where none is."""
     if {(one.type, one.mig) for one in edited.gpus} <= {(one.type, one.mig) for one in stored.gpus}:
         return edited
-    profiles = edit.profiles_by_model(stored_profiles(workspace))
+    profiles = edit.profiles_of(edited, stored_profiles(workspace))
     return edit.with_points(edited, profiles, cuts.offers(workspace))
 
 

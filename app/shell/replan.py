@@ -28,7 +28,7 @@ def plan_again(
     `ground` is what was edited: where another tab has stored something else since, that is kept under a
     name of its own. Raises InputFault, with nothing stored, where the request is wrong.
     """
-    profiles = edit.profiles_by_model(stored_profiles(workspace))
+    profiles = edit.profiles_of(request, stored_profiles(workspace))
     partitions = cuts.offers(workspace)
     request = edit.checked(edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)

@@ -193,6 +193,20 @@ def test_offered_cuts_replace_those_offered_before() -> None:
     assert [variant.name for variant in twice.models[0].variants] == ["whole", "cut1"]
 
 
+def test_another_model_of_the_same_short_name_gets_neither_its_cuts_nor_its_points() -> None:
+    measured = replace(request().models[0], source="library:bert")
+    asked = replace(request(), models=(measured, *request().models[1:]))
+    offered = edit.with_cuts(asked, profile(), cuts())
+    assert offered.models[:-1] == asked.models
+    assert (offered.models[-1].name, offered.models[-1].source) == ("bert-2", profile().source)
+    again = edit.with_cuts(offered, profile(), cuts())
+    assert again == offered
+    other = replace(profile(), source="library:bert")
+    assert edit.profiles_of(offered, [profile(), other]) == {"bert": other, "bert-2": profile()}
+    wider = replace(asked, gpus=(FleetEntry("H100-SXM5-80GB"),))
+    assert edit.with_points(wider, edit.profiles_of(wider, [profile()]), []) == wider
+
+
 def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
     asked = request()
     with pytest.raises(InputFault, match="demand_rps"):

@@ -164,8 +164,10 @@ def test_the_first_door_stores_the_measured_mix_and_plans_it(
     opened = page("models", workspace)
     press(opened, "Plan the measured mix")
     assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
-    assert len(scenario.request(workspace).models) == 11  # type: ignore[union-attr]
-    assert len(workspace.artifacts("profile")) == 11
+    request = scenario.request(workspace)
+    assert request is not None and len(request.models) == 11
+    stored = {one.name for one in workspace.artifacts("profile")}
+    assert {model.source for model in request.models} == stored
 
 
 def test_the_second_door_asks_for_the_chosen_gpus(

@@ -129,7 +129,9 @@ def measured_mix(
     from torchsplit_core.profiling.library import mix_request
 
     name = MEASURED_MIX
-    workspace.put("plan_request", name, mix_request("S3", gpus))
+    mix = mix_request("S3", gpus)
+    models = (replace(model, source=f"library:{model.name}") for model in mix.models)
+    workspace.put("plan_request", name, replace(mix, models=tuple(models)))
     workspace.set_setting("scenario", name)
     begin(name)
     workspace.put_all("profile", library_files())

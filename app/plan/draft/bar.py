@@ -129,7 +129,7 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
 
 def _checked(workspace: Workspace, asked: PlanRequest) -> PlanRequest:
     """The request as it would be stored. Raises InputFault, with nothing stored, where it is wrong."""
-    profiles = edit.profiles_by_model(drafts.stored_profiles(workspace))
+    profiles = edit.profiles_of(asked, drafts.stored_profiles(workspace))
     return edit.checked(edit.with_points(asked, profiles, cuts.offers(workspace)))
 
 

@@ -76,7 +76,8 @@ def show(
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
     _take_over(workspace, name, stored, request, edits)
     with missing:
-        figures.show(workspace, name, stored, _with_figures(current, profiles), profiles)
+        known = edit.profiles_of(current, stored_profiles(workspace))
+        figures.show(workspace, name, stored, _with_figures(current, known), known)
 
 
 def _demands(ground: sliders.Ground, shown: PlanOutcome | None) -> None:

@@ -199,13 +199,17 @@ def model_names(profiles: Sequence[Profile]) -> list[str]:
     """The name of each profile's model in a request: a second `bert` is `bert-2`."""
     names: list[str] = []
     for profile in profiles:
-        name = base = model_name(profile)
-        number = 2
-        while name in names:
-            name = f"{base}-{number}"
-            number += 1
-        names.append(name)
+        names.append(free_name(model_name(profile), names))
     return names
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name of a model, with the first number that is free where others have it."""
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate = f"{name}-{number}"
+        number += 1
+    return candidate
 
 
 def _match(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchsplit_core.planning.request.build import build_request, model_name
+from torchsplit_core.planning.request.build import build_request, free_name, model_name
 from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
@@ -31,6 +31,20 @@ def profiles_by_model(profiles: Sequence[Profile]) -> dict[str, Profile]:
     for profile in profiles:
         found.setdefault(model_name(profile), profile)
     return found
+
+
+def is_of(model: PlanModel, profile: Profile) -> bool:
+    """Whether a request's model is the profile's: by its source, and by name where the request says none.
+
+    Models of one short name may be others: the measured library's bert is not the sample of that name.
+    """
+    return model.source == profile.source if model.source else model.name == model_name(profile)
+
+
+def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, Profile]:
+    """By the names of a request's models the profile that each is of, the first where several are."""
+    found = ((model, next((one for one in profiles if is_of(model, one)), None)) for model in request.models)
+    return {model.name: profile for model, profile in found if profile is not None}
 
 
 def several_ways(request: PlanRequest) -> tuple[PlanModel, ...]:
@@ -75,7 +89,7 @@ def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str
 def with_points(
     request: PlanRequest, profiles: Mapping[str, Profile], partitions: Sequence[PartitionOutcome]
 ) -> PlanRequest:
-    """Points for GPU types (or whole GPUs) that are new in the fleet, from the workspace's profiles."""
+    """Points for GPU types (or whole GPUs) that are new in the fleet, from the models' profiles (`profiles_of`)."""
     models = []
     for model in request.models:
         has = {
@@ -115,7 +129,8 @@ def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stag
 
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:
-    """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added.
+    """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added, by
+    another name where one that is served has its own.
 
     A cut that was offered before and forbidden stays forbidden.
     """
@@ -123,8 +138,9 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
     built = build_request(
         [profile], request.gpus, candidates=[outcome], demands={name: DEFAULT_DEMAND_RPS}
     ).models[0]
-    if name not in {model.name for model in request.models}:
-        return replace(request, models=(*request.models, built))
+    if not any(is_of(model, profile) for model in request.models):
+        taken = {model.name for model in request.models}
+        return replace(request, models=(*request.models, replace(built, name=free_name(name, taken))))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
 
     def offered(model: PlanModel) -> PlanModel:
@@ -134,7 +150,8 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
         return replace(model, variants=(*whole, *again), source=model.source or built.source)
 
     return replace(
-        request, models=tuple(offered(model) if model.name == name else model for model in request.models)
+        request,
+        models=tuple(offered(model) if is_of(model, profile) else model for model in request.models),
     )
 
 
