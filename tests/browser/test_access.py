@@ -170,6 +170,7 @@ def test_the_theme_is_chosen_in_the_bar_for_all_pages(session: Callable[..., Pag
     expect(ground).to_have_css("background-color", "rgb(15, 20, 24)")
 
 
+@pytest.mark.repeated
 def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(address)

@@ -165,6 +165,7 @@ def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: B
     at_the_gate(page)
 
 
+@pytest.mark.repeated
 def test_files_pass_after_a_login_alone(dashboard: Dashboard, context: BrowserContext) -> None:
     """Streamlit keeps downloads and uploads apart from its sessions: there, the cookie decides."""
     dashboard.provider.account = {"sub": "1", "email": "ann@example.com", "email_verified": True}

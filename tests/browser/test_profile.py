@@ -68,6 +68,7 @@ def download(page: Page, label: str) -> str:
     return Path(found.value.path()).read_text(encoding="utf-8")
 
 
+@pytest.mark.repeated
 def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(f"{address}/profile")
@@ -178,6 +179,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
     assert not found, "\n".join(found)
 
 
+@pytest.mark.repeated
 def test_the_curves_have_a_picture_words_and_a_table(
     session: Callable[..., Page], address: str, filled: str
 ) -> None:

@@ -33,6 +33,7 @@ REQUEST = StrategyRequest(
 INK = {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 234, 238)"}
 
 
+@pytest.mark.repeated
 def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     session: Callable[..., Page], address: str, home: Path
 ) -> None:

@@ -53,6 +53,7 @@ def parameters(digest: str | None, **how: Any) -> TrainParameters:
     )
 
 
+@pytest.mark.repeated
 def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> None:
     assert train_job(workspace, parameters(DIGEST), ignore_progress)["step"] == 2
     told = train_on_job(

@@ -91,6 +91,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
                 pass
 
 
+@pytest.mark.repeated
 def test_a_killed_run_is_told_to_tensorboard_once_a_step_and_to_telemetry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(folder / "run")
 
 
+@pytest.mark.repeated
 def test_blocks_leave_a_slow_rank_and_a_kill_right_after_goes_on_with_the_new_stages(
     alone: list[float], tmp_path: Path
 ) -> None:

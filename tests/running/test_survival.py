@@ -42,6 +42,7 @@ def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path
     assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
 
 
+@pytest.mark.repeated
 def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_path: Path) -> None:
     """Rank 1 is stopped in step 4, rank 0 waits without end in step 6: both in fetching a sample."""
     source = client_file(tmp_path, dropout=0.1, stall={"28": "stopped", "40": "waiting"})

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from torchsplit_core.training.apply.script import Traced, script
 from torchsplit_core.training.strategy import strategy
 from torchsplit_core.values import InputFault
@@ -70,20 +71,23 @@ CASES = {
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
 }
+MIXED = ["pipeline of chunks over tensor", "sharded, offloaded, run again, in half precision"]
+"""Two that have most of it: stages, tensors and chunks; shards, offload, recomputation and half precision."""
 
 
 @pytest.mark.torch
-def test_every_division_has_the_loss_of_one_process(tmp_path: Path) -> None:
+@repeated("names", [MIXED, sorted(CASES.keys() - {*MIXED})], ids=["mixed", "others"])
+def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: Path) -> None:
     runs: list[str] = []
-    for place, make in enumerate(CASES.values()):
+    for place, make in enumerate(CASES[name] for name in names):
         file = tmp_path / f"case{place}.py"
         file.write_text(make())
         runs += ["1", str(file), "4", str(file)]
     command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(told) == 2 * len(CASES)
-    for name, one, four in zip(CASES, told[::2], told[1::2], strict=True):
+    assert len(told) == 2 * len(names)
+    for name, one, four in zip(names, told[::2], told[1::2], strict=True):
         assert not any([*one[0], *four[0]]), f"{name}: {one[1]} {four[1]}"
         losses = [[float(loss) for loss in re.findall(r"loss (\S+)", run[1])] for run in (one, four)]
         assert len(losses[0]) == 3 and losses[0][0] > losses[0][2], name

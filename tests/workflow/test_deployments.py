@@ -230,6 +230,7 @@ def test_the_image_has_every_package_that_its_server_needs() -> None:
     assert done.stdout == "True True\n", done.stderr
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(

@@ -170,6 +170,7 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     assert sizes == done(workspace) == ALL
 
 
+@pytest.mark.repeated
 def test_a_command_that_was_killed_goes_on_without_measuring_twice(
     tmp_path: Path, hold: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

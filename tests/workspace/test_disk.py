@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 from tests.support.workspace.disk_scenarios import may_mount
 from tests.support.workspace.storage_writer import request
 from torchsplit_core.workspace import Database
@@ -32,7 +33,7 @@ def run(prefix: list[str], name: str, folder: Path) -> None:
     assert found.stdout.strip().endswith('"held"')
 
 
-@pytest.mark.parametrize("name", ["full", "read_only", "pages"])
+@repeated("name", ["full", "read_only", "pages"])
 def test_on_a_disk_that_takes_nothing(name: str, tmp_path: Path) -> None:
     prefix = may_mount(loop=False)
     if prefix is None:

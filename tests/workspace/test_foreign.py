@@ -104,7 +104,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 """
 
 
-@pytest.mark.parametrize(("way", "most_mib"), [("upload", 1024), ("command", 4096)])
+@repeated(("way", "most_mib"), [("upload", 1024), ("command", 4096)])
 @repeated("part", range(3), kept=1)
 def test_a_file_made_to_cost_is_one_message(way: str, most_mib: int, part: int, tmp_path: Path) -> None:
     files = []

@@ -65,6 +65,7 @@ def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path
     assert again.rows == found.rows and again.environment["taken_over"] == [1, 2]
 
 
+@pytest.mark.repeated
 def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_path: Path) -> None:
     found = crowd(tmp_path, f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}", (1, 3, 4, 7, 8))
     assert [row.batch_size for row in found.rows] == [1, 4]
@@ -77,6 +78,7 @@ def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_
     assert found.notes[0].startswith("2 processes, batch 3: ")
 
 
+@pytest.mark.repeated
 def test_a_process_that_dies_ends_the_rest_and_no_figure_is_no_fault(tmp_path: Path) -> None:
     found = crowd(tmp_path, ENDS_AT_3, (3, 4))
     assert found.rows == ()

@@ -162,6 +162,7 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
     assert [point.batch_size for point in kept if point.kind == "failure"] == [7, 8]
 
 
+@pytest.mark.repeated
 def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> None:
     kept: list[KeptPoint] = []
     found = measured(
