@@ -47,6 +47,9 @@ def show(
     ground = sliders.Ground.of(workspace, name, stored, current)
     # Edits of the tables stay in them: they are drawn anew where the draft was changed by something else.
     mark = drafts.table_mark(workspace, name, request)
+    # Asked of the store once.
+    known = stored_profiles(workspace)
+    profiles = edit.profiles_by_model(known)
     with st.container(border=True, key="inputs-fleet"):
         st.header("Fleet", anchor=False)
         fleet = _fleet(request, mark)
@@ -62,7 +65,7 @@ def show(
         _demands(ground, shown)
         _struck(changed, "models")
         with st.expander("Limits, minima, weights", key="models-details"):
-            models, added, profiles = _models(workspace, request, mark)
+            models, added = _models(request, mark, profiles)
             _weight(ground)
         allowed = _ways(request, mark)
     with st.container(border=True, key="inputs-pairs"):
@@ -76,8 +79,8 @@ def show(
     edits = Edits(fleet, details, speeds, models, added, profiles, allowed, pairs, goal)
     _take_over(workspace, name, stored, request, edits)
     with missing:
-        known = edit.profiles_of(current, stored_profiles(workspace))
-        figures.show(workspace, name, stored, _with_figures(current, known), known)
+        own = edit.profiles_of(current, known)
+        figures.show(workspace, name, stored, _with_figures(current, own), own)
 
 
 def _demands(ground: sliders.Ground, shown: PlanOutcome | None) -> None:
@@ -230,8 +233,8 @@ def _pairs(request: PlanRequest, mark: str) -> pd.DataFrame:
 
 
 def _models(
-    workspace: Workspace, request: PlanRequest, mark: str
-) -> tuple[pd.DataFrame, list[str], dict[str, Profile]]:
+    request: PlanRequest, mark: str, profiles: Mapping[str, Profile]
+) -> tuple[pd.DataFrame, list[str]]:
     columns = {
         "model": Column.TextColumn("model", width=105),
         "demand": Column.NumberColumn(
@@ -269,12 +272,11 @@ def _models(
     }
     table = request_tables.models_table(request)
     models = _editor(table, f"models-{mark}", "What each model asks for", columns, "delete", ["model"])
-    profiles = edit.profiles_by_model(stored_profiles(workspace))
     more = [found for found in profiles if found not in {model.name for model in request.models}]
     added: list[str] = []
     if more:
         added = st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here")
-    return models, added, profiles
+    return models, added
 
 
 def _ways(request: PlanRequest, mark: str) -> dict[str, list[str]]:
