@@ -60,8 +60,8 @@ def test_a_table_and_a_slider_write_into_one_draft(
     real = form._models
 
     def typed(*how: Any) -> Any:
-        table, added, profiles = real(*how)
-        return table.assign(demand=pd.Series([57.5, 200.0])), added, profiles
+        table, added = real(*how)
+        return table.assign(demand=pd.Series([57.5, 200.0])), added
 
     opened = page("plan", solved)
     monkeypatch.setattr(form, "_models", typed)
