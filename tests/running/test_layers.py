@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from tests.support.seeds import in_blocks
-from torchsplit_core.running.adapt.division import best_layers
 from torchsplit_core.running.adapt.layers import Move, Mover
 from torchsplit_core.running.adapt.speed import STEPS
 from torchsplit_core.running.adapt.stages import Measured
 from torchsplit_core.running.adapt.told import Told
 from torchsplit_core.running.staged.blocks import Blocks, ranges_of
+from torchsplit_core.training.traced.stages import best_layers
 
 
 def blocks_of(count: int, loads: tuple[float, ...] = ()) -> Blocks:

@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from statistics import median
 
-from torchsplit_core.running.adapt.division import best_layers
 from torchsplit_core.running.staged.blocks import Blocks, ranges_of
+from torchsplit_core.training.traced.stages import best_layers
 
 
 @dataclass(frozen=True)

@@ -2,35 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from operator import add
+
+Seconds = Callable[[int, int, int], float]
+"""Of a stage with the parts from one place to before another: no less with more of them, infinite where it cannot have
+them."""
 
 
 def cut_evenly(loads: Sequence[float], stages: int) -> tuple[range, ...]:
     """Ranges of places, one a stage and none empty, of which the largest sum of loads is least.
 
-    By dynamic programming over the end of each prefix: best[k][j] = min over i of max(best[k-1][i], sum of i..j).
-    Towards smaller i the one falls and the other rises, so that the search for i ends where they cross. Needs at
-    least as many loads as stages.
+    Needs at least as many loads as stages.
     """
     sums = [0.0, *accumulate(loads)]
-    count = len(loads)
-    best = [0.0] + [float("inf")] * count
+    _, ends = _dealt(len(loads), stages, lambda stage, first, stop: sums[stop] - sums[first], max)
+    return tuple(range(first, stop) for first, stop in pairwise(ends))
+
+
+def best_layers(parts: int, stages: int, seconds: Seconds) -> tuple[int, ...] | None:
+    """Parts of each stage, one at least, whose longest stage is shortest, and of those the least sum of seconds.
+
+    None where no division is allowed.
+    """
+    longest, found = _dealt(parts, stages, seconds, max)
+    if not found:
+        return None
+
+    def short_enough(stage: int, first: int, stop: int) -> float:
+        own = seconds(stage, first, stop)
+        return own if own <= longest else math.inf
+
+    _, ends = _dealt(parts, stages, short_enough, add)
+    return tuple(stop - first for first, stop in pairwise(ends))
+
+
+def _dealt(
+    parts: int, stages: int, seconds: Seconds, join: Callable[[float, float], float]
+) -> tuple[float, list[int]]:
+    """The least value, and the places between which the stages lie; infinite and none where there is no division.
+
+    By dynamic programming over the end of each prefix: best[k][j] = min over i of join(best[k-1][i], seconds of stage k
+    with i..j). Towards smaller i the seconds rise and best[k-1][i], where stages are joined by the longest, falls: the
+    search for i ends where they cross.
+    """
+    best = [0.0] + [math.inf] * parts
     cuts: list[list[int]] = []
-    for stage in range(1, stages + 1):
-        after = [float("inf")] * (count + 1)
-        begins = [0] * (count + 1)
-        for end in range(stage, count - (stages - stage) + 1):
-            for begin in range(end - 1, stage - 2, -1):
-                own = sums[end] - sums[begin]
-                if max(best[begin], own) < after[end]:
-                    after[end], begins[end] = max(best[begin], own), begin
-                if own >= best[begin]:
+    for stage in range(stages):
+        after, begins = [math.inf] * (parts + 1), [0] * (parts + 1)
+        for stop in range(stage + 1, parts - (stages - stage - 1) + 1):
+            for first in range(stop - 1, stage - 1, -1):
+                own = seconds(stage, first, stop)
+                value = join(best[first], own)
+                if value < after[stop]:
+                    after[stop], begins[stop] = value, first
+                if own == math.inf or (join is max and own >= best[first]):
                     break
         best = after
         cuts.append(begins)
-    ends = [count]
+    if best[parts] == math.inf:
+        return math.inf, []
+    ends = [parts]
     for begins in reversed(cuts):
         ends.append(begins[ends[-1]])
-    ends.reverse()
-    return tuple(range(begin, end) for begin, end in pairwise(ends))
+    return best[parts], ends[::-1]
