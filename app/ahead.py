@@ -42,8 +42,9 @@ def _load() -> None:
     for module in pkgutil.walk_packages([str(Path(__file__).parent)], "app."):
         if module.name not in PROGRAMS:
             importlib.import_module(module.name)
-    quick_start = importlib.import_module("torchsplit_core.jobs.quick_start")
-    quick_start.library_files()
+    from torchsplit_core.jobs.quick_start import library_files
+
+    library_files()
     # Modules are no garbage: from here on none of them is looked at again.
     gc.collect()
     gc.freeze()

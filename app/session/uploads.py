@@ -13,9 +13,9 @@ def upload_of(workspace: Workspace, source: str) -> Artifact | None:
     return workspace.find("upload", _file_of(source))
 
 
-def uploads_of(workspace: Workspace, sources: Iterable[str]) -> dict[str, Artifact]:
-    """The stored file behind each of these sources that has one, by source; the store is asked once."""
-    stored = {item.name: item for item in workspace.artifacts("upload")}
+def uploads_of(uploads: Iterable[Artifact], sources: Iterable[str]) -> dict[str, Artifact]:
+    """Of the stored files the one behind each of these sources that has one, by source."""
+    stored = {item.name: item for item in uploads}
     return {source: stored[file] for source in sources if (file := _file_of(source)) in stored}
 
 

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.running.runs import beside, client_file, events, free_port, losses, run, strategy
+from tests.support.running.runs import (
+    beside,
+    client_file,
+    events,
+    free_port,
+    losses,
+    losses_alone,
+    run,
+    strategy,
+)
 from torchsplit_core.running import RunFolder, launch
 from torchsplit_core.running.adapt.kept import Kept, UnderWay, keep, read_kept, with_kept
 from torchsplit_core.running.adapt.layers import Move
@@ -31,10 +40,7 @@ SAMPLES = 80
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one process."""
-    folder = tmp_path_factory.mktemp("alone_unmoved")
-    source = client_file(folder, samples=SAMPLES, blocks=4)
-    run(source, folder / "run", strategy(optimizer="adamw", micro_batch=8), 1, steps=12, checkpoint_every=100)
-    return losses(folder / "run")
+    return losses_alone(tmp_path_factory.mktemp("alone_unmoved"), samples=SAMPLES, steps=12)
 
 
 @pytest.mark.repeated

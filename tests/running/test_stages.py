@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_models import load
-from tests.support.running.runs import client_file, events, losses, run, strategy
+from tests.support.running.runs import client_file, events, losses, losses_alone, run, strategy
 from tests.support.seeds import repeated
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.staged.chain import stages_of, traced_chain
@@ -26,10 +26,7 @@ SAMPLES = 44
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one process that takes each step in one pass."""
-    folder = tmp_path_factory.mktemp("alone_unstaged")
-    source = client_file(folder, samples=SAMPLES, blocks=4)
-    run(source, folder / "run", strategy(optimizer="adamw", micro_batch=8), 1, steps=8, checkpoint_every=100)
-    return losses(folder / "run")
+    return losses_alone(tmp_path_factory.mktemp("alone_unstaged"), samples=SAMPLES, steps=8)
 
 
 DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {

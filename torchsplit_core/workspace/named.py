@@ -16,9 +16,9 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
 )
+from torchsplit_core.values.names import free_name as first_free
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.workspace.rows import free_name as first_free
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 SCENARIO = ("plan_request", "plan", "measurement")

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +85,6 @@ def used_digests(database: sqlite3.Connection) -> set[str]:
 def digests_of(rows: Iterable[Any]) -> set[str]:
     """The first value of each row, where it can name a content."""
     return {row[0] for row in rows if is_digest(row[0])}
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, or the name with the first number that is free."""
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate = f"{name} {number}"
-        number += 1
-    return candidate
 
 
 def checked_kind(kind: str) -> str:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import Blobs, Database, copy_of_the_day, disk_trouble, sweep_job_files
 from torchsplit_core.workspace.faults import of_os_error
 from torchsplit_core.workspace.rows import (
@@ -31,7 +32,6 @@ from torchsplit_core.workspace.rows import (
     checked_kind,
     checked_name,
     digests_of,
-    free_name,
     insert_workspace,
     unique_name,
     used_digests,

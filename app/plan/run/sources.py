@@ -35,17 +35,19 @@ def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutc
     idle = without_instance(plan, request)
     served = tuple(model for model in request.models if model.name not in idle)
     own = [model.source for model in served if can_be_run(model.source)]
-    stored = uploads_of(workspace, own)
+    uploads = workspace.artifacts("upload")
+    stored = uploads_of(uploads, own)
     missing = [
         model
         for model in served
         if model.source not in stored and not (model.source or "").startswith(SAMPLE)
     ]
     whole = [model.name for model in missing if not _is_cut(model, plan)]
-    in_place = _others(workspace, name, whole) if whole else {}
+    others = [*uploads_of(uploads, models.known(workspace)), *(f"{SAMPLE}{one.name}" for one in SAMPLES)]
+    in_place = _others(name, whole, others) if whole else {}
     nothing = [model for model in missing if model.name not in in_place]
     barred = [_words(nothing, replaceable=bool(whole))] if nothing else []
-    files = stored | uploads_of(workspace, in_place.values())
+    files = stored | uploads_of(uploads, in_place.values())
     digests = {file.name: file.sha256 for file in files.values()}
     trusted = not files or trust.trust_box(digests, f"run-trust {name}")
     if not trusted:
@@ -70,18 +72,16 @@ def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
     return any(len(variant.stages) > 1 for variant in model.variants if variant.name == planned)
 
 
-def _others(workspace: Workspace, name: str, models_: Sequence[str]) -> dict[str, str]:
-    """Other models that the user has run in the place of these: files of the workspace and samples."""
-    own = uploads_of(workspace, models.known(workspace))
-    options = [*own, *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)]
+def _others(name: str, without: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Which of the others (files of the workspace and samples) the user has run in the place of these models."""
     found = {}
     with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
         st.caption(
             "Answers and times are those of the model chosen here; its batches are no points of the plan."
         )
-        for model in models_:
+        for model in without:
             found[model] = st.selectbox(
-                model, options, index=None, placeholder="Nothing", key=f"run-in-place {name} {model}"
+                model, others, index=None, placeholder="Nothing", key=f"run-in-place {name} {model}"
             )
     return {model: source for model, source in found.items() if source is not None}
 

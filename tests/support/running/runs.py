@@ -52,6 +52,14 @@ def run(
     )
 
 
+def losses_alone(folder: Path, *, samples: int, steps: int) -> list[float]:
+    """Of one process that takes each step in one pass, of a model of four blocks: those of every division of it."""
+    source = client_file(folder, samples=samples, blocks=4)
+    plan = strategy(optimizer="adamw", micro_batch=8)
+    run(source, folder / "run", plan, 1, steps=steps, checkpoint_every=100)
+    return losses(folder / "run")
+
+
 def beside(target: Callable[..., object], *given: Any, **named: Any) -> ForkServerProcess:
     """A process that does that, begun with torch loaded, as ranks are."""
     context = multiprocessing.get_context("forkserver")

@@ -37,6 +37,7 @@ from torchsplit_core.values import (
     sequence_lengths,
 )
 from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
 
 _Slices = set[tuple[str, str | None]]
@@ -199,17 +200,8 @@ def model_names(profiles: Sequence[Profile]) -> list[str]:
     """The name of each profile's model in a request: a second `bert` is `bert-2`."""
     names: list[str] = []
     for profile in profiles:
-        names.append(free_name(model_name(profile), names))
+        names.append(free_name(model_name(profile), names, "-"))
     return names
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """The name of a model, with the first number that is free where others have it."""
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate = f"{name}-{number}"
-        number += 1
-    return candidate
 
 
 def _match(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchsplit_core.planning.request.build import build_request, free_name, model_name
+from torchsplit_core.planning.request.build import build_request, model_name
 from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     Variant,
     point_type,
 )
+from torchsplit_core.values.names import free_name
 
 DEFAULT_DEMAND_RPS = 100.0
 
@@ -140,7 +141,7 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
     ).models[0]
     if not any(is_of(model, profile) for model in request.models):
         taken = {model.name for model in request.models}
-        return replace(request, models=(*request.models, replace(built, name=free_name(name, taken))))
+        return replace(request, models=(*request.models, replace(built, name=free_name(name, taken, "-"))))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
 
     def offered(model: PlanModel) -> PlanModel:
