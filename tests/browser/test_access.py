@@ -124,6 +124,7 @@ RING = """element => { element.focus({ focusVisible: true }); const style = getC
   return [style.outlineStyle, style.outlineWidth, style.outlineColor]; }"""
 
 
+@pytest.mark.repeated
 def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str, workspace: str) -> None:
     page = session()
     open_page(page, address, "plan", workspace)
@@ -136,6 +137,7 @@ def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str
             assert element.evaluate(RING) == ["solid", "2px", ring], (scheme, element)
 
 
+@pytest.mark.repeated
 def test_a_map_is_saved_as_a_picture_that_stands_alone(
     session: Callable[..., Page], address: str, workspace: str
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_map_is_saved_as_a_picture_that_stands_alone(
     assert Path(painted.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.repeated
 def test_the_theme_is_chosen_in_the_bar_for_all_pages(session: Callable[..., Page], address: str) -> None:
     page = session()
     page.goto(address)
@@ -182,6 +185,7 @@ def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., P
     assert not found, "\n".join(found)
 
 
+@pytest.mark.repeated
 def test_in_a_narrow_window_the_picture_comes_before_its_controls(
     session: Callable[..., Page], address: str, workspace: str
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped: Pag
     expect(page.locator(".st-key-graph-details")).to_contain_text("Region")
 
 
+@pytest.mark.repeated
 def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explored: Page) -> None:
     page = explored
     before = drawing(page)
@@ -180,6 +181,7 @@ def test_zoom_pan_fit_and_files(explored: Page) -> None:
     assert re.match(r"digraph", Path(download.value.path()).read_text())
 
 
+@pytest.mark.repeated
 def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored: Page) -> None:
     page = explored
     move_to(page, "blocks × 6")

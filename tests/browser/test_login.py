@@ -150,6 +150,7 @@ def test_a_login_opens_the_dashboard_and_a_logout_closes_it(
     assert "/end" in provider.seen
 
 
+@pytest.mark.repeated
 def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: BrowserContext) -> None:
     dashboard.provider.account = {"sub": "2", "email": "bob@example.com", "email_verified": True}
     before = dashboard.names()

@@ -159,6 +159,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     expect(bert).to_have_css("opacity", "1")
 
 
+@pytest.mark.repeated
 def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
     session: Callable[..., Page], address: str, planned: Workspace
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_
     expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
 
 
+@pytest.mark.repeated
 def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
     session: Callable[..., Page], address: str, planned: Workspace
 ) -> None:
@@ -328,6 +330,7 @@ def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
     assert planned.find("plan", "review") is not None
 
 
+@pytest.mark.repeated
 def test_the_ways_to_figures_lead_to_the_profile_page(
     session: Callable[..., Page], address: str, planned: Workspace
 ) -> None:

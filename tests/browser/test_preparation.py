@@ -22,6 +22,7 @@ def cut_points(page: Page) -> int:
     return int(text.split(" · ")[1].split()[0])
 
 
+@pytest.mark.repeated
 def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(
     session: Callable[..., Page], address: str, tmp_path: Path
 ) -> None:

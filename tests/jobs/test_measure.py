@@ -151,6 +151,7 @@ class Client:
 """
 
 
+@pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.torch
 def test_uploads_run_whole_and_cut(

@@ -84,6 +84,7 @@ def test_what_does_not_fit_into_memory_goes_on_in_smaller_passes(alone: list[flo
     }
 
 
+@pytest.mark.repeated
 def test_weights_that_a_step_leaves_out_are_replicated_not_sharded(
     alone: list[float], tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_what_ranks_are_forked_from_may_be_killed_too(undisturbed: list[float], 
     assert summary.restarts == 1 and len(events(tmp_path / "run", "rank_lost")) == 1
 
 
+@pytest.mark.repeated
 def test_a_killed_launcher_takes_its_ranks_along_and_resume_goes_on(
     undisturbed: list[float], tmp_path: Path
 ) -> None:

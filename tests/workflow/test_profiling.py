@@ -148,6 +148,7 @@ def kill(process: int) -> None:
     wait(lambda: not any(map(lives, [process, *children])))
 
 
+@pytest.mark.repeated
 def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     workspace: Workspace, tmp_path: Path, hold: Path
 ) -> None:

@@ -28,7 +28,7 @@ from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.values import InputFault
 
 
-@repeated("name", SAMPLES, kept=3)
+@repeated("name", SAMPLES, kept=1)
 def test_parts_of_every_sample_equal_the_model_to_the_bit(name: str, tmp_path: Path) -> None:
     """k = 2, 3, 4, those of 3 from files (`benchmarks/stage_execution.py` takes all from files)."""
     client, model, program = sample_program(name)

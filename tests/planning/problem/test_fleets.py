@@ -210,7 +210,9 @@ def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> Non
     assert changed >= 1
 
 
-@repeated("block", range(4))
+@repeated(
+    "block", [2, 0, 1, 3]
+)  # The first two have an instance each that takes ten seconds to look through.
 def test_what_cores_hold_together_is_shared_as_every_set_of_tenants(block: int) -> None:
     changed = 0
     for seed in range(block * BLOCK, block * BLOCK + 15):
