@@ -125,6 +125,7 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
     )
 
 
+@pytest.mark.slow
 def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
     asked, outcome = thousand()
     workspace.put("plan_request", "many", asked)
@@ -136,6 +137,7 @@ def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
     assert len(page.get("bidi_component")) < 100
 
 
+@pytest.mark.slow
 def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace: Workspace) -> None:
     asked = replace(request(), models=request().models[:1])
     outcome = workflow.plan(asked)

@@ -60,6 +60,7 @@ def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MOST))
 def test_a_page_asks_the_store_so_often(
     name: str, page: Callable[..., AppTest], filled: Workspace, monkeypatch: pytest.MonkeyPatch

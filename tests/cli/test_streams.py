@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
 
@@ -20,6 +22,7 @@ def run(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @repeated("stream", ["2>&-", ">&-", "2>/dev/full", "2>&- >&-"], kept=2)
 def test_a_stream_that_takes_nothing_stops_no_command(tmp_path: Path, stream: str) -> None:
     done = run(f"{SIMULATE} -o out.json {stream}", tmp_path)
@@ -29,12 +32,14 @@ def test_a_stream_that_takes_nothing_stops_no_command(tmp_path: Path, stream: st
     assert run(f"unknown {stream}", tmp_path).returncode == 2
 
 
+@pytest.mark.slow
 def test_an_outcome_that_a_full_disk_loses_is_said(tmp_path: Path) -> None:
     done = run(f"{SIMULATE} >/dev/full", tmp_path)
     assert done.returncode == 2 and "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_fault(tmp_path: Path) -> None:
     done = run(f"{SIMULATE} | head -c 1", tmp_path)
     assert done.stdout == "{" and "Exception" not in done.stderr

@@ -26,6 +26,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_estimate_of_the_example_as_a_command_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [

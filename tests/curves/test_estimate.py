@@ -155,6 +155,7 @@ def test_no_queries_no_answers() -> None:
     assert estimate([], []) == ()
 
 
+@pytest.mark.slow
 def test_the_room_loads_neither_torch_nor_a_solver() -> None:
     program = (
         "import sys, torchsplit_core.curves; sys.exit(bool({'torch', 'pyomo', 'highspy'} & set(sys.modules)))"

@@ -78,6 +78,7 @@ def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
         deploy(plan_of(planned_gpu("gpu0", "A100", MIXED)), FORMATS)
 
 
+@pytest.mark.slow
 def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan: PlanOutcome) -> None:
     text = readme(mixed_plan)
     assert "do not survive a reboot" in text

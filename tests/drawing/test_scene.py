@@ -233,6 +233,7 @@ def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its
             assert box.y >= frame.y + TITLE and box.y + box.height <= frame.y + frame.height - MARGIN
 
 
+@pytest.mark.slow
 def test_a_scene_of_many_boxes_is_drawn_in_haste_and_keeps_its_promises():
     hierarchy = Hierarchy(encoder(CAREFUL // 5))
     scene = draw(hierarchy, view(hierarchy, hierarchy.groups))

@@ -97,6 +97,7 @@ def test_a_graph_without_values_is_one_empty_region():
     assert tree.regions[0].ids == ()
 
 
+@pytest.mark.slow
 def test_fifty_thousand_nested_regions_need_neither_recursion_nor_room():
     depth = 50_000
     tree = region_tree(nested_diamonds(depth))
@@ -107,6 +108,7 @@ def test_fifty_thousand_nested_regions_need_neither_recursion_nor_room():
     assert deepest.ids == (f"y{depth - 1}", f"z{depth - 1}")
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_hundred_thousand_values_is_all_cut_points():
     ids = tuple(f"v{i}" for i in range(100_000))
     tree = region_tree((ids, tuple(pairwise(ids))))

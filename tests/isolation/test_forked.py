@@ -82,6 +82,7 @@ def test_it_is_ended_whatever_it_does() -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [WORKER, EXPLANATION, SWEEP], ids=["worker", "explanation", "sweep"])
 def test_a_killed_parent_leaves_no_worker_behind(program: str) -> None:
     name = mark()

@@ -42,6 +42,7 @@ def told(forbidden: str, code: str = TOLD, **environment: str) -> subprocess.Com
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("forbidden", "name", "words"),
     [

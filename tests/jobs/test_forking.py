@@ -62,6 +62,7 @@ def ended(workspace: Workspace) -> jobs.JobStatus:
     return found
 
 
+@pytest.mark.slow
 def test_a_job_is_forked_where_that_is_ready_and_started_where_not(
     forker: forking.Forker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return Store(tmp_path).create("w")
 
 
+@pytest.mark.slow
 def test_a_plan_job_simulates_before_it_stores(workspace: Workspace) -> None:
     asked = request(60.0)
     workspace.put("plan_request", "r", asked)

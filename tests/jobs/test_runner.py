@@ -128,6 +128,7 @@ def test_a_killed_job_is_told_as_stopped(workspace: Workspace) -> None:
     assert found.fault is not None and "Start it again" in found.fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stored", "words"),
     [

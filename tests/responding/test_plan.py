@@ -296,6 +296,7 @@ def test_stages_and_transfers_count() -> None:
     assert workflow.plan(short).status == "infeasible"
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_hold_is_refused() -> None:
     asked = request(model("a", 150.0, 60.0))
     outcome = workflow.plan(asked)

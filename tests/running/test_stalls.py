@@ -68,6 +68,7 @@ def test_all_are_ended_after_twice_the_limit_where_nothing_tells(scene: Scene) -
     assert [rank for rank, _ in scene.wait(1.5)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_storage_a_first_step_and_a_slow_one_are_no_stalls(tmp_path: Path) -> None:
     scene = Scene(tmp_path, None)
     scene.step(4, "start")

@@ -148,6 +148,7 @@ rows = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.dictionaries(

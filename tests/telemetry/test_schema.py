@@ -38,6 +38,7 @@ def strangers(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_code_uses_the_names_of_the_schema() -> None:
     sources = [
         path for folder in ("torchsplit_core", "app", "pages") for path in (ROOT / folder).rglob("*.py")

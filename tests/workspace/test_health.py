@@ -185,6 +185,7 @@ def test_whatever_is_damaged_is_one_message(store: Store, tmp_path: Path) -> Non
     assert told > 60  # the damage was felt
 
 
+@pytest.mark.slow
 def test_an_import_that_is_killed_leaves_a_whole_workspace_or_none(store: Store, tmp_path: Path) -> None:
     data = export_workspace(filled(store, 40))
     home = tmp_path / "killed"

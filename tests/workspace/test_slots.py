@@ -55,6 +55,7 @@ def message(workspace: Workspace, job: str) -> str:
     return jobs.status(workspace, job).message
 
 
+@pytest.mark.slow
 def test_who_comes_first_is_served_first(workspace: Workspace) -> None:
     found = {}
     for number, name in enumerate("abcd"):
@@ -74,6 +75,7 @@ def test_who_comes_first_is_served_first(workspace: Workspace) -> None:
     assert begun(workspace) == ["a", "c", "d"]
 
 
+@pytest.mark.slow
 def test_a_killed_job_holds_nobody_up(workspace: Workspace) -> None:
     found = {name: begin(workspace, name) for name in "ab"}
     wait(lambda: len(begun(workspace)) == 1)
@@ -87,6 +89,7 @@ def test_a_killed_job_holds_nobody_up(workspace: Workspace) -> None:
     wait(lambda: jobs.status(workspace, found[other]).state == "done")
 
 
+@pytest.mark.slow
 def test_who_waits_for_something_else_gives_its_slot_away(workspace: Workspace) -> None:
     first = begin(workspace, "a", "aside")
     wait(lambda: begun(workspace) == ["a"])

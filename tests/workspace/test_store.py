@@ -109,6 +109,7 @@ def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once(store: Store) -> None:
     workspace = store.create("w")
     context = multiprocessing.get_context("spawn")

@@ -156,6 +156,7 @@ def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(
     assert left_running.wait(10) != 0
 
 
+@pytest.mark.slow
 def test_a_failed_job_goes_on_by_its_name(old: Workspace) -> None:
     again = jobs.resume(old, job(old, "sweep").id)
     assert jobs.status(old, again).name == "sweep" and jobs.status(old, again).title == "Sweep swept"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from app.charts.points_svg import points_svg
 from app.plan.report import report
 from benchmarks.planner_instances import instance
@@ -112,6 +114,7 @@ def test_what_has_no_plan_says_why() -> None:
     assert "basis unknown" in alone.said and "The request" not in alone.texts
 
 
+@pytest.mark.slow
 def test_a_large_plan_stays_a_small_file() -> None:
     asked = instance(64, 1024)
     names = [model.name for model in asked.models]

@@ -91,6 +91,7 @@ def field(page: AppTest, label: str) -> Any:
     return next(one for one in page.number_input if one.label.startswith(label))
 
 
+@pytest.mark.slow
 def test_link_and_network_are_fields_that_wait_for_plan(
     page: Open, stored: Workspace, started: list[Any]
 ) -> None:

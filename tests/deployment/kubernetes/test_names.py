@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_hostile_and_colliding_names_stay_apart() -> None:
     slices = [planned_gpu(f"gpu{i}", "A100-80GB", [("7g.80gb", 0, name)]) for i, name in enumerate(HOSTILE)]
     plan = plan_of(*slices)

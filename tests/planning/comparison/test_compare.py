@@ -56,6 +56,7 @@ def counts(found: Comparison) -> tuple[int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_a_plan_and_itself_differ_in_nothing(sharing: str) -> None:
     compared = 0

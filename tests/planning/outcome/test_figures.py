@@ -16,6 +16,7 @@ from torchsplit_core.values import InputFault, PlanStatistics
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 
+@pytest.mark.slow
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
 def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
     compared = 0

@@ -205,6 +205,7 @@ def test_doors() -> None:
             solve_leximin(names, [A30], None, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_planning_does_not_load_torch() -> None:
     code = "import json, sys, torchsplit_core.planning; print(json.dumps('torch' in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

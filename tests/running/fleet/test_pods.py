@@ -30,6 +30,7 @@ def container(spec: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["jobset", "job"])
 def test_there_is_a_pod_for_each_node_with_its_gpus(format_name: str) -> None:
     spec = spec_of(job(), format_name)
@@ -125,6 +126,7 @@ def test_image_and_claim_are_the_users() -> None:
             Pods(**bad)
 
 
+@pytest.mark.slow
 def test_the_checks_notice() -> None:
     made = manifests(job(), "jobset")["JobSet"]
     made["spec"]["failurePolicy"]["restarts"] = 3

@@ -278,6 +278,7 @@ def test_a_part_that_loses_rows_is_told_as_such() -> None:
         assert found.status_code == 502 and "2 rows" in found.json()["error"]
 
 
+@pytest.mark.slow
 def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path) -> None:
     with stand_ins(2, 3) as (one, two), ThreadPoolExecutor(1) as pool:
         routes = tmp_path / "routes.json"

@@ -130,6 +130,7 @@ def ended(quick: Jobs, names: list[str]) -> None:
     assert quick.cancelled == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "outcome", "words"),
     [
