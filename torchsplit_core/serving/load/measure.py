@@ -14,9 +14,9 @@ from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.serving.load.compare import Measured, outcome_of
 from torchsplit_core.serving.load.session import Served, send, served
+from torchsplit_core.serving.load.spread import simulate_drawn, with_spread
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
-from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.arrivals import offered_rps, times_ms
 from torchsplit_core.values import (
     InputFault,
@@ -90,7 +90,7 @@ def measure(
         warnings = server.warnings
     progress(0.95, "simulating the same arrivals")
     asked = simulation_of(outcome, request, times, hops_of(hops))
-    simulated = simulate(asked)
+    simulated = simulate_drawn(asked)
     report = discover_host()
     where = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({place.device.name for place in roster.slices if place.device.kind != "cpu"})
@@ -188,7 +188,10 @@ def simulation_of(
     times: Mapping[str, Sequence[float]],
     hand_over_ms: Mapping[str, float],
 ) -> SimulationRequest:
-    """The plan's simulation of these very arrivals; a hand-over keeps a worker busy as its batch does."""
+    """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
+
+    A hand-over keeps a worker busy as its batch does, and is as slow as that is.
+    """
     asked = simulation_request(
         outcome, request, lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,)))
     )
@@ -196,4 +199,4 @@ def simulation_of(
         replace(one, batch_ms={size: ms + hand_over_ms.get(one.id, 0.0) for size, ms in one.batch_ms.items()})
         for one in asked.servers
     )
-    return replace(asked, servers=servers, replications=1)
+    return with_spread(replace(asked, servers=servers, replications=1), outcome, request)
