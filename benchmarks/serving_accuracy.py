@@ -5,8 +5,8 @@ plan's throughput, Poisson arrivals. Slices never take the last core: the front 
 cores for slices need three in all; where they are not there, a row says n/a. Run it on an idle machine.
 
 The simulation draws batch times as the measured points of the profile vary (parts of a cut model, estimated from them,
-take one time a batch), the replay has the times that this very run's batches took: where the first misses and the second
-does not, it is the host's cores that changed their speed since. How steady they are is told first.
+take one time a batch), the replay has the times that this very run's batches took: where the first misses and the
+second does not, it is the host's cores that changed their speed since. How steady they are is told first.
 """
 
 from __future__ import annotations

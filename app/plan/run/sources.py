@@ -98,7 +98,9 @@ def _words(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
     if files:
         told.append(f"Not in this workspace: {named(files)}.")
     one = len(nothing) == 1
-    other = f"Choose above what runs in {'its' if one else 'their'} place, or upload" if replaceable else "Upload"
+    other = (
+        f"Choose above what runs in {'its' if one else 'their'} place, or upload" if replaceable else "Upload"
+    )
     told.append(
         f"{other} {'its file' if one else 'their files'} under Models, measure {'it' if one else 'them'} there and "
         "plan anew."
