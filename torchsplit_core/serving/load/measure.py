@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torchsplit_core.serving.load.spread import simulate_drawn, with_spread
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.simulation.arrivals import offered_rps, times_ms
+from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -102,7 +103,13 @@ def measure(
         load=load.load,
         host="; ".join([where, *gpus]),
         stand_in=serving.stand_in,
-        warnings=(*warnings, *crowding(cores), *filter(None, [unsteady]), *simulated.warnings),
+        warnings=(
+            *warnings,
+            *crowding(cores),
+            *filter(None, [unsteady]),
+            *deaths(tallies),
+            *simulated.warnings,
+        ),
     )
 
 
@@ -115,6 +122,17 @@ def crowding(cores: Sequence[int]) -> tuple[str, ...]:
     )
 
 
+def deaths(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Which servers lost workers while they were under load."""
+    for server, tally in tallies.items():
+        if count := tally["deaths"]:
+            workers = "a worker" if count == 1 else f"{count} workers"
+            yield (
+                f"{server}: {workers} died under load and the next was started; what waited meanwhile counts in the "
+                "measured times"
+            )
+
+
 def arrival_times(
     request: PlanRequest, roster: Roster, load: LoadSettings, arrivals: ArrivalsOf
 ) -> dict[str, list[float]]:
@@ -125,6 +143,8 @@ def arrival_times(
         if model.name not in served_names:
             continue
         kind = arrivals(model)
+        where = f"models: {model.name}: arrivals"
+        check_arrivals(where, kind, 1)
         rate = (offered_rps(kind) or 0.0) * load.load
         most = (
             len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
@@ -134,6 +154,7 @@ def arrival_times(
             raise InputFault(
                 f"models: {model.name}: demand_rps", rate, rule, "Use a smaller --load or --duration-s."
             )
+        check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
         due = times_ms(kind, most, rng, load.load) / 1e3
         found[model.name] = [float(time) for time in due[due <= load.duration_s]]
