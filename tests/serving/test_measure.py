@@ -146,6 +146,12 @@ def test_arrivals_are_those_of_the_simulation() -> None:
     assert len(found) == pytest.approx(4000, rel=0.1) and found == sorted(found) and found[-1] <= 40.0
     assert times(LoadSettings(1.0), DeterministicArrivals(4.0)) == [0.25, 0.5, 0.75, 1.0]
     assert times(LoadSettings(1.0, 2.0), TraceArrivals((1.0, 2.0, 9.0))) == [0.0, 0.5]
+    # A demand of nothing to speak of is none: beside other models it is no fault.
+    faint = replace(
+        REQUEST, models=(*REQUEST.models, replace(REQUEST.models[0], name="ocr", demand_rps=1e-8))
+    )
+    both = replace(ROSTER, models=(*ROSTER.models, replace(ROSTER.models[0], name="ocr")))
+    assert arrival_times(faint, both, LoadSettings(1.0), lambda model: model.expected_arrivals)["ocr"] == []
     with pytest.raises(InputFault, match="at least one request is due"):
         times(LoadSettings(0.001), DeterministicArrivals(1.0))
     with pytest.raises(InputFault, match="requests are sent to a model"):

@@ -21,6 +21,7 @@ from torchsplit_core.simulation.arrivals import offered_rps, times_ms
 from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     InputFault,
+    MmppArrivals,
     PlanModel,
     PlanOutcome,
     PlanRequest,
@@ -154,7 +155,9 @@ def arrival_times(
             raise InputFault(
                 f"models: {model.name}: demand_rps", rate, rule, "Use a smaller --load or --duration-s."
             )
-        check_arrivals(where, kind, most)
+        if isinstance(kind, MmppArrivals):
+            # Which states it goes through is drawn for all of the requests.
+            check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
         due = times_ms(kind, most, rng, load.load) / 1e3
         found[model.name] = [float(time) for time in due[due <= load.duration_s]]
