@@ -31,7 +31,7 @@ MODELS = {"bert": "BertClient", "clip": "ClipClient", "fastpitch": "FastPitchCli
 LOADS = (0.4, 0.7, 0.9)
 RATE_GOAL, TIME_GOAL, CASES_GOAL = 0.10, 0.15, 0.90
 BATCHES = (1, 2, 4)
-POINT_BUDGET_S = 5.0
+POINT_BUDGET_S = 10.0
 """Of a batch size: sizes are timed one after the other, and a core's moods last up to seconds."""
 LOOK_S = 5.0
 """How long the cores are looked at."""
