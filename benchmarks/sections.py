@@ -331,9 +331,11 @@ BENCHMARKS = (
         "Models of four samples' architectures (`benchmarks/served_models.py`) served on slices of this host's cores, "
         "15 s of Poisson arrivals at each load; the front and the load generator have a core of their own. Goals: "
         "throughput within 10 % of the plan's and p95 within 15 % of the simulation's (of the same arrivals) in 90 % "
-        "of the cases. The replay is that simulation with the times that the batches of this run took: where it is "
-        "within 15 % and the simulation is not, the queues are as modelled and the cores change their speed, which the "
-        "first table shows (a fixed loop, 5 s). What parts is what `measure` says of it.",
+        "of the cases. The simulation draws batch times as the points vary that were measured before; parts of a cut "
+        "model are estimated from the whole one's points, and take one time a batch. The replay has the times that the "
+        "batches of this run took: where it is within 15 % and the simulation is not, the queues are as modelled and "
+        "the cores changed their speed, which the first table shows (a fixed loop, 5 s). What parts is what `measure` "
+        "says of it.",
         ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
     ),
 )

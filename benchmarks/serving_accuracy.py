@@ -4,8 +4,9 @@ Four models, whole on a slice of one core and on one of two, and cut in two over
 plan's throughput, Poisson arrivals. Slices never take the last core: the front and the load generator have it. So two
 cores for slices need three in all; where they are not there, a row says n/a. Run it on an idle machine.
 
-The simulation takes the plan's one time of a batch, the replay the times that this very run's batches took: where the
-first misses and the second does not, it is the host's cores that change their speed. How steady they are is told first.
+The simulation draws batch times as the measured points of the profile vary (parts of a cut model, estimated from them,
+take one time a batch), the replay has the times that this very run's batches took: where the first misses and the
+second does not, it is the host's cores that changed their speed since. How steady they are is told first.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MODELS = {"bert": "BertClient", "clip": "ClipClient", "fastpitch": "FastPitchCli
 LOADS = (0.4, 0.7, 0.9)
 RATE_GOAL, TIME_GOAL, CASES_GOAL = 0.10, 0.15, 0.90
 BATCHES = (1, 2, 4)
+POINT_BUDGET_S = 10.0
+"""Of a batch size: sizes are timed one after the other, and a core's moods last up to seconds."""
 LOOK_S = 5.0
 """How long the cores are looked at."""
 
@@ -72,7 +75,7 @@ def measured(model: str, seconds: float, loads: tuple[float, ...], cores: int) -
     source = f"{SOURCE}:{MODELS[model]}"
     possible = [case for case in CASES if case.cores < cores]
     devices = ",".join(dict.fromkeys(f"cpu:{case.profile}" for case in possible))
-    settings = Settings(point_budget_s=1.0)
+    settings = Settings(point_budget_s=POINT_BUDGET_S)
     graph, profile = workflow.profile(
         source, device=devices, batch_sizes=BATCHES, trust=True, settings=settings, gpu_types=("A100-80GB",)
     )

@@ -52,6 +52,7 @@ def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling: Runnin
         'torchsplit_worker_deaths_total{model="double",slice="host0/1c@0",stage="whole"} 1.0'
         in (doubling.ask("GET", "/metrics")[1])
     )
+    assert doubling.ask("GET", "/torchsplit/tallies")[1]["host0/1c@0"]["deaths"] == 1
 
 
 def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Path) -> None:

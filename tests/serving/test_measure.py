@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,21 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.serving.load.compare import Measured, outcome_of, percentiles
-from torchsplit_core.serving.load.measure import arrival_times, simulation_of
+from torchsplit_core.serving.load.measure import arrival_times, deaths, simulation_of
 from torchsplit_core.serving.load.session import Sent
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.simulation import simulate
-from torchsplit_core.values import DeterministicArrivals, InputFault, TraceArrivals
+from torchsplit_core.values import (
+    DeterministicArrivals,
+    GammaArrivals,
+    InputFault,
+    MmppArrivals,
+    PoissonArrivals,
+    RateState,
+    TraceArrivals,
+)
 from torchsplit_core.values.serving.measurement import MeasuredTimes, Measurement
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)
@@ -137,10 +146,40 @@ def test_arrivals_are_those_of_the_simulation() -> None:
     assert len(found) == pytest.approx(4000, rel=0.1) and found == sorted(found) and found[-1] <= 40.0
     assert times(LoadSettings(1.0), DeterministicArrivals(4.0)) == [0.25, 0.5, 0.75, 1.0]
     assert times(LoadSettings(1.0, 2.0), TraceArrivals((1.0, 2.0, 9.0))) == [0.0, 0.5]
+    # A demand of nothing to speak of is none: beside other models it is no fault.
+    faint = replace(
+        REQUEST, models=(*REQUEST.models, replace(REQUEST.models[0], name="ocr", demand_rps=1e-8))
+    )
+    both = replace(ROSTER, models=(*ROSTER.models, replace(ROSTER.models[0], name="ocr")))
+    assert arrival_times(faint, both, LoadSettings(1.0), lambda model: model.expected_arrivals)["ocr"] == []
     with pytest.raises(InputFault, match="at least one request is due"):
         times(LoadSettings(0.001), DeterministicArrivals(1.0))
     with pytest.raises(InputFault, match="requests are sent to a model"):
         times(LoadSettings(3600.0, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (GammaArrivals(10.0, 0.0), "arrivals.cv: 0.0"),
+        (GammaArrivals(10.0, math.nan), "arrivals.cv"),
+        (PoissonArrivals(math.inf), "arrivals.rate_rps: inf"),
+        (MmppArrivals((RateState(0.0, 1.0),)), "no rate above 0"),
+        (MmppArrivals((RateState(1.0, 1e-9), RateState(2.0, 1e-9))), "at most 20000000 stays"),
+        (TraceArrivals((2.0, 1.0)), "times never fall"),
+    ],
+)
+def test_arrivals_that_make_no_sense(kind: Any, words: str) -> None:
+    with pytest.raises(InputFault, match="models: bert: arrivals") as told:
+        arrival_times(REQUEST, ROSTER, LoadSettings(10.0), lambda model: kind)
+    assert words in str(told.value)
+
+
+def test_workers_that_died_under_load_are_told() -> None:
+    """Their requests were answered late, not with an error: nothing else says it."""
+    (words,) = deaths({SERVER: tally(deaths=1), "host0/1c@1": tally(deaths=0)})
+    assert words.startswith(f"{SERVER}: a worker died under load")
+    assert "2 workers" in next(deaths({SERVER: tally(deaths=2)}))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
         raise InputFault(
-            str(path), error.strerror or "failed", "the output can be written", "Choose another -o path."
+            str(path), error.strerror or "failed", "the output can be written", "Choose another path."
         ) from error
 
 

@@ -14,6 +14,7 @@ from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MeasureParameters
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.responding.servers import without_instance
+from torchsplit_core.serving.load.spread import with_spread
 from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
@@ -106,7 +107,8 @@ def _of_others(found: Measurement, parameters: MeasureParameters) -> Measurement
 
 def expected(outcome: PlanOutcome, request: PlanRequest, load: float) -> dict[str, Any]:
     """By model the rate that the plan predicts and the p95 that a short simulation gives (null where none)."""
-    asked = workflow.under_load(workflow.simulation_request(outcome, request), load)
+    plan = with_spread(workflow.simulation_request(outcome, request), outcome, request)
+    asked = workflow.under_load(plan, load)
     found = workflow.simulate(replace(asked, requests_per_model=LOOKED_AHEAD, replications=1))
     planned = {model.name: model.throughput_rps for model in outcome.models}
     return {

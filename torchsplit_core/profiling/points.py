@@ -16,6 +16,8 @@ LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
 """A point may take this long, or this many of its time budgets where that is more, unless the caller says."""
 COMPILE_S = 900.0
 """What torch.compile may take beside, every batch size anew: minutes for a large model on a few cores."""
+POINT_BUDGET_S = 2.0
+"""The usual time of a point."""
 REPEATS = 3
 """The runs of a point are taken in this many repeats, whose medians show what runs next to each other hide."""
 
@@ -53,7 +55,7 @@ class Settings:
     `processes` are the numbers of them to measure, at once on the device; one alone is always measured.
     `sequence_length` are the tokens of the example inputs, None for as many as the client gives by itself."""
 
-    point_budget_s: float = 2.0
+    point_budget_s: float = POINT_BUDGET_S
     point_limit_s: float | None = None
     cuda_graphs: bool = False
     torch_trace: str | None = None

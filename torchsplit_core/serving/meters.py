@@ -47,13 +47,15 @@ class Course:
 class Tally:
     """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
 
-    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it, `course` the whole ones by their time.
+    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it, `course` the whole ones by their time;
+    `deaths` are of its workers.
     """
 
     batches: int = 0
     rows: int = 0
     busy_s: float = 0.0
     waited_s: float = 0.0
+    deaths: int = 0
     whole_ms: dict[int, deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=KEPT_BATCHES))
     )
@@ -70,6 +72,7 @@ class Tally:
             "rows": self.rows,
             "busy_s": self.busy_s,
             "waited_s": self.waited_s,
+            "deaths": self.deaths,
             "whole_ms": {str(rows): list(times) for rows, times in self.whole_ms.items()},
             "compute_ms": {str(rows): list(times) for rows, times in self.compute_ms.items()},
             "course": self.course.batches,
@@ -158,6 +161,7 @@ class Meters:
     def death(self, spec: WorkerSpec) -> None:
         """A worker died."""
         self.deaths.labels(spec.model, spec.stage, spec.slice).inc()
+        self.tallies[spec.server].deaths += 1
 
     def answered(self, model: str, status: int, seconds: float) -> None:
         """A request was answered."""

@@ -27,7 +27,8 @@ from torchsplit_core.values.simulation.request import QueueKind
 class Prepared:
     """A model, and of each of its stages the servers: place in the request's list, and entry.
 
-    `paces`, by server id, are of servers whose speed changes; an instant is in ms from the first arrival.
+    `paces`, by server id, are of servers whose speed changes; an instant is in ms from the first arrival. A trace is
+    run `draws` times where service is drawn.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Prepared:
     queue: QueueKind
     seed: int
     paces: Mapping[str, Pace] = field(default_factory=dict)
+    draws: int = 1
 
     @property
     def random(self) -> bool:
@@ -49,7 +51,7 @@ class Prepared:
         return any(server.service.kind != "deterministic" for stage in self.stages for _, server in stage)
 
 
-def prepare(request: SimulationRequest, number: int) -> Prepared:
+def prepare(request: SimulationRequest, number: int, draws: int = 1) -> Prepared:
     """The request's model of this number."""
     model = request.models[number]
     requests = count_of(model.arrivals, request.requests_per_model)
@@ -58,12 +60,14 @@ def prepare(request: SimulationRequest, number: int) -> Prepared:
         if server.model == model.name:
             of_stage[server.stage].append((place, server))
     stages = tuple(tuple(of_stage[name]) for name in model.stages)
-    return Prepared(number, model, stages, requests, request.queue, request.seed)
+    return Prepared(number, model, stages, requests, request.queue, request.seed, draws=draws)
 
 
 def replications(prepared: Prepared, wanted: int) -> int:
-    """How many runs tell more than one: a trace has one, and without anything drawn all are the same."""
-    return 1 if isinstance(prepared.model.arrivals, TraceArrivals) or not prepared.random else wanted
+    """How many runs tell more than one: a trace has its own number, and without anything drawn all are the same."""
+    if not prepared.random:
+        return 1
+    return prepared.draws if isinstance(prepared.model.arrivals, TraceArrivals) else wanted
 
 
 def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:

@@ -50,12 +50,17 @@ def simulate_model(request: SimulationRequest, number: int) -> ModelRun:
     return _run(request, prepare(request, number))
 
 
-def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -> SimulationOutcome:
-    """The outcome of a request. Raises InputFault for one that makes no sense."""
+def simulate(
+    request: SimulationRequest, progress: Progress = ignore_progress, *, draws: int = 1
+) -> SimulationOutcome:
+    """The outcome of a request. Raises InputFault for one that makes no sense.
+
+    `draws` replications of each model with the arrivals of a trace and service times that are drawn.
+    """
     began = perf_counter()
     validate(request)
     warnings = list(remarks(request))
-    prepared = [prepare(request, number) for number in range(len(request.models))]
+    prepared = [prepare(request, number, draws) for number in range(len(request.models))]
     models = []
     servers: dict[int, ServerLoad] = {}
     whole = 0.5 if request.find else 1.0

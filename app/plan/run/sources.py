@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from app.plan.verdict import named
 from app.session import models, trust
 from app.session.uploads import uploads_of
 from sample_models import SAMPLES
@@ -87,15 +88,21 @@ def _others(name: str, without: Sequence[str], others: Sequence[str]) -> dict[st
 
 
 def _words(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
-    """For which models nothing runs, why, and what to do."""
-    told = [
-        f"{model.name} (its file {model.source} is not in this workspace)"
-        if can_be_run(model.source)
-        else f"{model.name} (only figures of it are here: {model.source or 'no source'})"
-        for model in nothing
-    ]
-    other = "; or choose above what runs in its place" if replaceable else ""
-    return (
-        f"Nothing to run for {', '.join(told)}. Upload a model's file under Models, measure it there and plan with "
-        f"it{other}."
+    """For which models nothing runs, why, and what to do: said once for all of a kind, however many they are."""
+    figures = [model.name for model in nothing if not can_be_run(model.source)]
+    files = [f"{model.name} (file {model.source})" for model in nothing if can_be_run(model.source)]
+    told = []
+    if figures:
+        them = "it" if len(figures) == 1 else "them"
+        told.append(f"Nothing to run for {named(figures)}: only figures of {them} are here.")
+    if files:
+        told.append(f"Not in this workspace: {named(files)}.")
+    one = len(nothing) == 1
+    other = (
+        f"Choose above what runs in {'its' if one else 'their'} place, or upload" if replaceable else "Upload"
     )
+    told.append(
+        f"{other} {'its file' if one else 'their files'} under Models, measure {'it' if one else 'them'} there and "
+        "plan anew."
+    )
+    return " ".join(told)

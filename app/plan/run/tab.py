@@ -86,10 +86,11 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
             "Open-loop load from a process of its own, Poisson unless the scenario says otherwise; a response counts "
             "from when its request was due."
         )
-    for words in sources.barred:
-        st.warning(plain(words))
+    missing = [*sources.barred]
     if fault is not None and not stand_in:
-        st.warning(plain(_why_not(fault, on_cores)))
+        missing.append(_why_not(fault, on_cores))
+    if missing:
+        st.warning("\n\n".join(plain(words) for words in missing))
 
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:

@@ -83,6 +83,15 @@ def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients() -> None:
     assert model.modes == {(False, False)}
 
 
+@pytest.mark.parametrize(("budget_s", "most"), [(0.5, 300), (2.0, 300), (7.0, 1050)])
+def test_a_longer_budget_is_for_more_runs(
+    budget_s: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that is fast: on a clock that stands still nothing but their number ends the runs."""
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    assert sum(map(len, time_runs(nn.Identity(), (torch.ones(1),), {}, budget_s))) == most
+
+
 def test_runs_that_compile_count_for_nothing_and_repeats_and_seed_are_as_asked() -> None:
     class Slow(nn.Module):
         def __init__(self) -> None:

@@ -225,7 +225,7 @@ BAD = [
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "where FP32"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "shape"),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "4096 rows, not -1"),
     ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
     ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
     ({**ASKED, "outputs": ["y"]}, "has a name"),

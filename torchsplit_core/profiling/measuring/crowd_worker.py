@@ -22,7 +22,7 @@ from torchsplit_core.profiling.measuring.accelerator import open_device
 from torchsplit_core.profiling.measuring.annotators import to_device
 from torchsplit_core.profiling.measuring.compiled import COMPILING_RUNS, compiled, compiling, require_compiler
 from torchsplit_core.profiling.measuring.peak import measure_peak
-from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, MOST_RUNS, all_finite, time_runs, timed_run
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, most_runs, time_runs, timed_run
 from torchsplit_core.values import InputFault
 
 WARM_UP_SHARE = 0.25
@@ -107,9 +107,10 @@ def _runs(
         return model(*args, **kwargs)
 
     found: list[tuple[float, float, float]] = []
-    deadline = time.monotonic() + float(arguments["point_budget_s"])
+    budget_s = float(arguments["point_budget_s"])
+    deadline, most = time.monotonic() + budget_s, most_runs(budget_s)
     with torch.inference_mode():
-        while len(found) < LEAST_RUNS or (len(found) < MOST_RUNS and time.monotonic() < deadline):
+        while len(found) < LEAST_RUNS or (len(found) < most and time.monotonic() < deadline):
             begin = time.monotonic()
             spent = timed_run(run, device)[1]
             found.append((begin, time.monotonic(), spent))

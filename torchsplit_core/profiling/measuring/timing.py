@@ -14,13 +14,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.profiling.measuring.copies import HostCopies
-from torchsplit_core.profiling.points import REPEATS
+from torchsplit_core.profiling.points import POINT_BUDGET_S, REPEATS
 
 SEED = 0
 """Random numbers of a model's forward start here before every timed run, unless the caller says."""
 LEAST_RUNS = 3
 MOST_RUNS = 300
-"""Enough for an upper bound of a 99th percentile (299 runs, see statistics)."""
+"""Enough for an upper bound of a 99th percentile (299 runs, see statistics); of a point, in the usual time."""
 STEADY = 0.1
 """Warm-up ends when two runs in a row differ by less than this share."""
 WARM_UP_SHARE = 0.25
@@ -47,9 +47,10 @@ def time_runs(
 
     Eval mode, inference mode, fixed seed. `unsteady` runs at first are of another kind (they compile the model)
     and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
-    within a tenth or a quarter of the budget is spent; then runs while the budget is not spent. A first run
-    that takes half the budget or more is long against what warm-up could change, and counts as one of the
-    three. `look` gets what that run returned. With `cuda_graph` the model is captured once and replayed.
+    within a tenth or a quarter of the budget is spent; then runs while the budget is not spent, `most_runs`
+    at most. A first run that takes half the budget or more is long against what warm-up could change, and
+    counts as one of the three. `look` gets what that run returned. With `cuda_graph` the model is captured
+    once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
@@ -75,7 +76,7 @@ def time_runs(
         if cuda_graph:
             seeded = _captured(call)
         taken: list[list[float]] = [[] for _ in range(repeats)]
-        least = -(-LEAST_RUNS // repeats)
+        least, most = -(-LEAST_RUNS // repeats), most_runs(budget_s) // repeats
         started = time.perf_counter()
         if first >= 500 * budget_s and not cuda_graph:
             taken[0].append(first)
@@ -83,9 +84,14 @@ def time_runs(
             _warm_up(lambda: timed_run(run, device)[1], first, WARM_UP_SHARE * budget_s)
         for number, runs in enumerate(taken, 1):
             deadline = started + budget_s * number / repeats
-            while len(runs) < least or (len(runs) < MOST_RUNS // repeats and time.perf_counter() < deadline):
+            while len(runs) < least or (len(runs) < most and time.perf_counter() < deadline):
                 runs.append(timed_run(run, device)[1])
     return tuple(tuple(runs) for runs in taken)
+
+
+def most_runs(budget_s: float) -> int:
+    """Of a point: who gives it more than the usual time wants to see more of how the device's speed changes."""
+    return round(MOST_RUNS * max(1.0, budget_s / POINT_BUDGET_S))
 
 
 def all_finite(outcome: Any) -> bool:

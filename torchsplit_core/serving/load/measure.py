@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +14,14 @@ from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.serving.load.compare import Measured, outcome_of
 from torchsplit_core.serving.load.session import Served, send, served
+from torchsplit_core.serving.load.spread import simulate_drawn, with_spread
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
-from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.arrivals import offered_rps, times_ms
+from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     InputFault,
+    MmppArrivals,
     PlanModel,
     PlanOutcome,
     PlanRequest,
@@ -90,7 +92,7 @@ def measure(
         warnings = server.warnings
     progress(0.95, "simulating the same arrivals")
     asked = simulation_of(outcome, request, times, hops_of(hops))
-    simulated = simulate(asked)
+    simulated = simulate_drawn(asked)
     report = discover_host()
     where = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({place.device.name for place in roster.slices if place.device.kind != "cpu"})
@@ -102,7 +104,13 @@ def measure(
         load=load.load,
         host="; ".join([where, *gpus]),
         stand_in=serving.stand_in,
-        warnings=(*warnings, *crowding(cores), *filter(None, [unsteady]), *simulated.warnings),
+        warnings=(
+            *warnings,
+            *crowding(cores),
+            *filter(None, [unsteady]),
+            *deaths(tallies),
+            *simulated.warnings,
+        ),
     )
 
 
@@ -115,6 +123,17 @@ def crowding(cores: Sequence[int]) -> tuple[str, ...]:
     )
 
 
+def deaths(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Which servers lost workers while they were under load."""
+    for server, tally in tallies.items():
+        if count := tally["deaths"]:
+            workers = "a worker" if count == 1 else f"{count} workers"
+            yield (
+                f"{server}: {workers} died under load and the next was started; what waited meanwhile counts in the "
+                "measured times"
+            )
+
+
 def arrival_times(
     request: PlanRequest, roster: Roster, load: LoadSettings, arrivals: ArrivalsOf
 ) -> dict[str, list[float]]:
@@ -125,6 +144,8 @@ def arrival_times(
         if model.name not in served_names:
             continue
         kind = arrivals(model)
+        where = f"models: {model.name}: arrivals"
+        check_arrivals(where, kind, 1)
         rate = (offered_rps(kind) or 0.0) * load.load
         most = (
             len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
@@ -134,6 +155,9 @@ def arrival_times(
             raise InputFault(
                 f"models: {model.name}: demand_rps", rate, rule, "Use a smaller --load or --duration-s."
             )
+        if isinstance(kind, MmppArrivals):
+            # Which states it goes through is drawn for all of the requests.
+            check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
         due = times_ms(kind, most, rng, load.load) / 1e3
         found[model.name] = [float(time) for time in due[due <= load.duration_s]]
@@ -188,7 +212,10 @@ def simulation_of(
     times: Mapping[str, Sequence[float]],
     hand_over_ms: Mapping[str, float],
 ) -> SimulationRequest:
-    """The plan's simulation of these very arrivals; a hand-over keeps a worker busy as its batch does."""
+    """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
+
+    A hand-over keeps a worker busy as its batch does, and is as slow as that is.
+    """
     asked = simulation_request(
         outcome, request, lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,)))
     )
@@ -196,4 +223,4 @@ def simulation_of(
         replace(one, batch_ms={size: ms + hand_over_ms.get(one.id, 0.0) for size, ms in one.batch_ms.items()})
         for one in asked.servers
     )
-    return replace(asked, servers=servers, replications=1)
+    return with_spread(replace(asked, servers=servers, replications=1), outcome, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -18,15 +19,21 @@ BACKLOG = 4096
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """The socket, bound before anything slow is begun. Raises InputFault where the port cannot be had."""
+    """The socket, bound before anything slow is begun. Raises InputFault where host or port cannot be had."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        if getattr(error, "errno", None) not in (errno.EADDRINUSE, errno.EACCES):
+            remedy = (
+                "Write 127.0.0.1 for this machine alone, 0.0.0.0 for all of its addresses, or one of them."
+            )
+            raise InputFault("--host", host, f"it is an address of this machine: {why}", remedy) from error
         raise InputFault(
             "--port",
             f"{host}:{port}",
-            f"it can be listened on: {error.strerror or error}",
+            f"it can be listened on: {why}",
             "Stop what has it, choose another --port, or 0 for any that is free.",
         ) from error
     # What it accepts takes this over. Without it the body of an answer waits 40 ms for the acknowledgement of its head.

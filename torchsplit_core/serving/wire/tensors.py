@@ -149,9 +149,9 @@ def _shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
     shape = entry.get("shape")
     if (
         not isinstance(shape, list)
-        or not all(type(size) is int and size >= 0 for size in shape)
+        or not all(type(size) is int for size in shape)
         or len(shape) != 1 + len(port.shape)
-        or any(own not in (-1, size) for own, size in zip(port.shape, shape[1:], strict=True))
+        or any(size < 0 or own not in (-1, size) for own, size in zip(port.shape, shape[1:], strict=True))
     ):
         raise RequestFault(f"input {port.name} has the shape {[-1, *port.shape]}, not {shape}")
     if not 1 <= shape[0] <= MOST_ROWS:
@@ -184,7 +184,8 @@ def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
             array = _whole(data, array)
         kind = "b" if port.datatype == "BOOL" else "iu" if "INT" in port.datatype else "iuf"
         if array.dtype.kind not in kind:
-            raise ValueError(f"{array.dtype} where {port.datatype} is wanted")
+            told = {"U": "text", "O": "what is no number"}.get(array.dtype.kind, array.dtype)
+            raise ValueError(f"{told} where {port.datatype} is wanted")
         if array.size != math.prod(shape) or array.shape not in (shape, (array.size,)):
             raise ValueError(f"{array.size} numbers for the shape {list(shape)}")
         if port.datatype == "BF16":

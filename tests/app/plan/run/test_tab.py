@@ -13,6 +13,7 @@ from tests.support.app.graphs import said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import MEASURE, MeasureParameters, UploadedFile
+from torchsplit_core.planning.sureness.words import MOST_NAMES
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
     MeasuredModel,
@@ -110,9 +111,9 @@ def with_source(workspace: Workspace, source: str | None) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (None, "Nothing to run for bert (only figures of it are here: no source)"),
-        ("import:bert", "Nothing to run for bert (only figures of it are here: import:bert)"),
-        ("/home/me/net.pt2", "bert (its file /home/me/net.pt2 is not in this workspace)"),
+        (None, "Nothing to run for bert: only figures of it are here."),
+        ("import:bert", "Nothing to run for bert: only figures of it are here."),
+        ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
     ],
 )
 def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(
@@ -120,7 +121,7 @@ def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(
 ) -> None:
     with_source(workspace, source)
     test = opened(workspace)
-    assert test.button("run-start").disabled and words in said(test) and "Upload a model's file" in said(test)
+    assert test.button("run-start").disabled and words in said(test) and "upload its file" in said(test)
     test.selectbox("run-in-place cores bert").select("sample:ocr").run()
     assert words not in said(test)
     test.button("run-start").click().run()
@@ -169,7 +170,26 @@ def test_nothing_stands_in_for_a_cut_model(
     workspace.put("plan", "cores", plan)
     test = opened(workspace)
     assert not test.selectbox and "in its place" not in said(test)
-    assert "net (its file net.pt2 is not in this workspace)" in said(test)
+    assert "Not in this workspace: net (file net.pt2). Upload its file under Models" in said(test)
+
+
+def test_what_is_missing_is_said_once_for_all_models(
+    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
+) -> None:
+    """Eleven models of the library on slices that are not here: one warning, three names in it."""
+    names = [f"net{number}" for number in range(11)]
+    placed = [Placed(name, "1g.10gb", start=number % 7) for number, name in enumerate(names)]
+    plan, request = cpu_plan(placed, {name: f"library:{name}" for name in names}, type_="A100-80GB")
+    workspace.put("plan_request", "cores", request)
+    workspace.put("plan", "cores", plan)
+    (warning,) = opened(workspace).warning
+    one, other = warning.value.replace("\\", "").split("\n\n")
+    assert one == (
+        f"Nothing to run for {', '.join(names[:MOST_NAMES])} and {11 - MOST_NAMES} more: only figures of them are "
+        "here. Choose above what runs in their place, or upload their files under Models, measure them there and "
+        "plan anew."
+    )
+    assert "1g.10gb" in other and "tick the box" in other
 
 
 def test_what_a_run_gave(

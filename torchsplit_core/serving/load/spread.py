@@ -1,0 +1,115 @@
+"""Batch times of a simulated plan drawn as its measured points vary, not each alike.
+
+A point that was measured says two figures of its batches: throughput = processes · batch / p50, and latency_ms their
+95th percentile. A log-normal time through both has σ = ln(p95 / p50) / 1.645 (1.645: the 95 % quantile of a standard
+normal), the mean p50 · exp(σ² / 2) and cv = √(exp(σ²) − 1). That form because times lie above 0 and their tail is
+towards the slow. Draws are independent: a core that stays slow for a while makes longer queues than they do, and the
+replay shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import NormalDist, fmean
+
+from torchsplit_core.responding.servers import server_id
+from torchsplit_core.simulation import simulate
+from torchsplit_core.simulation.validate import SPREADS
+from torchsplit_core.values import (
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    Server,
+    Service,
+    SimulationOutcome,
+    SimulationRequest,
+    Stage,
+    Tenant,
+    TraceArrivals,
+    point_type,
+)
+
+NORMAL_95 = NormalDist().inv_cdf(0.95)
+MOST_DRAWS, DRAWN_REQUESTS = 50, 200_000
+"""A p95 of 300 to 3,000 requests is 10 to 20 % another with other draws: as many runs of the arrivals as so many
+requests are, at most."""
+
+
+def simulate_drawn(asked: SimulationRequest) -> SimulationOutcome:
+    """The simulation of arrivals that are a trace, its figures the mean over draws of the batch times."""
+    requests = sum(
+        len(model.arrivals.times_s) for model in asked.models if isinstance(model.arrivals, TraceArrivals)
+    )
+    return simulate(asked, draws=max(1, min(MOST_DRAWS, DRAWN_REQUESTS // max(1, requests))))
+
+
+def with_spread(asked: SimulationRequest, outcome: PlanOutcome, request: PlanRequest) -> SimulationRequest:
+    """The simulation of the plan with the times of each server's batches drawn as its measured sizes vary.
+
+    `asked` is what `simulation_request` makes of plan and request, its batch times medians. One spread a server, of
+    all its sizes (the root of the mean σ² of those measured): a size by itself was timed for seconds, and may have
+    caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
+    """
+    spreads = {
+        server_id(gpu, item, tenant): _sigma(_own_points(request, tenant, point_type(gpu.type), item.profile))
+        for gpu in outcome.gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+    }
+    return replace(asked, servers=tuple(_drawn(server, spreads[server.id]) for server in asked.servers))
+
+
+def _own_points(request: PlanRequest, tenant: Tenant, gpu_type: str, profile: str) -> Iterable[Point]:
+    """The points that the batches of a tenant are timed by."""
+    wanted = (gpu_type, profile, tenant.processes)
+    return (
+        point
+        for point in _stage(request, tenant).points
+        if (point.gpu_type, point.profile, point.processes) == wanted
+        and point.batch_size <= tenant.batch_size
+    )
+
+
+def _stage(request: PlanRequest, tenant: Tenant) -> Stage:
+    return next(
+        stage
+        for model in request.models
+        if model.name == tenant.model
+        for variant in model.variants
+        if variant.name == tenant.variant
+        for stage in variant.stages
+        if stage.name == tenant.stage
+    )
+
+
+def _sigma(points: Iterable[Point]) -> float:
+    """σ of the logarithm of a batch's time; 0 where no point tells it."""
+    squares = [_of_point(point) ** 2 for point in points if _tells(point)]
+    return math.sqrt(fmean(squares)) if squares else 0.0
+
+
+def _tells(point: Point) -> bool:
+    """Whether its two figures are a median and a 95th percentile of runs: a measurement gives the median's interval.
+
+    Rows of others often have mean times in both, rounded, or a client's times with the queue in them.
+    """
+    return point.basis == "measured" and point.low_rps is not None and point.throughput_rps > 0
+
+
+def _of_point(point: Point) -> float:
+    """No less than 0: a p95 below the median is the noise of three runs."""
+    p50_ms = 1000.0 * point.processes * point.batch_size / point.throughput_rps
+    return math.log(max(1.0, point.latency_ms / p50_ms)) / NORMAL_95
+
+
+def _drawn(server: Server, sigma: float) -> Server:
+    """The server with log-normal times of those medians; one whose times vary by less than can be told as it was."""
+    least, most = SPREADS
+    variance = min(sigma * sigma, math.log1p(most * most))
+    cv = math.sqrt(math.expm1(variance))
+    if cv < least:
+        return server
+    times = {size: ms * math.exp(variance / 2) for size, ms in server.batch_ms.items()}
+    return replace(server, batch_ms=times, service=Service("lognormal", min(cv, most)))
