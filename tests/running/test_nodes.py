@@ -88,6 +88,19 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(
     assert {event["node"] for event in events(folder, "joined")} == {"a", "b"}
 
 
+@pytest.mark.repeated
+def test_a_node_whose_rank_is_killed_at_the_very_end_leaves_none_waiting(tmp_path: Path) -> None:
+    """The first rank dies when it has left that all is done: both commands end well, and nothing is done again."""
+    source, folder = client_file(tmp_path, end=[0, "meet"]), tmp_path / "run"
+    address = f"127.0.0.1:{free_port()}"
+    other = beside(run, source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "b"))
+    summary = run(source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "a"))
+    other.join()
+    assert (tmp_path / "client" / "killed-end").exists()
+    assert (summary.step, summary.restarts, other.exitcode, len(losses(folder))) == (6, 0, 0, 6)
+    assert not events(folder, "others_lost") and not events(folder, "rank_lost")
+
+
 def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "ANSWER_S", 1)
     source = client_file(tmp_path)
