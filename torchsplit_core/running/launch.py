@@ -93,7 +93,7 @@ def train(
         followed(run, options.steps, progress),
         stopped_when_asked(run.path),
         exported(run.path, exports or Exports()),
-        gpus_told(run.path, run.node),
+        gpus_told(run.path, run.node) as gpus,
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
         if fitted.choices.pipeline < strategy.choices.pipeline:
@@ -101,7 +101,7 @@ def train(
             run.tell("scaled", f"{words}, the most that divide {_processes(fitted.choices.devices)}")
         restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
         last = run.last_step()
-        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
+        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name())
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
