@@ -136,7 +136,7 @@ def _until_done(
         reports.mkdir(exist_ok=True)
         task = RankTask(
             source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch,
-            alone=nodes is None,
+            agents=nodes.address if nodes else None,
         )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)

@@ -26,7 +26,7 @@ from torchsplit_core.running.adapt.kept import with_kept
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
-from torchsplit_core.running.processes import join_processes
+from torchsplit_core.running.processes import Address, join_processes
 from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
@@ -45,7 +45,7 @@ one machine, where the agent sees the other one's end and ends this one."""
 class RankTask:
     """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with.
 
-    `alone`: all processes are of this machine.
+    `agents`: where those of several machines meet, None where all processes are of this one.
     """
 
     source: str
@@ -57,7 +57,7 @@ class RankTask:
     reports: str
     launcher: int
     launch: Launch
-    alone: bool
+    agents: Address | None
 
 
 def train_in_rank(task: RankTask) -> None:
@@ -76,11 +76,11 @@ def train_in_rank(task: RankTask) -> None:
         path.unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
-            join_processes(Path(task.reports) if task.alone else None)
+            join_processes(task.agents or Path(task.reports))
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
             _train(task, folder, mark, began_s)
         except Exception as error:
-            _report(Path(task.reports), task.node, error, LATER_ALONE_S if task.alone else LATER_S)
+            _report(Path(task.reports), task.node, error, LATER_S if task.agents else LATER_ALONE_S)
             raise
         finally:
             if dist.is_initialized():
