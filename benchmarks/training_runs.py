@@ -5,12 +5,14 @@
 A decoder of this file is trained on this machine, one thread a process. *Overhead*: a step of `torchsplit train` over
 one of a plain loop with DistributedDataParallel under torchrun, the same samples, taken in turns. *Stop*: how long the
 loop waits for an asynchronous checkpoint, over a synchronous save of the same state. *Recovery*: from kill -9 of a rank
-to the next step that is done. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process.
+to the next step that is done. *Balance*: a step of a pipeline with `--balance` over one whose blocks nobody times, the
+same samples, taken in turns. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +32,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchsplit_core.running import RunFolder, prepare, train
+from torchsplit_core.running.watch import ask
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import Choices, TrainingJob
 from torchsplit_core.values.units import MIB
 
 WIDTH = "TRAINING_RUNS_WIDTH"
 WORDS, LENGTH, LAYERS, BATCH, WARM = 1000, 64, 4, 8, 5
+PAST, PATIENCE_S = 20, 300.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("whole, 1 process", 1, {}),
@@ -94,19 +98,65 @@ class Client:
         return torch.optim.AdamW(parameters, lr=1e-4)
 
 
-client = Client()
-SOURCE = f"{Path(__file__).resolve()}:client"
+class Chain(nn.Module):
+    """Blocks of products in a row, which can be cut into stages; the decoder's layers share a size that they reckon."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, width)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(LAYERS)
+        )
+        self.head = nn.Linear(width, WORDS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
 
 
-def strategy(processes: int, **choices: Any) -> RunStrategy:
-    """Data-parallel, a pass a step."""
-    return RunStrategy(Choices(data=processes, micro_batch=BATCH, **choices), TrainingJob(BATCH, "fp32"))
+class Staged(Client):
+    """The same with a model for stages."""
+
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return Chain(int(os.environ[WIDTH]))
 
 
-def run(folder: Path, processes: int, steps: int, every: int = 10**6, **choices: Any) -> list[dict[str, Any]]:
+class Untimed(Staged):
+    """Its ranks do not time blocks, as those of GPUs without `--balance`; on cores the run's page shows them."""
+
+    def get_model(self) -> nn.Module:
+        from torchsplit_core.running.staged.pipeline import Pipeline
+
+        made = Pipeline.__init__
+
+        def untimed(self: Pipeline, *given: Any, timed: bool) -> None:
+            made(self, *given, timed=False)
+
+        Pipeline.__init__ = untimed  # type: ignore[assignment,method-assign]
+        return super().get_model()
+
+
+client, staged_client, untimed_client = Client(), Staged(), Untimed()
+SOURCE, STAGED, UNTIMED = (
+    f"{Path(__file__).resolve()}:{name}" for name in ("client", "staged_client", "untimed_client")
+)
+
+
+def strategy(data: int, **choices: Any) -> RunStrategy:
+    """So many data ranks; a pass a step, where the choices say nothing else."""
+    return RunStrategy(Choices(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32"))
+
+
+def run(
+    folder: Path, data: int, steps: int, *, source: str = SOURCE, balance: bool = False, **choices: Any
+) -> list[dict[str, Any]]:
     """A run's lines of the steps after the first, which warm it up."""
-    options = RunOptions(steps=steps, checkpoint_every=every, shuffle=False)
-    train(SOURCE, strategy(processes, **choices), folder, options=options, trust=True)
+    options = RunOptions(steps=steps, checkpoint_every=10**6, shuffle=False, balance=balance)
+    train(source, strategy(data, **choices), folder, options=options, trust=True)
     return RunFolder(folder).steps()[WARM:]
 
 
@@ -145,7 +195,7 @@ def plain(out: Path, steps: int) -> None:
         seconds.append(time.perf_counter() - began)
     if rank == 0:
         out.write_text(json.dumps(seconds[WARM:]))
-    dist.destroy_process_group()
+    end()
 
 
 def stops(out: Path, folder: Path, steps: int) -> None:
@@ -179,42 +229,71 @@ def stops(out: Path, folder: Path, steps: int) -> None:
         found["sync"].append(time.perf_counter() - began)
     if dist.get_rank() == 0:
         out.write_text(json.dumps(found))
-    dist.destroy_process_group()
+    end()
+
+
+def end() -> None:
+    """End a process of torchrun when all are here: destroying Gloo's groups after DDP hangs now and then."""
+    dist.barrier()
+    os._exit(0)
 
 
 def recovery(folder: Path, turns: int) -> list[float]:
     """Seconds from kill -9 of rank 1 of 2 to the next step's line, at each turn."""
-    run_folder, found, ended = RunFolder(folder), [], threading.Event()
+    run_folder, found = RunFolder(folder), list[float]()
+
+    def step() -> int:
+        return int((run_folder.last_step() or {"step": 0})["step"])
 
     def kill() -> None:
-        joined = 0
         for _ in range(turns):
+            # Past every step so far, though the last start went back to a checkpoint.
+            until_beyond(step, step() + PAST)
             told = [line for line in events(folder) if line["kind"] == "joined" and line["rank"] == 1]
-            while len(told) <= joined or (run_folder.last_step() or {"step": 0})["step"] < 10:
-                time.sleep(0.02)
-                told = [line for line in events(folder) if line["kind"] == "joined" and line["rank"] == 1]
-            joined = len(told)
-            time.sleep(1.0)
-            began = time.perf_counter()
+            starts, began = begins(folder), time.perf_counter()
             os.kill(int(told[-1]["words"].split()[-1]), signal.SIGKILL)
-            starts = begins(folder)
-            while begins(folder) == starts:
-                time.sleep(0.02)
-            first = (run_folder.last_step() or {"step": 0})["step"]
-            while (run_folder.last_step() or {"step": 0})["step"] == first:
-                time.sleep(0.02)
+            until_beyond(lambda: begins(folder), starts)
+            until_beyond(step, step())
             found.append(time.perf_counter() - began)
-        ended.set()
 
-    thread = threading.Thread(target=kill, daemon=True)
+    def kill_and_stop() -> None:
+        try:
+            kill()
+        finally:
+            ask(folder, "stop")
+
+    thread = threading.Thread(target=kill_and_stop, daemon=True)
     thread.start()
-    # As many steps as the kills take: the run is stopped when they are done.
-    steps = 40
-    while not ended.is_set():
-        options = RunOptions(steps=steps, checkpoint_every=5, shuffle=False)
-        train(SOURCE, strategy(2), folder, options=options, resume=steps > 40, trust=True)
-        steps += 40
+    options = RunOptions(steps=10**6, checkpoint_every=5, shuffle=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        train(SOURCE, strategy(2), folder, options=options, trust=True)
+    if len(found) < turns:
+        raise SystemExit(f"stopped after {len(found)} of {turns} kills")
     return found
+
+
+def until_beyond(count: Callable[[], int], number: int) -> None:
+    """Wait until it counts more."""
+    end = time.monotonic() + PATIENCE_S
+    while count() <= number:
+        if time.monotonic() > end:
+            raise TimeoutError("nothing happened")
+        time.sleep(0.02)
+
+
+def balance(folder: Path, steps: int, turns: int) -> str:
+    """The row of a pipeline's blocks that are timed and may move, against one's that nobody times."""
+    timed, plainly, moved = [], [], 0
+    staged: dict[str, Any] = {"pipeline": 2, "micro_batch": BATCH // 4}
+    for turn in range(turns):
+        runs = folder / f"untimed-{turn}", folder / f"balance-{turn}"
+        plainly.append(median(line["step_s"] for line in run(runs[0], 1, steps, source=UNTIMED, **staged)))
+        timed.append(
+            median(line["step_s"] for line in run(runs[1], 1, steps, source=STAGED, balance=True, **staged))
+        )
+        moved += any(line["kind"] == "layers_moving" for line in events(runs[1]))
+    words = f"{spread(timed, plainly)} of a pipeline; blocks moved in {moved} of {turns} turns"
+    return row("overhead of a pipeline's --balance", f"{median(timed) / median(plainly) - 1:+.1%}", words)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -245,6 +324,7 @@ def report(folder: Path, steps: int, turns: int) -> list[str]:
     times = [f"{median(told[name]) * 1e3:.0f} ms" for name in ("async", "sync")]
     words = f"{times[0]} of {times[1]}, medians of {len(told['sync'])}"
     rows.append(row("stop for an asynchronous checkpoint", f"{share:.0%} of a synchronous one", words))
+    rows.append(balance(folder, steps, turns))
     seconds = recovery(folder / "recovery", turns)
     rows.append(
         row("recovery after kill -9", f"{max(seconds):.1f} s", f"longest of {len(seconds)}, 2 processes")

@@ -120,4 +120,5 @@ def test_a_killed_run_is_told_to_tensorboard_once_a_step_and_to_telemetry(
     starts = [told for name, told in spans if name == "torchsplit.train.start"]
     assert ["lost" in str(told) for told in starts] == [True, False]
     (whole,) = (told for name, told in spans if name == "torchsplit.train")
+    assert not any("gpu" in name for name in whole), "there is none"
     assert whole["torchsplit.step"] == 6 and whole["torchsplit.restarts"] == 1

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.hardware.listings import replay
-from torchsplit_core.hardware import DcgmFigures, LiveGpu, live_gpus
+from tests.support.running.runs import client_file, strategy
+from torchsplit_core import telemetry
+from torchsplit_core.hardware import DcgmFigures, GpuState, LiveGpu, live_gpus
+from torchsplit_core.running import train
 from torchsplit_core.running.watch import Look, gpus
-from torchsplit_core.running.watch.exports import RunCollector
-from torchsplit_core.running.watch.gpus import gpus_told, read_gpus
+from torchsplit_core.running.watch.exports import Exports, RunCollector
+from torchsplit_core.running.watch.gpus import GPU_FIGURES, Means, gpus_told, read_gpus
+from torchsplit_core.running.watch.view import NodeGpu
+from torchsplit_core.telemetry import read_spans, schema
+from torchsplit_core.values.strategy.run import RunOptions
 
 
 @pytest.fixture
@@ -57,6 +64,61 @@ def test_a_node_says_how_its_gpus_run_and_leaves_out_what_is_not_told(
     assert not any("dram" in name for name in exported), "what is not known is left out"
 
 
+def test_means_are_of_what_was_told_and_a_figure_that_one_gpu_never_told_is_left_out() -> None:
+    def told(index: int, power: float | None, share: float | None) -> NodeGpu:
+        state = GpuState(None, None, None, power, None)
+        return NodeGpu("a", index, "A100", datetime.now(UTC), state, DcgmFigures(sm_active=share))
+
+    means = Means()
+    assert means.by_name() == {}
+    means.add([told(1, 100.0, 0.5), told(0, 50.0, None)])
+    means.add([told(1, 300.0, None), told(0, 50.0, None)])
+    assert means.by_name() == {"gpu_power_watts": [50.0, 200.0]}
+    means.add([told(0, None, 0.25)])
+    assert means.by_name() == {"gpu_power_watts": [50.0, 200.0], "gpu_sm_active_ratio": [0.25, 0.5]}
+
+
+@pytest.mark.torch
+def test_a_runs_gpus_are_told_to_tensorboard_and_telemetry(
+    tmp_path: Path, listing: LiveGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was there before and is gone now is no news."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = tmp_path / "run"
+    with gpus_told(folder, "gone"):
+        pass
+    monkeypatch.setenv("TORCHSPLIT_TELEMETRY", "file")
+    telemetry.configure("torchsplit", tmp_path / "spans")
+    try:
+        train(
+            client_file(tmp_path), strategy(optimizer="adamw", micro_batch=8), folder, trust=True,
+            options=RunOptions(steps=2, shuffle=False), exports=Exports(tensorboard=True),
+        )  # fmt: skip
+    finally:
+        telemetry.shutdown()
+    assert listing.state and listing.state.power_w
+    read = EventAccumulator(str(folder / "tensorboard"))
+    read.Reload()
+    (node,) = {one.node for one in read_gpus(folder / "watch")} - {"gone"}
+    figures = {"sm_active_ratio", "temperature_celsius", "power_watts"}
+    tags = {f"train/gpu_{name}/{node}/0" for name in figures}
+    assert {tag for tag in read.Tags()["scalars"] if "gpu" in tag} == tags
+    (power,) = read.Scalars(f"train/gpu_power_watts/{node}/0")
+    assert power.step in (1, 2) and power.value == pytest.approx(listing.state.power_w)
+    (whole,) = (dict(one.attributes) for one in read_spans(tmp_path / "spans") if one.name == schema.TRAIN)
+    told = {name: value for name, value in whole.items() if "gpu" in name}
+    assert set(told) == {f"torchsplit.gpu_{name}" for name in figures}
+    assert told["torchsplit.gpu_power_watts"] == (listing.state.power_w,)
+    assert told["torchsplit.gpu_sm_active_ratio"] == (0.5,)
+
+
+def test_every_figure_of_a_gpu_has_its_name_in_spans() -> None:
+    assert {f"gpu_{name}" for name in GPU_FIGURES} == {
+        name for name in schema.ATTRIBUTES if name.startswith("gpu_")
+    }
+
+
 @pytest.mark.parametrize(("visible", "seen"), [
     (None, True), ("0", True), ("1,0", True), ("1", False), ("", False), ("GPU-", True), ("MIG-", True), ("x", False),
 ])  # fmt: skip
@@ -70,6 +132,7 @@ def test_gpus_that_the_run_may_not_use_are_not_told(
 
 def test_a_node_without_gpus_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "live_gpus", lambda: ((), "No GPU"))
-    with gpus_told(tmp_path, "a"):
+    with gpus_told(tmp_path, "a") as told:
         pass
+    assert told.by_name() == {}
     assert not (tmp_path / "watch").exists() and read_gpus(tmp_path / "watch") == ()

@@ -28,7 +28,7 @@ from torchsplit_core.running.adapt.moving import Moving
 from torchsplit_core.running.adapt.speed import LEAST_S
 from torchsplit_core.running.folder import SETTING
 from torchsplit_core.running.launch import Loss
-from torchsplit_core.running.rank import RankTask, moves_file
+from torchsplit_core.running.rank import RankTask, over_file
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.values.strategy.run import Nodes, RunOptions
 
@@ -130,14 +130,15 @@ def test_two_starts_in_vain_after_a_move_bring_the_blocks_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever ends the ranks of a move, it is no loss."""
-    ends = iter(["moves", "lost", "lost", "well"])
+    ends = iter(["moves", "lost", "lost", "done"])
 
-    def start(task: RankTask, *others: object) -> Loss | None:
+    def start(task: RankTask, *others: object) -> Loss:
         end = next(ends)
         if end == "moves":
             keep(tmp_path, KEPT)
-            (Path(task.reports) / moves_file(1)).touch()
-        return None if end == "well" else Loss(0, "was ended by SIGKILL", killed=True)
+        if end == "moves" or end == "done":
+            (Path(task.reports) / over_file(end, 1)).touch()
+        return Loss(0, "was ended by SIGKILL", killed=True)
 
     monkeypatch.setattr(launch, "_start", start)
     folder = RunFolder(tmp_path)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.elastic.rendezvous import api
 
 from tests.support.running.runs import beside, client_file, events, free_port, losses, run, strategy
 from torchsplit_core.running import RunFolder
@@ -86,6 +87,31 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(
     assert "on a: b is gone; the global batch as it was" in gone and "b has come" in back
     assert [event["node"] for event in events(folder, "node_joined")] == ["b", "a", "b"]
     assert {event["node"] for event in events(folder, "joined")} == {"a", "b"}
+
+
+@pytest.mark.repeated
+def test_a_node_whose_rank_is_killed_at_the_very_end_leaves_none_waiting(tmp_path: Path) -> None:
+    """The first rank dies when it has left that all is done: both commands end well, and nothing is done again."""
+    source, folder = client_file(tmp_path, end=[0, "meet"]), tmp_path / "run"
+    address = f"127.0.0.1:{free_port()}"
+    other = beside(run, source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "b"))
+    summary = run(source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "a"))
+    other.join()
+    assert (tmp_path / "client" / "killed-end").exists()
+    assert (summary.step, summary.restarts, other.exitcode, len(losses(folder))) == (6, 0, 0, 6)
+    assert not events(folder, "others_lost") and not events(folder, "rank_lost")
+
+
+def test_a_port_that_is_taken_between_its_choice_and_its_use_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agents choose one at which somebody else answers, mutely, when the ranks come to meet."""
+    source = client_file(tmp_path)
+    with socket.create_server(("", 0)) as taken:
+        monkeypatch.setattr(api, "get_free_port", lambda: taken.getsockname()[1])
+        nodes = Nodes(1, 1, f"127.0.0.1:{free_port()}", "a")
+        summary = run(source, tmp_path / "run", PLAN, 2, nodes=nodes)
+    assert (summary.step, summary.restarts) == (6, 0)
 
 
 def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

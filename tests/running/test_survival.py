@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
 from tests.support.running.runs import beside, client_file, events, losses, run, strategy
 from tests.support.seeds import repeated
@@ -15,6 +16,7 @@ from torchsplit_core.running import RunFolder
 from torchsplit_core.running.checkpoints import Checkpoints
 from torchsplit_core.running.launch import _why
 from torchsplit_core.running.rank import _report
+from torchsplit_core.running.watch.look import Look
 from torchsplit_core.values import InputFault
 
 assert torch.distributed.is_available()
@@ -53,6 +55,32 @@ def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_p
     assert first["rank"] == 1 and "it is stopped; it is ended, at step 4" in first["words"]
     assert second["rank"] == 0 and "'data', the others wait for it; it is ended, at step 6" in second["words"]
     assert [event["rank"] for event in events(tmp_path / "run", "rank_lost")] == [1, 0]
+
+
+@repeated(("rank", "before"), [(0, "meet"), (0, "close"), (1, "close"), (1, "meet")], kept=2)
+def test_a_rank_that_is_killed_at_the_very_end_costs_nothing(
+    rank: int, before: str, undisturbed: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the first rank has left that all is done, no loss counts; torch's wait for ranks is not begun."""
+
+    def waits(context: MultiprocessContext) -> bool:
+        assert not is_done(context), "a rank that is killed now is waited for without end"
+        return False
+
+    is_done = MultiprocessContext._is_done
+    monkeypatch.setattr(MultiprocessContext, "_is_done", waits)
+    source = client_file(tmp_path, dropout=0.1, end=[rank, before])
+    summary = run(source, tmp_path / "run", PLAN, 2)
+    assert (tmp_path / "client" / "killed-end").exists()
+    assert losses(tmp_path / "run") == pytest.approx(undisturbed, abs=EXACT) and summary.step == 6
+    assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
+    assert Look(tmp_path / "run").view().state == "finished"
+    lost = [(event["rank"], event["words"]) for event in events(tmp_path / "run", "rank_lost")]
+    assert len(lost) == summary.restarts <= 1
+    # Of the others it hangs on who comes first whether the run was done by then.
+    if rank == 0:
+        words = "rank 0 was ended by SIGKILL, after the last step"
+        assert lost == ([] if before == "meet" else [(0, words)])
 
 
 @pytest.mark.repeated

@@ -20,7 +20,7 @@ from tests.support.running.folders import left_folder
 from tests.support.running.runs import client_file, events, losses, run, strategy
 from torchsplit_core.files import read_file
 from torchsplit_core.running import RunFolder, on_processes, run_strategy
-from torchsplit_core.running.watch import Look, RunView, ask, is_asked, read_launch
+from torchsplit_core.running.watch import Look, RunView, ask, is_asked, pulse, read_launch
 from torchsplit_core.running.watch.asking import Stops
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.values import InputFault
@@ -76,6 +76,24 @@ def test_a_run_that_ended_is_seen_whole(tmp_path: Path) -> None:
     assert [(one.step, one.newest) for one in view.checkpoints] == [(4, False), (6, True)]
     assert all(one.bytes > 1000 for one in view.checkpoints)
     assert view.launch is not None and view.launch.strategy.choices.data == 2
+
+
+def test_a_rank_that_says_its_end_without_a_new_step_keeps_where_its_time_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last step was said when it was done, as every step that takes a second is."""
+    monkeypatch.setattr(pulse, "BEAT_S", 0.0)
+    rank = pulse.Pulse(tmp_path, 0, torch.device("cpu"), torch.nn.Linear(1, 1), 0)
+    assert "parts_s" not in json.loads(rank.path.read_text()), "no step is done yet"
+    rank.lap("forward")
+    rank.beat(1)
+    before = json.loads(rank.path.read_text())["parts_s"]
+    rank.say(1, ended=True)
+    told = json.loads(rank.path.read_text())
+    assert told["ended"] and told["parts_s"] == before and before["forward"] > 0
+    rank.lap("backward")
+    rank.beat(2)
+    assert [*json.loads(rank.path.read_text())["parts_s"]] == ["backward"], "of the steps since alone"
 
 
 def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:

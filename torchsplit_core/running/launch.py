@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import telemetry
 from torchsplit_core.model_source import Told, parse_source
@@ -27,7 +27,7 @@ from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 
 if TYPE_CHECKING:
-    from torchsplit_core.running.rank import RankTask
+    from torchsplit_core.running.rank import Over, RankTask
     from torchsplit_core.running.starts.meeting import Alone, Meeting, Round
 
 PROCESSES_A_CORE = 4
@@ -93,7 +93,7 @@ def train(
         followed(run, options.steps, progress),
         stopped_when_asked(run.path),
         exported(run.path, exports or Exports()),
-        gpus_told(run.path, run.node),
+        gpus_told(run.path, run.node) as gpus,
         telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as whole,
     ):
         if fitted.choices.pipeline < strategy.choices.pipeline:
@@ -101,7 +101,7 @@ def train(
             run.tell("scaled", f"{words}, the most that divide {_processes(fitted.choices.devices)}")
         restarts = _until_done(run, parsed.text, trust, fitted, options, count, nodes)
         last = run.last_step()
-        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts)
+        whole.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name())
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
@@ -119,7 +119,7 @@ def _until_done(
     Where they are killed again and again (memory is short, say) a single machine goes on with one copy of the model
     fewer.
     """
-    from torchsplit_core.running.rank import RankTask, moves_file
+    from torchsplit_core.running.rank import RankTask
     from torchsplit_core.running.starts.meeting import Alone, Meeting
 
     if nodes:
@@ -136,18 +136,18 @@ def _until_done(
         reports.mkdir(exist_ok=True)
         task = RankTask(
             source, trust, strategy, options, str(run.path), run.node, str(reports), os.getpid(), launch,
-            alone=nodes is None,
+            agents=nodes.address if nodes else None,
         )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as begun:
             lost = _start(task, run, count, meeting, this)
-            # Whatever ended them since, all is written: the next start has other stages.
-            moved = any(reports.glob(moves_file("*")))
-            begun.set(lost=lost.words if lost and not moved else None)
-        if moved:
+            # Whatever ended them since, all is written.
+            over = _over(reports)
+            begun.set(lost=None if over else lost.words)
+        if over == "done":
+            return restarts
+        if over == "moves":
             fruitless, furthest = 0, _furthest(run)
             continue
-        if lost is None:
-            return restarts
         if lost.fault:
             run.tell("stopped", str(lost.fault), lost.rank)
             raise lost.fault
@@ -155,10 +155,11 @@ def _until_done(
         fruitless = 0 if reached > furthest else fruitless + 1
         furthest = max(furthest, reached)
         who = "the processes" if lost.rank is None else f"rank {lost.rank}"
+        where = "after the last step" if reached == run.facts().get("steps") else f"at step {reached + 1}"
         if lost.elsewhere:
-            run.tell("others_lost", f"node {run.node} {lost.words}, at step {reached + 1}")
+            run.tell("others_lost", f"node {run.node} {lost.words}, {where}")
         else:
-            run.tell("rank_lost", f"{who} {lost.words}, at step {reached + 1}", lost.rank)
+            run.tell("rank_lost", f"{who} {lost.words}, {where}", lost.rank)
         if lost.short_of_memory:
             _give_way(run, strategy, options, lost)
             fruitless = 0
@@ -180,6 +181,13 @@ def _until_done(
         restarts += 1
         where = f" of node {run.node}" if nodes else ""
         run.tell("restarted", f"{_processes(count)}{where} started again (restart {restarts})")
+
+
+def _over(reports: Path) -> Over | None:
+    """How a start is over by what its ranks left; None where it was lost."""
+    from torchsplit_core.running.rank import Over, over_file
+
+    return next((how for how in get_args(Over) if any(reports.glob(over_file(how, "*")))), None)
 
 
 def _go_back(run: RunFolder, why: str, rank: int | None = None) -> bool:
@@ -223,8 +231,8 @@ def _with_a_copy_fewer(strategy: RunStrategy) -> RunStrategy:
     return on_processes(strategy, choices.devices // choices.data * (choices.data - 1))
 
 
-def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone, this: Round) -> Loss | None:
-    """One start of all processes; why they ended, None where they ended well. Raises KeyboardInterrupt when stopped."""
+def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone, this: Round) -> Loss:
+    """One start of all processes; how they ended, which they never do well. Raises KeyboardInterrupt when stopped."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -269,7 +277,7 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
                 f"node {run.node} by {stop.sigval.name}; --resume goes on from the last complete checkpoint",
             )
             raise KeyboardInterrupt from stop
-    return None
+    return Loss(None, "ended without a word")
 
 
 def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall], node: str) -> Loss:

@@ -343,6 +343,10 @@ class TrainingRun:
         )
         self.saver.save(self.model, own_part(self.optimizer), manifest)
 
+    def meet(self) -> None:
+        """Wait until all ranks are here."""
+        dist.barrier(group=self._group)
+
     def _finish(self) -> None:
         """The last checkpoint. Raises InputFault where it could not be written."""
         if self.saver.newest != self.step:

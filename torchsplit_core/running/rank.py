@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -26,14 +26,16 @@ from torchsplit_core.running.adapt.kept import with_kept
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
-from torchsplit_core.running.processes import join_processes
+from torchsplit_core.running.processes import Address, join_processes
 from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
-MOVES = os.EX_TEMPFAIL
-"""How a rank ends for the next start to go on with other stages."""
+Over = Literal["done", "moves"]
+"""How a start is over: all steps are done, or the next one goes on with other stages."""
+OVER = os.EX_TEMPFAIL
+"""With which a rank ends whose start is over."""
 LATER_S, LATER_ALONE_S = 1.0, 10.0
 """A process that fails because another is gone ends this much after it, so that the other one is named. The second on
 one machine, where the agent sees the other one's end and ends this one."""
@@ -43,7 +45,7 @@ one machine, where the agent sees the other one's end and ends this one."""
 class RankTask:
     """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with.
 
-    `alone`: all processes are of this machine.
+    `agents`: where those of several machines meet, None where all processes are of this one.
     """
 
     source: str
@@ -55,11 +57,12 @@ class RankTask:
     reports: str
     launcher: int
     launch: Launch
-    alone: bool
+    agents: Address | None
 
 
 def train_in_rank(task: RankTask) -> None:
-    """Train; called in each process that the launcher starts. Raises whatever ends it, told in `reports` before."""
+    """Train, and end this process; called in each that the launcher starts. Raises whatever ends it before that, told
+    in `reports`."""
     began_s = time.time()
     _end_with(task.launcher)
     # Read when torch was loaded, in the process that this one was forked from.
@@ -69,15 +72,15 @@ def train_in_rank(task: RankTask) -> None:
     mark("start")
     # Where nodes come, ranks start again in the same round: what one said before is no more.
     _report_file(Path(task.reports)).unlink(missing_ok=True)
-    for path in Path(task.reports).glob(moves_file("*")):
+    for path in Path(task.reports).glob(over_file("moves", "*")):
         path.unlink(missing_ok=True)
     with folder.written_by_a_rank():
         try:
-            join_processes(Path(task.reports) if task.alone else None)
+            join_processes(task.agents or Path(task.reports))
             folder.tell("joined", f"process {os.getpid()}", dist.get_rank())
             _train(task, folder, mark, began_s)
         except Exception as error:
-            _report(Path(task.reports), task.node, error, LATER_ALONE_S if task.alone else LATER_S)
+            _report(Path(task.reports), task.node, error, LATER_S if task.agents else LATER_ALONE_S)
             raise
         finally:
             if dist.is_initialized():
@@ -117,12 +120,22 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker, began_s: float) -> N
         return found
 
     run.follow(loss_of)
-    if run.moves:
-        (Path(task.reports) / moves_file(run.rank)).touch()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # To end well is to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
-        os._exit(MOVES)
+    _end(run, Path(task.reports) / over_file("moves" if run.moves else "done", run.rank))
+
+
+def _end(run: TrainingRun, over: Path) -> NoReturn:
+    """End this process when the first rank has left that the start is over: whoever is killed from then on, it is.
+
+    To end well would be to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
+    """
+    if run.rank == 0:
+        over.touch()
+    run.meet()
+    # The agent of each node looks for those of its own ranks: the first one's may come late over the network.
+    over.touch()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(OVER)
 
 
 def train_client(source: str, trust: bool) -> TrainClient:
@@ -157,9 +170,9 @@ def _report(folder: Path, node: str, error: BaseException, later_s: float) -> No
         time.sleep(later_s)
 
 
-def moves_file(rank: int | str) -> str:
-    """The name of what a rank leaves in `reports` that ended for the next start to go on with other stages."""
-    return f"moves-{rank}"
+def over_file(how: Over, rank: int | str) -> str:
+    """The name of what a rank leaves in `reports` when the start is over."""
+    return f"{how}-{rank}"
 
 
 def _report_file(folder: Path) -> Path:

@@ -65,5 +65,13 @@ ATTRIBUTES = {
     "loss": "Mean loss over the samples of that step.",
     "restarts": "Starts of a training run's processes after the first, a count.",
     "lost": "How a start of a training run was lost, in words; absent where it ended well.",
+    "gpu_busy_ratio": "Of each GPU of this node in a training run: share of time with a kernel, mean of the run.",
+    "gpu_sm_active_ratio": "The same: time in which an SM had a warp, mean of the SMs, 0 to 1.",
+    "gpu_dram_active_ratio": "The same: time in which data moved to or from its memory, 0 to 1.",
+    "gpu_nvlink_sent_bytes_per_second": "The same: bytes sent over its NVLinks, per second.",
+    "gpu_nvlink_received_bytes_per_second": "The same: bytes received over its NVLinks, per second.",
+    "gpu_memory_used_bytes": "The same: its memory in use, bytes.",
+    "gpu_temperature_celsius": "The same: its temperature, °C.",
+    "gpu_power_watts": "The same: its power, W.",
     "from_store": "True where a stored result was taken and nothing was measured.",
 }

@@ -6,9 +6,10 @@ seconds that it takes longer for each block of a pipeline, "quick_moves": true w
 nothing, "room":
 [sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
 "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
-"spare": weights that no step uses}`. Samples stand in their order, so a sample is a step and a rank. A kill happens
-once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a stall, `how` is `stopped` or
-`waiting`.
+"spare": weights that no step uses, "end": [rank, what it is killed before at the end of the run: "close" (it waits for
+the last checkpoint) or "meet" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step
+and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a
+stall, `how` is `stopped` or `waiting`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchsplit_core.running import loop, saving
 from torchsplit_core.running.adapt import memory, moving
 
 HERE = Path(__file__).parent
@@ -127,6 +129,16 @@ if "quick_moves" in PLAN:
     moving.estimated_s = lambda start_s, checkpoint_s: 0.0
 if "short" in PLAN:
     memory.free_share = lambda device: 0.01
+if "end" in PLAN and str(PLAN["end"][0]) == os.environ.get("RANK"):
+    _ending = {"close": saving.Saver, "meet": loop.TrainingRun}[PLAN["end"][1]]
+    _as_it_is = getattr(_ending, PLAN["end"][1])
+
+    def killed(self: object) -> object:
+        if once("killed-end"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return _as_it_is(self)
+
+    setattr(_ending, PLAN["end"][1], killed)
 if "torch" in PLAN and os.environ.get("RANK") == "1":
     torch.__version__ = PLAN["torch"]
 

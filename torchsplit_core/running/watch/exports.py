@@ -6,7 +6,7 @@ The process that starts the ranks serves and writes them, from what the run's fo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from torchsplit_core.running.beside import looking
-from torchsplit_core.running.folder import METRICS, TENSORBOARD
+from torchsplit_core.running.folder import METRICS, TENSORBOARD, WATCH
 from torchsplit_core.running.watch.elsewhere import endpoint_told
+from torchsplit_core.running.watch.gpus import GPU_FIGURES, read_gpus
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
-from torchsplit_core.running.watch.view import NodeGpu, RunView
+from torchsplit_core.running.watch.view import RunView
 from torchsplit_core.values import InputFault
 
 Metric = GaugeMetricFamily | CounterMetricFamily
@@ -32,28 +33,6 @@ STEP_FIGURES = {
     "processes": ("Ranks that took part in the step", "world_size"),
 }
 """Of the last step: what they are, and their names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
-
-
-GPU_FIGURES: Mapping[str, tuple[str, Callable[[NodeGpu], float | None]]] = {
-    "busy_ratio": (
-        "Share of time in which a kernel ran",
-        lambda one: None if one.state.busy_percent is None else one.state.busy_percent / 100,
-    ),
-    "sm_active_ratio": ("Share of time in which SMs had a warp", lambda one: one.counted.sm_active),
-    "dram_active_ratio": (
-        "Share of time in which its memory moved data",
-        lambda one: one.counted.dram_active,
-    ),
-    "nvlink_sent_bytes_per_second": ("Sent over NVLink", lambda one: one.counted.nvlink_sent_bytes_per_s),
-    "nvlink_received_bytes_per_second": (
-        "Received over NVLink",
-        lambda one: one.counted.nvlink_received_bytes_per_s,
-    ),
-    "memory_used_bytes": ("Its memory in use", lambda one: one.state.memory_used_bytes),
-    "temperature_celsius": ("Its temperature", lambda one: one.state.temperature_c),
-    "power_watts": ("Its power", lambda one: one.state.power_w),
-}
-"""Of a GPU of the run's nodes, by its driver and DCGM: what they are, and where they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +178,20 @@ def _event_files(run: Path) -> Iterator[None]:
 
 
 class _Scribe:
-    """Writes each step's line; steps that are done again take the place of those before."""
+    """Writes each step's line, and beside the last one what nodes have told of their GPUs since; steps that are done
+    again take the place of those before."""
 
     def __init__(self, run: Path, make: Any) -> None:
-        self.folder, self._make = run / TENSORBOARD, make
+        self.folder, self._make, self._watch = run / TENSORBOARD, make, run / WATCH
         self._lines, self._last = Lines(run / METRICS), 0
+        # What an earlier command left is no news.
+        self._said = {(one.node, one.index): one.said for one in read_gpus(self._watch)}
         self._writer: Any = None
 
     def catch_up(self) -> None:
         """Write the lines that are new."""
-        for line in self._lines.fresh()[1]:
+        lines = self._lines.fresh()[1]
+        for line in lines:
             step = line.get("step")
             if not isinstance(step, int):
                 continue
@@ -221,7 +204,19 @@ class _Scribe:
                     self._writer.add_scalar(f"train/{name}", line[column], step)
             self._last = step
         if self._writer is not None:
+            if lines:
+                self._write_gpus()
             self._writer.flush()
+
+    def _write_gpus(self) -> None:
+        for one in read_gpus(self._watch):
+            place = one.node, one.index
+            if self._said.get(place) == one.said:
+                continue
+            self._said[place] = one.said
+            for name, (_, told) in GPU_FIGURES.items():
+                if (value := told(one)) is not None:
+                    self._writer.add_scalar(f"train/gpu_{name}/{one.node}/{one.index}", value, self._last)
 
     def close(self) -> None:
         """No more of this file."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,18 +22,77 @@ from torchsplit_core.values import InputFault
 EVERY_S = 5.0
 MOST_BYTES = 2**18
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPU_FIGURES: Mapping[str, tuple[str, Callable[[NodeGpu], float | None]]] = {
+    "busy_ratio": (
+        "Share of time in which a kernel ran",
+        lambda one: None if one.state.busy_percent is None else one.state.busy_percent / 100,
+    ),
+    "sm_active_ratio": ("Share of time in which SMs had a warp", lambda one: one.counted.sm_active),
+    "dram_active_ratio": (
+        "Share of time in which its memory moved data",
+        lambda one: one.counted.dram_active,
+    ),
+    "nvlink_sent_bytes_per_second": ("Sent over NVLink", lambda one: one.counted.nvlink_sent_bytes_per_s),
+    "nvlink_received_bytes_per_second": (
+        "Received over NVLink",
+        lambda one: one.counted.nvlink_received_bytes_per_s,
+    ),
+    "memory_used_bytes": ("Its memory in use", lambda one: one.state.memory_used_bytes),
+    "temperature_celsius": ("Its temperature", lambda one: one.state.temperature_c),
+    "power_watts": ("Its power", lambda one: one.state.power_w),
+}
+"""Of a GPU of the run's nodes, by its driver and DCGM: what they are, and where they stand."""
+
+
+class Means:
+    """The figures of a node's GPUs, each the mean of what was told of it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, int], tuple[float, int]] = {}
+        self._indices: set[int] = set()
+
+    def add(self, gpus: Sequence[NodeGpu]) -> None:
+        """What they tell now."""
+        self._indices |= {one.index for one in gpus}
+        for one in gpus:
+            for name, (_, told) in GPU_FIGURES.items():
+                if (value := told(one)) is not None:
+                    total, count = self._sums.get((name, one.index), (0.0, 0))
+                    self._sums[name, one.index] = total + value, count + 1
+
+    def by_name(self) -> dict[str, list[float]]:
+        """In the order of the GPUs; a figure that one of them never told is left out."""
+        found = {
+            name: [self._sums.get((name, index)) for index in sorted(self._indices)] for name in GPU_FIGURES
+        }
+        return {
+            f"gpu_{name}": [total / count for total, count in filter(None, sums)]
+            for name, sums in found.items()
+            if sums and None not in sums
+        }
 
 
 @contextlib.contextmanager
-def gpus_told(run: Path, node: str) -> Iterator[None]:
-    """While a node trains: say how its GPUs run. A node without any says nothing."""
+def gpus_told(run: Path, node: str) -> Iterator[Means]:
+    """While a node trains: say how its GPUs run, and keep the means. A node without any says nothing."""
+    means = Means()
+
+    def tell(gpus: Sequence[LiveGpu]) -> None:
+        said = datetime.now(UTC)
+        _write(run / WATCH / f"gpus-{node}.json", node, said, gpus)
+        means.add([_node_gpu(node, said, one) for one in gpus])
+
     if not (gpus := _seen()):
-        yield
+        yield means
         return
-    path = run / WATCH / f"gpus-{node}.json"
-    _write(path, node, gpus)
-    with looking(lambda: _write(path, node, _seen()), "gpus", EVERY_S):
-        yield
+    tell(gpus)
+    with looking(lambda: tell(_seen()), "gpus", EVERY_S):
+        yield means
+
+
+def _node_gpu(node: str, said: datetime, one: LiveGpu) -> NodeGpu:
+    state = one.state or GpuState(None, None, None, None, None)
+    return NodeGpu(node, one.gpu.index, one.gpu.name, said, state, one.counted)
 
 
 def _seen() -> list[LiveGpu]:
@@ -60,11 +119,11 @@ def _seen() -> list[LiveGpu]:
     ]
 
 
-def _write(path: Path, node: str, gpus: Sequence[LiveGpu]) -> None:
+def _write(path: Path, node: str, said: datetime, gpus: Sequence[LiveGpu]) -> None:
     """Whole, in place of what was said before. That it cannot be written ends nothing."""
     told = {
         "node": node,
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": said.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "gpus": [
             {
                 "index": one.gpu.index,

@@ -27,7 +27,8 @@ BEAT_S = 1.0
 class Pulse:
     """Laps of a step by what they were for, and the file that says them: means over the steps since the file before.
 
-    On a GPU a lap would end when the work was handed over, not when it was done: there, no parts are told.
+    A file without a new step has the means of the one before. On a GPU a lap would end when the work was handed over,
+    not when it was done: there, no parts are told.
     """
 
     def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module, step: int) -> None:
@@ -36,6 +37,7 @@ class Pulse:
         self.blocks_s: Mapping[str, float | None] = {}
         """Of a pipeline: this rank's blocks, with the seconds of a micro-batch in each where they are known."""
         self._parts: dict[str, float] = defaultdict(float)
+        self._told_s: dict[str, float] = {}
         self._steps, self._since = 0, time.perf_counter()
         self._lap = self._since
         self.say(step)
@@ -76,7 +78,9 @@ class Pulse:
             "peak_bytes": peak_bytes(self.device),
         }
         if self._steps and self.device.type == "cpu":
-            told["parts_s"] = {name: spent / self._steps for name, spent in self._parts.items()}
+            self._told_s = {name: spent / self._steps for name, spent in self._parts.items()}
+        if self._told_s:
+            told["parts_s"] = self._told_s
         if (share := communication_share(self.model)) is not None:
             told["communication_share"] = share
         if self.blocks_s:
