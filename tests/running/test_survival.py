@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_a_killed_rank_is_started_again(undisturbed: list[float], tmp_path: Path
     assert [(event["rank"], "SIGKILL" in event["words"]) for event in lost] == [(1, True), (0, True)]
     assert len(events(tmp_path / "run", "restarted")) == 2
     assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "step-00000006\n"
+    (log,) = (tmp_path / "run" / "logs").glob("agent-*.log")
+    # The agent tells of two failures, and not of the ends after the last step.
+    assert re.findall(r"exitcode: (\S+)\)", log.read_text()) == ["-9", "-9"]
 
 
 @pytest.mark.repeated

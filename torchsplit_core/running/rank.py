@@ -28,14 +28,13 @@ from torchsplit_core.running.layout import on_processes
 from torchsplit_core.running.loop import TrainingRun
 from torchsplit_core.running.processes import Address, join_processes
 from torchsplit_core.running.starts.stalls import Marker
+from torchsplit_core.running.starts.surroundings import OVER
 from torchsplit_core.running.watch.launched import Launch, keep_launch
 from torchsplit_core.values import InputFault, TrainClient
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 Over = Literal["done", "moves"]
 """How a start is over: all steps are done, or the next one goes on with other stages."""
-OVER = os.EX_TEMPFAIL
-"""With which a rank ends whose start is over."""
 LATER_S, LATER_ALONE_S = 1.0, 10.0
 """A process that fails because another is gone ends this much after it, so that the other one is named. The second on
 one machine, where the agent sees the other one's end and ends this one."""

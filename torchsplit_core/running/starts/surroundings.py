@@ -10,6 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+OVER = os.EX_TEMPFAIL
+"""With which a rank ends whose start is over."""
+
 
 @contextlib.contextmanager
 def environment(count: int, network: Mapping[str, str]) -> Iterator[None]:
@@ -47,10 +50,12 @@ def signals_as_they_were() -> Iterator[None]:
 
 @contextlib.contextmanager
 def agent_log(path: Path) -> Iterator[None]:
-    """What torch's agent says goes to a file: what users must know is said by us."""
+    """What torch's agent says goes to a file: what users must know is said by us. The end of a rank whose start is over
+    is a failure to the agent alone, and left out."""
     loggers = [logging.getLogger(name) for name in ("torch.distributed", "torch.multiprocessing")]
     before = [(logger.handlers, logger.propagate) for logger in loggers]
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.addFilter(lambda record: f"(exitcode: {OVER})" not in record.getMessage())
     for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
     try:
