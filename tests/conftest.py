@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -26,6 +28,11 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
+IMPORTS = re.compile(r'\A"""(?s:.*?)"""\n(?:(?:from|import|    |\)|#).*\n|\n)*')
+LOADS_TORCH = re.compile(r"^import torch\b", re.M)
+MARKED = re.compile(r"^pytestmark = pytest\.mark\.(?:torch|browser|slow)$", re.M)
+
+
 class TheRealTorch:
     """The tests' own process finds torch beside the stand-in for its children."""
 
@@ -38,6 +45,15 @@ class TheRealTorch:
 
 
 sys.meta_path.insert(0, TheRealTorch())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test-fast` does not even import a module of which it takes no test: that alone would load torch."""
+    if "not torch" not in config.option.markexpr or not collection_path.name.startswith("test_"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    imports = IMPORTS.match(text)
+    return bool(MARKED.search(text) or (imports and LOADS_TORCH.search(imports[0]))) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,8 @@ from torchsplit_core.model_source import load_client, open_model
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.values import GraphNode
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def bert() -> TorchGraph:

@@ -11,6 +11,8 @@ from torchsplit_core.partitioning.blocks.memory import StageMemory, stage_weight
 from torchsplit_core.partitioning.provider import reference_row
 from torchsplit_core.values import InputFault, NodeProfile
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 6])
 @pytest.mark.parametrize("link", [None, 1e-6])

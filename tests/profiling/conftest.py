@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.profiling.export import export, to_graph
 from torchsplit_core.isolation import run_limited
 from torchsplit_core.profiling.measuring import measurement
 
@@ -29,4 +28,7 @@ def models_write_beside_themselves() -> Iterator[None]:
 @pytest.fixture
 def make_graph() -> Any:
     """A function (model, args of batch 2) → TorchGraph."""
+    # Loads torch, which tests without this fixture do without.
+    from tests.support.profiling.export import export, to_graph
+
     return lambda model, args: to_graph(export(model, args))

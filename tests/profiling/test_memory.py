@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, estimate_memory
@@ -49,6 +51,7 @@ def test_a_value_lives_until_the_last_reader_of_its_views() -> None:
     assert (estimate.peak_bytes, estimate.peak_node) == (40 + 650 * unit, "c")
 
 
+@pytest.mark.torch
 def test_parts_add_up_and_only_activations_grow_with_the_batch(make_graph: Any) -> None:
     client = sample_models.load("resnet50", "small")
     graph = make_graph(client.get_model(), client.get_example_inputs(2))
@@ -68,6 +71,7 @@ def test_context_counts_on_a_gpu_alone() -> None:
     assert estimate.instance_gib(cuda=True) - estimate.instance_gib(cuda=False) == CUDA_CONTEXT_BYTES / 2**30
 
 
+@pytest.mark.torch
 def test_a_branch_needs_more_while_it_runs(make_graph: Any) -> None:
     client = sample_models.load("cond", "small")
     branch = estimate_memory(make_graph(client.get_model(), client.get_example_inputs(2)), 4)

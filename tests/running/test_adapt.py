@@ -9,6 +9,8 @@ from torchsplit_core.running.adapt.speed import LEAST_S, STEPS, Balancer
 from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import Choices, TrainingJob
 
+pytestmark = pytest.mark.torch
+
 
 def hear(
     balancer: Balancer, counts: tuple[int, ...], a_sample: tuple[float, ...], steps: int = STEPS

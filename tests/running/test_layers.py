@@ -16,6 +16,8 @@ from torchsplit_core.running.adapt.told import Told
 from torchsplit_core.running.staged.blocks import Blocks, ranges_of
 from torchsplit_core.training.traced.stages import best_layers
 
+pytestmark = pytest.mark.torch
+
 
 def blocks_of(count: int, loads: tuple[float, ...] = ()) -> Blocks:
     names = tuple(f"layers.{place}" for place in range(count))

@@ -49,17 +49,19 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             "Link between stages, GB/s",
             0.0,
             2000.0,
-            (asked.link_gb_per_s or 0.0) if asked else FIRST_LINK,
+            asked.link_gb_per_s if asked else FIRST_LINK,
             key=f"link {mark}",
-            help="What a value takes from one stage to the next. 0: transfers take no time.",
+            placeholder="transfers take no time",
+            help="What a value takes from one stage to the next. Empty: transfers take no time.",
         )
         memory = st.number_input(
             "Memory of a stage at most, GiB",
             0.0,
             10_000.0,
-            (asked.memory_bytes or 0) / GIB if asked else 0.0,
+            asked.memory_bytes / GIB if asked and asked.memory_bytes else None,
             key=f"memory {mark}",
-            help="Weights and activations together. 0: no limit.",
+            placeholder="no limit",
+            help="Weights and activations together.",
         )
         factors = st.text_input(
             "Devices of unequal speed",
@@ -76,7 +78,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
 
 
 def parameters_of(
-    model: str, stages: int, objective: Objective, link: float, memory_gib: float, factors: str
+    model: str, stages: int, objective: Objective, link: float | None, memory_gib: float | None, factors: str
 ) -> PartitionParameters:
     """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
     found: list[float] = []
@@ -101,7 +103,7 @@ def parameters_of(
         len(found) or stages,
         objective,
         link_gb_per_s=link or None,
-        memory_bytes=int(memory_gib * GIB) or None,
+        memory_bytes=int((memory_gib or 0.0) * GIB) or None,
         time_factors=tuple(found) or None,
     )
 

@@ -84,7 +84,7 @@ def test_find_cuts_asks_what_the_controls_say(
 ) -> None:
     opened = page("partition", cut)
     # The controls stand as the study was asked.
-    assert [one.value for one in opened.number_input] == [3, LINK, 0.0]
+    assert [one.value for one in opened.number_input] == [3, LINK, None]
     opened.number_input[0].set_value(5)
     opened.number_input[2].set_value(2.5)
     opened.radio[0].set_value("latency")
@@ -99,11 +99,11 @@ def test_find_cuts_asks_what_the_controls_say(
 @pytest.mark.parametrize("text", ["1, 0", "-1", "1, nan", "inf", ", ".join("1" * 17)])
 def test_false_speeds_are_refused(text: str) -> None:
     with pytest.raises(InputFault, match="unequal speed"):
-        form.parameters_of("m", 4, "throughput", 0.0, 0.0, text)
+        form.parameters_of("m", 4, "throughput", None, None, text)
 
 
 def test_speeds_say_how_many_devices_there_are() -> None:
-    found = form.parameters_of("m", 4, "throughput", 0.0, 0.0, "1; 2,3")
+    found = form.parameters_of("m", 4, "throughput", None, None, "1; 2,3")
     assert (found.stages, found.time_factors, found.link_gb_per_s) == (3, (1.0, 2.0, 3.0), None)
 
 
@@ -237,7 +237,7 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
     command = next(one.value for one in opened.code if "--memory" in one.value)
     given = command.split("--memory ")[1].split()[0]
     assert int(float(given) * 2**30) == limit
-    assert form.parameters_of("m", 4, "throughput", 0.0, 1.5, "").memory_bytes == 3 * 2**29
+    assert form.parameters_of("m", 4, "throughput", None, 1.5, "").memory_bytes == 3 * 2**29
 
 
 def test_reasons_are_sentences(cut: Workspace) -> None:
