@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -31,7 +32,7 @@ from torchsplit_core.planning.fractional.wishes import wishes
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares, materialise
 from torchsplit_core.planning.outcome.build import plan_outcome
 from torchsplit_core.planning.outcome.losses import survives
-from torchsplit_core.planning.problem.build import Choice, Problem, build_problem
+from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
@@ -232,11 +233,11 @@ class _Steps:
 
     def _concrete_problem(self) -> tuple[Problem | None, bool]:
         """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
-        problem = build_problem(self.request, per_gpu=True)
-        if _tenancies(problem) <= LARGEST_EXACT:
-            return problem, True
+        size = _tenancies(self.built.problem)
+        if size <= LARGEST_EXACT or (not self.plans and size <= LARGEST_FIXED):
+            return build_problem(self.request, per_gpu=True), True
         if not self.plans:
-            return (problem, True) if _tenancies(problem) <= LARGEST_FIXED else (None, True)
+            return None, True
         fixed = self._fixed(self._best())
         return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
 
@@ -280,10 +281,21 @@ def _thin(problem: Problem) -> Problem:
 
 
 def _tenancies(problem: Problem) -> int:
+    """Tenancies that the concrete program of these GPUs has, each GPU by itself."""
+    groups = problem.groups
+    most = [_most_slices(layouts) for layouts in (group.layouts for group in groups)]
     return sum(
-        max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+        len(groups[choice.group].gpu_ids) * most[choice.group].get(choice.profile, 0)
         for choice in problem.choices
     )
+
+
+def _most_slices(layouts: Iterable[CandidateLayout]) -> Counter[str]:
+    """By profile, the most useful slices of it that one layout has."""
+    most: Counter[str] = Counter()
+    for layout in layouts:
+        most |= Counter(layout.useful)
+    return most
 
 
 def _settle(

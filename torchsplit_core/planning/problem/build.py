@@ -166,17 +166,20 @@ def build_problem(
                 for present in present_sets
                 if len(ties.needed(present)) <= sum(layout.useful.values())
             )
+        kind = point_type(gpu.type)
+        offered = [
+            (place, cases[place].case, stage, name, usable, _excess(usable, capacity[kind, name]))
+            for name in sorted({name for layout in layouts for name in layout.useful})
+            for place, stage, usable in useful[name]
+        ]
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
             twin = len(groups) - 1 if count else None
             number = len(groups)
             groups.append(GpuGroup(gpu.type, members, gpu.cost, layouts, twin))
-            for name in sorted({name for layout in layouts for name in layout.useful}):
-                for place, stage, usable in useful[name]:
-                    case = cases[place].case
-                    excess = max(0.0, (usable.point.memory_gib or 0.0) - capacity[point_type(gpu.type), name])
-                    choices.append(
-                        Choice(place, case.model, case.variant, stage, number, name, usable, excess)
-                    )
+            choices += [
+                Choice(place, case.model, case.variant, stage, number, name, usable, excess)
+                for place, case, stage, name, usable, excess in offered
+            ]
     return Problem(
         request,
         tuple(groups),
@@ -233,14 +236,19 @@ def _buckets(
 def _useful(cases: Sequence[FoundCase], gpu: FleetGpu) -> dict[str, list[tuple[int, int, Usable]]]:
     """By profile what may run on such a GPU: case, stage, point."""
     found: dict[str, list[tuple[int, int, Usable]]] = {}
+    kind = point_type(gpu.type)
     for number, item in enumerate(cases):
         if not item.case.within(gpu.node):
             continue
         for stage, usables in enumerate(item.stages):
             for usable in usables:
-                if usable.point.gpu_type == point_type(gpu.type):
+                if usable.point.gpu_type == kind:
                     found.setdefault(usable.point.profile, []).append((number, stage, usable))
     return found
+
+
+def _excess(usable: Usable, capacity_gib: float) -> float:
+    return max(0.0, (usable.point.memory_gib or 0.0) - capacity_gib)
 
 
 def _capacity(kind: str, name: str) -> float:
