@@ -297,7 +297,8 @@ BENCHMARKS = (
         "taken in turns (goal: at most 3 %). *Stop*: what an asynchronous checkpoint holds the loop up (goal: at most "
         "20 % of a synchronous one). *Recovery*: from kill -9 of a rank to the next step that is done (goal: at most "
         "20 s). *Balance*: a step of a pipeline of two stages with `--balance`, which times blocks, against one "
-        "without, taken in turns. *Memory* is a process's peak, the program included.",
+        "without, taken in turns. *Memory* is the peak of the fullest process, less that of one with next to no model, "
+        "beside what is reckoned from the model's graph.",
         ("--width", "32", "--steps", "8", "--turns", "1"),
     ),
     Benchmark(

@@ -1,12 +1,13 @@
 """What a training run costs and what it gets through: overhead, checkpoints, recovery, scaling, memory.
 
-    python -m benchmarks.training_runs [--width 384] [--steps 30] [--turns 3]
+    python -m benchmarks.training_runs [--width 384] [--steps 30] [--turns 9]
 
 A decoder of this file is trained on this machine, one thread a process. *Overhead*: a step of `torchsplit train` over
 one of a plain loop with DistributedDataParallel under torchrun, the same samples, taken in turns. *Stop*: how long the
 loop waits for an asynchronous checkpoint, over a synchronous save of the same state. *Recovery*: from kill -9 of a rank
 to the next step that is done. *Balance*: a step of a pipeline with `--balance` over one whose blocks nobody times, the
-same samples, taken in turns. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process.
+same samples, taken in turns. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process, less the
+program, beside what is reckoned of the model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,12 +35,22 @@ from torch import Tensor, nn
 
 from torchsplit_core.running import RunFolder, prepare, train
 from torchsplit_core.running.watch import ask
+from torchsplit_core.training.strategy.machines import Machine, read_fleet
+from torchsplit_core.training.traced.calibration import device_factors, step_offset
+from torchsplit_core.training.traced.model import TracedModel
+from torchsplit_core.training.traced.step import TracedStep
+from torchsplit_core.values.strategy.request import StrategyNodes
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob
 from torchsplit_core.values.units import MIB
+from torchsplit_core.workflow import trace
 
 WIDTH = "TRAINING_RUNS_WIDTH"
 WORDS, LENGTH, LAYERS, BATCH, WARM = 1000, 64, 4, 8, 5
+MEMORY_WIDTH, SMALL_WIDTH = 768, 8
+"""A model that fills more than the program does, and one that fills nothing."""
+Turns = Sequence[Sequence[float]]
+"""Seconds of each step, by turn."""
 PAST, PATIENCE_S = 20, 300.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -98,6 +110,22 @@ class Client:
         return torch.optim.AdamW(parameters, lr=1e-4)
 
 
+class OfWidth(Client):
+    """The same of a fixed width; a SplitClient too, so that what it needs is reckoned from its graph."""
+
+    batch_sizes = (1, 2, 4, 8)
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return Decoder(self.width)
+
+    def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (torch.zeros(batch_size, LENGTH, dtype=torch.long),)
+
+
 class Chain(nn.Module):
     """Blocks of products in a row, which can be cut into stages; the decoder's layers share a size that they reckon."""
 
@@ -141,8 +169,10 @@ class Untimed(Staged):
 
 
 client, staged_client, untimed_client = Client(), Staged(), Untimed()
-SOURCE, STAGED, UNTIMED = (
-    f"{Path(__file__).resolve()}:{name}" for name in ("client", "staged_client", "untimed_client")
+wide_client, small_client = OfWidth(MEMORY_WIDTH), OfWidth(SMALL_WIDTH)
+SOURCE, STAGED, UNTIMED, WIDE, SMALL = (
+    f"{Path(__file__).resolve()}:{name}"
+    for name in ("client", "staged_client", "untimed_client", "wide_client", "small_client")
 )
 
 
@@ -287,13 +317,13 @@ def balance(folder: Path, steps: int, turns: int) -> str:
     staged: dict[str, Any] = {"pipeline": 2, "micro_batch": BATCH // 4}
     for turn in range(turns):
         runs = folder / f"untimed-{turn}", folder / f"balance-{turn}"
-        plainly.append(median(line["step_s"] for line in run(runs[0], 1, steps, source=UNTIMED, **staged)))
+        plainly.append([line["step_s"] for line in run(runs[0], 1, steps, source=UNTIMED, **staged)])
         timed.append(
-            median(line["step_s"] for line in run(runs[1], 1, steps, source=STAGED, balance=True, **staged))
+            [line["step_s"] for line in run(runs[1], 1, steps, source=STAGED, balance=True, **staged)]
         )
         moved += any(line["kind"] == "layers_moving" for line in events(runs[1]))
     words = f"{spread(timed, plainly)} of a pipeline; blocks moved in {moved} of {turns} turns"
-    return row("overhead of a pipeline's --balance", f"{median(timed) / median(plainly) - 1:+.1%}", words)
+    return row("overhead of a pipeline's --balance", overhead(timed, plainly), words)
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -314,9 +344,9 @@ def report(folder: Path, steps: int, turns: int) -> list[str]:
     for turn in range(turns):
         out = folder / f"plain-{turn}.json"
         under_torchrun(2, "--plain", str(out), "--steps", str(steps))
-        others.append(median(json.loads(out.read_text())))
-        ours.append(median(line["step_s"] for line in run(folder / f"ours-{turn}", 2, steps)))
-    rows.append(row("overhead of a step", f"{median(ours) / median(others) - 1:+.1%}", spread(ours, others)))
+        others.append(json.loads(out.read_text()))
+        ours.append([line["step_s"] for line in run(folder / f"ours-{turn}", 2, steps)])
+    rows.append(row("overhead of a step", overhead(ours, others), spread(ours, others)))
     out = folder / "stops.json"
     under_torchrun(2, "--stops", str(out), "--folder", str(folder / "stops"), "--steps", "8")
     told = json.loads(out.read_text())
@@ -335,28 +365,72 @@ def report(folder: Path, steps: int, turns: int) -> list[str]:
         alone = alone or rate
         words = f"{rate / alone:.2f} times one process; {len(os.sched_getaffinity(0))} cores"
         rows.append(row(f"samples/s by {count} process{'es' * (count > 1)}", f"{rate:.1f}", words))
-    whole = 0.0
-    for name, count, choices in DIVISIONS:
-        lines = run(folder / f"memory-{name}", count, WARM + 3, **choices)
-        used = max(line["memory_bytes"] for line in lines) / MIB
-        whole = whole or used
-        rows.append(
-            row(
-                f"memory: {name}",
-                f"{used:.0f} MiB",
-                f"{used / whole:.2f} times the whole; the process, torch in it",
-            )
-        )
+    rows += in_small_pieces("--memory", "--folder", str(folder / "memory"))
     return rows
+
+
+def in_small_pieces(*arguments: str) -> list[str]:
+    """What this file prints, in processes that give large tensors' memory back at once: a peak is of what is in use."""
+    here = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16)}
+    command = [sys.executable, "-m", "benchmarks.training_runs", *arguments]
+    return subprocess.run(
+        command, check=True, env=here, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
+
+
+def memory(folder: Path) -> list[str]:
+    """A row a division: what its fullest process has beyond one with next to no model, beside what is predicted."""
+    steps = WARM + 3
+    program = peak(run(folder / "program", 1, steps, source=SMALL))
+    model = TracedModel(trace(WIDE, trust=True))
+    measured = {
+        name: peak(run(folder / f"memory-{name}", count, steps, source=WIDE, **choices)) - program
+        for name, count, choices in DIVISIONS
+    }
+    rows = []
+    for name, count, choices in DIVISIONS:
+        used, whole = measured[name], measured[DIVISIONS[0][0]]
+        (machine,) = read_fleet((StrategyNodes(1, count, "CPU-1c"),), "fp32")
+        # Of a process: the batch is shared.
+        divided = Choices(**{"data": count, "micro_batch": BATCH // count, **choices})
+        told = reckoned(model, machine, divided).memory
+        predicted = told.total - told.reserve
+        words = (
+            f"{used / whole:.2f} times the whole; {predicted / MIB:.0f} MiB predicted ({predicted / used - 1:+.0%}); "
+            f"width {MEMORY_WIDTH}, beside {program / MIB:.0f} MiB of the program"
+        )
+        rows.append(row(f"memory: {name}", f"{used / MIB:.0f} MiB", words))
+    return rows
+
+
+def reckoned(model: TracedModel, machine: Machine, choices: Choices) -> StepEstimate:
+    """A step by the model's graph."""
+    job = TrainingJob(BATCH, "fp32")
+    factors = device_factors(model, machine, job, None)
+    return TracedStep(model, machine, job, step_offset(model, machine, job, (), factors), factors).estimate(
+        choices
+    )
+
+
+def peak(lines: Sequence[dict[str, Any]]) -> float:
+    """Bytes of the fullest process."""
+    return float(max(line["memory_bytes"] for line in lines))
 
 
 def row(figure: str, measured: str, of: str) -> str:
     return f"| {figure} | {measured} | {of} |"
 
 
-def spread(ours: Sequence[float], others: Sequence[float]) -> str:
+def overhead(ours: Turns, others: Turns) -> str:
+    """Of a step, in the median over all turns, and of the turns by themselves."""
+    whole = median(chain(*ours)) / median(chain(*others)) - 1
+    by_turn = [median(one) / median(other) - 1 for one, other in zip(ours, others, strict=True)]
+    return f"{whole:+.1%} (turns {min(by_turn):+.0%} to {max(by_turn):+.0%})"
+
+
+def spread(ours: Turns, others: Turns) -> str:
     """Medians of each turn, in milliseconds."""
-    told = [" ".join(f"{one * 1e3:.0f}" for one in values) for values in (ours, others)]
+    told = [" ".join(f"{median(one) * 1e3:.0f}" for one in turns) for turns in (ours, others)]
     return f"ms a step by turn: {told[0]}; plain {told[1]}; 2 processes"
 
 
@@ -364,9 +438,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=9)
     for name in ("--plain", "--stops", "--folder"):
         parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.setdefault(WIDTH, str(options.width))
     if options.plain:
@@ -376,6 +451,9 @@ def main() -> None:
         stops(options.stops, options.folder, options.steps)
         return
     os.environ.update(ONE_THREAD)
+    if options.memory:
+        print("\n".join(memory(options.folder)))
+        return
     with tempfile.TemporaryDirectory() as folder:
         print("\n".join(report(Path(folder), options.steps, options.turns)))
 
