@@ -30,7 +30,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 IMPORTS = re.compile(r'\A"""(?s:.*?)"""\n(?:(?:from|import|    |\)|#).*\n|\n)*')
 LOADS_TORCH = re.compile(r"^import torch\b", re.M)
-MARKED = re.compile(r"^pytestmark = pytest\.mark\.(?:torch|browser|slow)$", re.M)
+MARKED = re.compile(r"^pytestmark = pytest\.mark\.(torch|browser|slow)$", re.M)
 
 
 class TheRealTorch:
@@ -52,8 +52,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not torch" not in config.option.markexpr or not collection_path.name.startswith("test_"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    imports = IMPORTS.match(text)
-    return bool(MARKED.search(text) or (imports and LOADS_TORCH.search(imports[0]))) or None
+    marks = set(MARKED.findall(text))
+    if (imports := IMPORTS.match(text)) and LOADS_TORCH.search(imports[0]):
+        marks.add("torch")
+    return any(f"not {mark}" in config.option.markexpr for mark in marks) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
