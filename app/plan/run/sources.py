@@ -15,7 +15,7 @@ from torchsplit_core.jobs.names import UploadedFile
 from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import Artifact, Workspace
 
 SAMPLE = "sample:"
 
@@ -44,8 +44,7 @@ def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutc
         if model.source not in stored and not (model.source or "").startswith(SAMPLE)
     ]
     whole = [model.name for model in missing if not _is_cut(model, plan)]
-    others = [*uploads_of(uploads, models.known(workspace)), *(f"{SAMPLE}{one.name}" for one in SAMPLES)]
-    in_place = _others(name, whole, others) if whole else {}
+    in_place = _others(workspace, uploads, name, whole) if whole else {}
     nothing = [model for model in missing if model.name not in in_place]
     barred = [_words(nothing, replaceable=bool(whole))] if nothing else []
     files = stored | uploads_of(uploads, in_place.values())
@@ -73,8 +72,11 @@ def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
     return any(len(variant.stages) > 1 for variant in model.variants if variant.name == planned)
 
 
-def _others(name: str, without: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """Which of the others (files of the workspace and samples) the user has run in the place of these models."""
+def _others(
+    workspace: Workspace, uploads: Sequence[Artifact], name: str, without: Sequence[str]
+) -> dict[str, str]:
+    """Which other models (files of the workspace and samples) the user has run in the place of these."""
+    others = [*uploads_of(uploads, models.known(workspace)), *(f"{SAMPLE}{one.name}" for one in SAMPLES)]
     found = {}
     with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
         st.caption(
