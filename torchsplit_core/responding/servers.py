@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
@@ -14,6 +14,7 @@ from torchsplit_core.values import (
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
+    Point,
     Server,
     SimulatedModel,
     SimulationRequest,
@@ -101,11 +102,22 @@ def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
     return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
 
 
+def points_of(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> tuple[Point, ...]:
+    """The points that time the batches of a tenant. Raises InputFault where the request has not got its stage."""
+    asked = next((model for model in request.models if model.name == tenant.model), None)
+    stage = _stage(_variant(asked, tenant), tenant)
+    return tuple(_timing(stage, (point_type(gpu.type), item.profile, tenant.processes), tenant.batch_size))
+
+
+def _stage(variant: Variant, tenant: Tenant) -> Stage:
+    return next(stage for stage in variant.stages if stage.name == tenant.stage)
+
+
 def _server(instance: _Instance, waits: Mapping[str, float]) -> Server:
     """An instance as the servers that its processes are."""
     gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
     id = server_id(gpu, item, tenant)
-    (stage,) = (stage for stage in instance.variant.stages if stage.name == tenant.stage)
+    stage = _stage(instance.variant, tenant)
     wanted = (point_type(gpu.type), item.profile, tenant.processes)
     times = batch_times(stage, wanted, tenant.batch_size, tenant.share)
     if tenant.batch_size not in times:
@@ -128,13 +140,7 @@ def batch_times(
 
     1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
     """
-    rates = {
-        point.batch_size: point.throughput_rps
-        for point in stage.points
-        if (point.gpu_type, point.profile, point.processes) == slice_
-        and point.batch_size <= largest
-        and point.throughput_rps > 0
-    }
+    rates = {point.batch_size: point.throughput_rps for point in _timing(stage, slice_, largest)}
     times: dict[int, float] = {}
     longest = 0.0
     for size in sorted(rates):
@@ -142,6 +148,17 @@ def batch_times(
         longest = max(longest, 1000.0 * slice_[2] * size / rates[size] / share)
         times[size] = longest
     return times
+
+
+def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterator[Point]:
+    """The points of batches up to the largest on (gpu_type, profile, processes)."""
+    return (
+        point
+        for point in stage.points
+        if (point.gpu_type, point.profile, point.processes) == slice_
+        and point.batch_size <= largest
+        and point.throughput_rps > 0
+    )
 
 
 def _model(

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import NormalDist, fmean
 
-from torchsplit_core.responding.servers import server_id
+from torchsplit_core.responding.servers import points_of, server_id
 from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.validate import SPREADS
 from torchsplit_core.values import (
@@ -25,10 +25,7 @@ from torchsplit_core.values import (
     Service,
     SimulationOutcome,
     SimulationRequest,
-    Stage,
-    Tenant,
     TraceArrivals,
-    point_type,
 )
 
 NORMAL_95 = NormalDist().inv_cdf(0.95)
@@ -53,35 +50,12 @@ def with_spread(asked: SimulationRequest, outcome: PlanOutcome, request: PlanReq
     caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
     """
     spreads = {
-        server_id(gpu, item, tenant): _sigma(_own_points(request, tenant, point_type(gpu.type), item.profile))
+        server_id(gpu, item, tenant): _sigma(points_of(request, gpu, item, tenant))
         for gpu in outcome.gpus
         for item in gpu.slices
         for tenant in item.tenants
     }
     return replace(asked, servers=tuple(_drawn(server, spreads[server.id]) for server in asked.servers))
-
-
-def _own_points(request: PlanRequest, tenant: Tenant, gpu_type: str, profile: str) -> Iterable[Point]:
-    """The points that the batches of a tenant are timed by."""
-    wanted = (gpu_type, profile, tenant.processes)
-    return (
-        point
-        for point in _stage(request, tenant).points
-        if (point.gpu_type, point.profile, point.processes) == wanted
-        and point.batch_size <= tenant.batch_size
-    )
-
-
-def _stage(request: PlanRequest, tenant: Tenant) -> Stage:
-    return next(
-        stage
-        for model in request.models
-        if model.name == tenant.model
-        for variant in model.variants
-        if variant.name == tenant.variant
-        for stage in variant.stages
-        if stage.name == tenant.stage
-    )
 
 
 def _sigma(points: Iterable[Point]) -> float:
@@ -95,7 +69,7 @@ def _tells(point: Point) -> bool:
 
     Rows of others often have mean times in both, rounded, or a client's times with the queue in them.
     """
-    return point.basis == "measured" and point.low_rps is not None and point.throughput_rps > 0
+    return point.basis == "measured" and point.low_rps is not None
 
 
 def _of_point(point: Point) -> float:
