@@ -22,7 +22,7 @@ PYTEST = re.compile(r"^\t\$\(BIN\)/python -m pytest (.+)$", re.M)
 
 
 def suite(folder: Path, part: str) -> tuple[float, int, int]:
-    """Seconds, cases and failures of the suite, or a part, in a folder. Raises SystemExit where it has no command."""
+    """Seconds, cases and failures of the suite, or a part, in a folder. Raises SystemExit where it does not end."""
     command = PYTEST.search((folder / "Makefile").read_text())
     if command is None:
         raise SystemExit(f"{folder}: its Makefile has no pytest command")
@@ -40,6 +40,10 @@ def suite(folder: Path, part: str) -> tuple[float, int, int]:
     seconds = time.perf_counter() - begun
     # -q prints one letter a case, in lines that end with a share.
     letters = "".join(re.findall(r"(?m)^([.FEsxX]+)\s+\[\s*\d+%\]", done.stdout))
+    if not letters or done.returncode not in (0, 1):
+        raise SystemExit(
+            f"{folder}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return seconds, len(letters), letters.count("F") + letters.count("E")
 
 
@@ -51,7 +55,9 @@ def main() -> int:
     options = parser.parse_args()
     failed = 0
     print("| commit | s | cases | failed |\n|---|---|---|---|")
-    for commit in options.commits:
+    for name in options.commits:
+        asked = ["git", "-C", str(ROOT), "rev-parse", "--short", f"{name}^{{commit}}"]
+        commit = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
         with tempfile.TemporaryDirectory(prefix="suite-") as parent:
             folder = Path(parent) / "tree"
             git = ["git", "-C", str(ROOT), "worktree"]

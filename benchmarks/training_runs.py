@@ -2,12 +2,12 @@
 
     python -m benchmarks.training_runs [--width 384] [--steps 30] [--turns 9]
 
-A decoder of this file is trained on this machine, one thread a process. *Overhead*: a step of `torchsplit train` over
-one of a plain loop with DistributedDataParallel under torchrun, the same samples, taken in turns. *Stop*: how long the
-loop waits for an asynchronous checkpoint, over a synchronous save of the same state. *Recovery*: from kill -9 of a rank
-to the next step that is done. *Balance*: a step of a pipeline with `--balance` over one whose blocks nobody times, the
-same samples, taken in turns. *Scaling*: one global batch by 1, 2, 4 processes. *Memory*: the fullest process, less the
-program, beside what is reckoned of the model.
+A decoder (`benchmarks/trained_models.py`) is trained on this machine, one thread a process. *Overhead*: a step of
+`torchsplit train` over one of a plain loop with DistributedDataParallel under torchrun, the same samples, taken in
+turns. *Stop*: how long the loop waits for an asynchronous checkpoint, over a synchronous save of the same state.
+*Recovery*: from kill -9 of a rank to the next step that is done. *Balance*: a step of a pipeline with `--balance` over
+one whose blocks nobody times, the same samples, taken in turns. *Scaling*: one global batch by 1, 2, 4 processes.
+*Memory*: the fullest process, less the program, beside what is reckoned of the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
+from benchmarks.trained_models import MEMORY_WIDTH, SMALL, SOURCE, STAGED, UNTIMED, WIDE, WIDTH, client
 from torchsplit_core.running import RunFolder, prepare, train
 from torchsplit_core.running.watch import ask
 from torchsplit_core.training.strategy.machines import Machine, read_fleet
@@ -45,10 +45,7 @@ from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob
 from torchsplit_core.values.units import MIB
 from torchsplit_core.workflow import trace
 
-WIDTH = "TRAINING_RUNS_WIDTH"
-WORDS, LENGTH, LAYERS, BATCH, WARM = 1000, 64, 4, 8, 5
-MEMORY_WIDTH, SMALL_WIDTH = 768, 8
-"""A model that fills more than the program does, and one that fills nothing."""
+BATCH, WARM = 8, 5
 Turns = Sequence[Sequence[float]]
 """Seconds of each step, by turn."""
 PAST, PATIENCE_S = 20, 300.0
@@ -60,119 +57,6 @@ DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("FSDP2", 2, {"shard": "fsdp"}),
     ("DDP, each layer computed again", 2, {"recompute": "full"}),
     ("FSDP2, each layer computed again", 2, {"shard": "fsdp", "recompute": "full"}),
-)
-
-
-class Decoder(nn.Module):
-    """Layers of attention and products, one after another."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(WORDS, width)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
-            for _ in range(LAYERS)
-        )
-        self.head = nn.Linear(width, WORDS)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
-
-
-class Data:
-    """Samples by number."""
-
-    def __len__(self) -> int:
-        return 100_000
-
-    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        drawn = torch.randint(WORDS, (LENGTH + 1,), generator=torch.Generator().manual_seed(index))
-        return (drawn[:-1],), drawn[1:]
-
-
-class Client:
-    """A TrainClient."""
-
-    def get_model(self) -> nn.Module:
-        torch.manual_seed(0)
-        return Decoder(int(os.environ[WIDTH]))
-
-    def get_dataset(self) -> Data:
-        return Data()
-
-    def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
-
-    def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(parameters, lr=1e-4)
-
-
-class OfWidth(Client):
-    """The same of a fixed width; a SplitClient too, so that what it needs is reckoned from its graph."""
-
-    batch_sizes = (1, 2, 4, 8)
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def get_model(self) -> nn.Module:
-        torch.manual_seed(0)
-        return Decoder(self.width)
-
-    def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
-        return (torch.zeros(batch_size, LENGTH, dtype=torch.long),)
-
-
-class Chain(nn.Module):
-    """Blocks of products in a row, which can be cut into stages; the decoder's layers share a size that they reckon."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(WORDS, width)
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-            for _ in range(LAYERS)
-        )
-        self.head = nn.Linear(width, WORDS)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = x + layer(x)
-        return self.head(x)
-
-
-class Staged(Client):
-    """The same with a model for stages."""
-
-    def get_model(self) -> nn.Module:
-        torch.manual_seed(0)
-        return Chain(int(os.environ[WIDTH]))
-
-
-class Untimed(Staged):
-    """Its ranks do not time blocks, as those of GPUs without `--balance`; on cores the run's page shows them."""
-
-    def get_model(self) -> nn.Module:
-        from torchsplit_core.running.staged.pipeline import Pipeline
-
-        made = Pipeline.__init__
-
-        def untimed(self: Pipeline, *given: Any, timed: bool) -> None:
-            made(self, *given, timed=False)
-
-        Pipeline.__init__ = untimed  # type: ignore[assignment,method-assign]
-        return super().get_model()
-
-
-client, staged_client, untimed_client = Client(), Staged(), Untimed()
-wide_client, small_client = OfWidth(MEMORY_WIDTH), OfWidth(SMALL_WIDTH)
-SOURCE, STAGED, UNTIMED, WIDE, SMALL = (
-    f"{Path(__file__).resolve()}:{name}"
-    for name in ("client", "staged_client", "untimed_client", "wide_client", "small_client")
 )
 
 
