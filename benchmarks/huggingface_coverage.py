@@ -30,7 +30,7 @@ def row(architecture: Architecture) -> tuple[bool, str]:
             describe_program(export_program(model, (), inputs, ((), other)), TRACED_BATCH)
         )
     except InputFault as fault:
-        return False, f"{head} | – | – | refused: {fault.where}: {fault.value} | {_since(begin)} | – |"
+        return False, f"{head} | – | – | refused: {fault.where}: {fault.problem} | {_since(begin)} | – |"
     seconds = _since(begin)
     cuts = len(region_tree(prepare(graph)).cut_points)
     return True, f"{head} | {len(graph.nodes)} | {len(graph.ops)} | {graph.route} | {seconds} | {cuts} |"

@@ -27,7 +27,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
     try:
         job = _job(kept, outcome, place, model.source)
     except InputFault as fault:
-        st.caption(plain(f"No files for a cluster: {fault.where}: {fault.value} — {fault.rule}."))
+        st.caption(plain(f"No files for a cluster: {fault.where}: {fault.problem}."))
         return
     stem = f"{file_name(kept.name)}.{place + 1}"
     with st.container(horizontal=True):

@@ -220,7 +220,7 @@ def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
     try:
         text = workflow.strategy_script(kept.request, one)
     except InputFault as fault:
-        st.caption(plain(f"No file is written for this one: {fault.rule.partition(': ')[2] or fault.rule}."))
+        st.caption(plain(f"No file is written for this one: {fault.problem}."))
         return
     st.download_button(
         "Plain PyTorch file", text, file, "text/x-python", on_click="ignore", icon=":material/code:",

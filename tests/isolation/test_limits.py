@@ -76,10 +76,9 @@ def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -
 def test_an_input_fault_arrives_as_it_was() -> None:
     with pytest.raises(InputFault) as caught:
         call("fault")
-    original = InputFault("somewhere", {"a": "it's"}, "the rule", "The remedy.")
+    original = InputFault("somewhere", "has {'a': \"it's\"}", "The remedy.")
     assert str(caught.value) == str(original)
-    assert (caught.value.where, caught.value.value) == ("somewhere", original.value)
-    assert (caught.value.rule, caught.value.remedy) == ("the rule", "The remedy.")
+    assert caught.value.parts == original.parts
 
 
 def test_our_own_fault_stays_our_own() -> None:

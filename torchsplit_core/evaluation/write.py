@@ -29,8 +29,7 @@ def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
     except InputFault as fault:
         raise InputFault(
             fault.where,
-            fault.value,
-            fault.rule,
+            fault.problem,
             f"Remove {folder / OUTCOME} to start anew, or name another folder.",
         ) from fault
     if found.settings.quick != quick:

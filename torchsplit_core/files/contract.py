@@ -20,7 +20,6 @@ from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.model_source import Told
 from torchsplit_core.values import (
     WHOLE_GPU,
     InputFault,
@@ -202,9 +201,7 @@ def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
         try:
             return graph_from_dict(data)
         except InputFault as fault:
-            raise InputFault(
-                f"{origin}: {fault.where}", Told(fault.value), fault.rule, fault.remedy
-            ) from fault
+            raise fault.within(origin) from fault
     found = _checked(_model(name, version), data, origin)
     plain = found.model_dump(by_alias=False, exclude={"format", "version"})
     rename_profiles(name, plain, None, WHOLE_GPU)

@@ -95,7 +95,7 @@ def parse_json(
             origin, text[:40], f"{what} is nested a few levels deep", "Check the file."
         ) from error
     except InputFault as fault:
-        raise InputFault(origin, fault.value.strip("'"), fault.rule, fault.remedy) from fault
+        raise InputFault(origin, fault.problem, fault.remedy) from fault
     except ValueError as error:
         # int() takes at most sys.get_int_max_str_digits() digits, for more take quadratic time.
         raise InputFault(

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from torchsplit_core.hardware.peaks import peak_names, peaks
-from torchsplit_core.values import CPU, WHOLE_GPU, GpuType, InputFault, SliceProfile
+from torchsplit_core.values import CPU, WHOLE_GPU, GpuType, InputFault, SliceProfile, quoted, suggestion
 
 MOST_CORES = 512
 """Cores of the largest host that can be planned."""
@@ -54,16 +53,13 @@ def gpu_type(name: str) -> GpuType:
         return _host(name, int(cores[1]), float(cores[2]) if cores[2] else None)
     if cores is not None:
         raise InputFault(
-            "GPU type", name, f"a host has at most {MOST_CORES} cores", "Split it into several hosts."
+            "GPU type",
+            f"{quoted(name)} has {cores[1]} cores, more than the {MOST_CORES} of a host",
+            "Split it into several hosts.",
         )
-    near = get_close_matches(str(name), known, n=1, cutoff=0.4)
-    hint = f"Did you mean {near[0]}? " if near else ""
-    raise InputFault(
-        "GPU type",
-        name,
-        "it is a name of the catalogue",
-        f"{hint}Known are {', '.join(known)}, and {CPU}-Nc for N cores of a host ({CPU}-Nc.Mgib with its memory).",
-    )
+    named = suggestion(name, known, "GPU types")
+    cpus = f"{CPU}-Nc stands for N cores of a host, {CPU}-Nc.Mgib with its memory."
+    raise InputFault("", f"unknown GPU type {quoted(name)}", f"{named} {cpus}")
 
 
 def profile_cores(profile: str) -> int | None:

@@ -42,7 +42,7 @@ class Answers:
     def failure(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """`sys.excepthook`: whatever was raised, as a message the parent can turn into a fault."""
         if isinstance(error, InputFault):
-            self.send("fault", [error.where, error.value, error.rule, error.remedy])
+            self.send("fault", error.parts)
         elif is_out_of_memory(error):
             self.send("out_of_memory", str(error)[:500])
         else:

@@ -176,8 +176,8 @@ class _Run:
                 share, text = content
                 return kind, (min(max(float(share), 0.0), 1.0), printable_line(str(text)[:500]))
             if kind == "fault":
-                where, value, rule, remedy = content
-                return kind, tuple(printable(str(told)) for told in (where, value, rule, remedy))
+                where, problem, remedy = content
+                return kind, tuple(printable(str(told)) for told in (where, problem, remedy))
             if kind == "error":
                 names = ("type", "message", "place", "remedy")
                 return kind, tuple(printable(str(content[name])) for name in names)
@@ -201,8 +201,7 @@ class _Run:
         if kind == "result":
             return content
         if kind == "fault":
-            where, value, rule, remedy = content
-            raise InputFault(where, Shown(value), rule, remedy)
+            raise InputFault(*content)
         if kind == "error":
             name, message, place, remedy = content
             if name == InternalFault.__name__:

@@ -291,7 +291,7 @@ def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall], no
     )
     for report, number in told:
         if "where" in report:
-            fault = InputFault(report["where"], Told(report["value"]), report["rule"], report["remedy"])
+            fault = InputFault(report["where"], report["problem"], report["remedy"])
             return Loss(number, str(fault), fault)
     if rank in stalled:
         return Loss(rank, "stalled and was ended", killed=True)

@@ -156,7 +156,7 @@ def _report(folder: Path, node: str, error: BaseException, later_s: float) -> No
     """Say why this process ends; one whose partners are gone lets them be seen first."""
     told: dict[str, Any]
     if isinstance(error, InputFault):
-        told = {"where": error.where, "value": error.value, "rule": error.rule, "remedy": error.remedy}
+        told = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
     else:
         line = user_line(error)
         words = " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -122,7 +122,7 @@ class WorkerProcess:
             self._child.process.wait(ENDING_S)
         status, excess = self._child.end(), self._child.excess()
         if excess is not None:
-            return str(fault_of_excess("", excess, _limits(self.assignment.place.device)).value)
+            return str(fault_of_excess("", excess, _limits(self.assignment.place.device)).problem)
         return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
     def _heard(self, line: bytes) -> bool:

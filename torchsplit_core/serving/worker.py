@@ -1,7 +1,7 @@
 """The process of one worker: load, warm up, then a batch at a time, until the front ends.
 
 Run by `isolation.launch` as `serve_in_child`. It tells the front of itself in JSON lines on its control descriptor:
-`{"ready": {inputs, outputs}}`, `{"fault": [where, value, rule, remedy]}`; batches cross as `messages` says.
+`{"ready": {inputs, outputs}}`, `{"fault": [where, problem, remedy]}`; batches cross as `messages` says.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
         _serve(request, tell)
         status = 0
     except InputFault as fault:
-        tell("fault", [fault.where, str(fault.value), fault.rule, fault.remedy])
+        tell("fault", fault.parts)
     except (BrokenPipeError, ConnectionResetError):
         status = 0  # the front is gone
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the front is told
         words = " ".join(f"{type(error).__name__}: {error}".split())[:2000].rstrip(":")
-        tell("fault", [request["id"], words, "the model runs without an error", "Mend the code named."])
+        tell("fault", [request["id"], f"failed with {words}", "Mend the code named."])
     os._exit(status)
 
 
@@ -151,7 +151,7 @@ def _answer(model: Any, message: Any) -> tuple[dict[str, Any], list[Any]]:
     except InputFault as fault:
         if "CUDA error" in str(fault):
             raise  # the device failed for this process: another has to take its place
-        return {"fault": f"{fault.where}: {fault.value}"[:2000]}, []
+        return {"fault": f"{fault.where}: {fault.problem}"[:2000]}, []
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

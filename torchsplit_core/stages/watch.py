@@ -60,11 +60,11 @@ class Member:
         elif kind == "done":
             self.done += 1
         elif self.told is None and kind == "fault":
-            where, value, rule, remedy = (printable(str(told)) for told in content)
-            self.told = InputFault(f"{self.name}: {where}", Told(value), rule, remedy)
+            where, problem, remedy = (printable(str(told)) for told in content)
+            self.told = InputFault(where, problem, remedy).within(self.name)
         elif self.told is None:
-            told = Told(printable(f"{kind}: {content}"[:2000]))
-            self.told = InputFault(self.name, told, "the stage runs without an error", "Mend its inputs.")
+            told = printable(f"{kind}: {content}"[:2000])
+            self.told = InputFault(self.name, f"said what no stage says, {told}", "Mend its inputs.")
 
     def passed_limit(self) -> InputFault | None:
         """The fault for a limit that its supervisor found passed."""

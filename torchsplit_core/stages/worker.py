@@ -1,7 +1,7 @@
 """The process of one stage: load the part, then take a message, compute, pass on, until the stream ends.
 
 Run by `isolation.launch` as `serve_in_child`, with the request that `pipeline` makes. It tells its parent of itself in
-JSON lines: `{"ready": true}`, `{"done": number}`, `{"fault": [where, value, rule, remedy]}`. A thread receives ahead,
+JSON lines: `{"ready": true}`, `{"done": number}`, `{"fault": [where, problem, remedy]}`. A thread receives ahead,
 so that the next batch crosses while this one is computed.
 """
 
@@ -35,10 +35,10 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     try:
         status = _serve(request, tell)
     except InputFault as fault:
-        tell("fault", [fault.where, fault.value, fault.rule, fault.remedy])
+        tell("fault", fault.parts)
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the parent is told
         told = " ".join(f"{type(error).__name__}: {error}".split())
-        tell("fault", [request["name"], told[:2000], "the stage runs without an error", "Mend its inputs."])
+        tell("fault", [request["name"], f"failed with {told[:2000]}", "Mend its inputs."])
     # Neither the receiving thread nor the libraries' own may hold the end up.
     os._exit(status)
 

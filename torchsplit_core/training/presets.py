@@ -103,7 +103,7 @@ def read_config(text: str, origin: str, sequence: int) -> TransformerSizes:
     try:
         found.transformer()
     except InputFault as fault:
-        raise InputFault(f"{origin}: {fault.where}", fault.value, fault.rule, fault.remedy) from None
+        raise fault.within(origin) from None
     return found
 
 

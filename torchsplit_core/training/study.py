@@ -95,7 +95,7 @@ def _with(request: StrategyRequest, choice: str, value: int | str | bool, solve:
     try:
         found = solve(replace(request, fix=fix, top_k=1))
     except InputFault as fault:
-        return Changed(choice, value, None, None, fault.rule)
+        return Changed(choice, value, None, None, fault.problem)
     if not found.candidates:
         return Changed(choice, value, None, None, "nothing fits")
     one = found.candidates[0]

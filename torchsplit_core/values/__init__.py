@@ -7,7 +7,7 @@ measured and one that was estimated are told apart by `basis`.
 
 from torchsplit_core.values.client import SplitClient, TrainClient
 from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
-from torchsplit_core.values.errors import InputFault, InternalFault
+from torchsplit_core.values.errors import InputFault, InternalFault, quoted, suggestion
 from torchsplit_core.values.graph import GraphNode
 from torchsplit_core.values.hardware import (
     CPU,
@@ -221,7 +221,9 @@ __all__ = [
     "ignore_progress",
     "point_type",
     "profile_words",
+    "quoted",
     "sequence_lengths",
     "slice_name",
     "stage_shares",
+    "suggestion",
 ]

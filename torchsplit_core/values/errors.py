@@ -2,34 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+LONGEST_QUOTE = 120
+"""Characters of a value that a message shows."""
+MOST_NAMED = 12
+"""Names that a message lists where none is near."""
+
 
 class InputFault(ValueError):
-    """The input is at fault: one message that says where, which value, which rule, how to mend it.
+    """The input is at fault: one message that says where, what is wrong in the indicative, and the remedy.
+
+    `problem` is a clause that is true of this very input and names the value: "unknown GPU type 'A100'",
+    "cannot be read: no such file", "is -3, below the least value 0". It never states the rule as if it held.
+    `remedy` is one sentence or more that tell what to do. `where` is the file, field or option; "" where the
+    problem says it already.
 
     The command line turns it into exit code 2, a page into one red line.
     """
 
-    def __init__(self, where: str, value: object, rule: str, remedy: str) -> None:
-        try:
-            shown = repr(value)
-        except ValueError:  # an integer of more digits than Python writes
-            shown = "a number of thousands of digits"
+    def __init__(self, where: str, *said: object) -> None:
+        # Transitional: (value, rule, remedy) is the form of messages that are not rewritten yet.
+        if len(said) == 3:
+            value, rule, remedy = said
+            problem = f"{quoted(value)} — {rule}"
+        else:
+            problem, remedy = map(str, said)
         self.where = where
-        self.value = shown if len(shown) <= 120 else shown[:117] + "…"
-        self.rule = rule
-        self.remedy = remedy
-        super().__init__(f"{where}: {self.value} — {rule}. {remedy}")
+        self.problem = problem
+        self.remedy = str(remedy)
+        super().__init__(_message(where, problem, self.remedy))
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """(where, problem, remedy), as they cross from process to process: `InputFault(*parts)` is the same fault."""
+        return self.where, self.problem, self.remedy
+
+    def within(self, origin: str) -> InputFault:
+        """The same fault, found in `origin` (a file, a model, an option)."""
+        return InputFault(f"{origin}: {self.where}" if self.where else origin, self.problem, self.remedy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self.where, self.value, self.rule, self.remedy))
+        return (InputFault, self.parts)
 
 
-def _rebuild(where: str, shown: str, rule: str, remedy: str) -> InputFault:
-    """Unpickle across a process boundary without quoting the value twice."""
-    fault = InputFault(where, "", rule, remedy)
-    fault.value = shown
-    fault.args = (f"{where}: {shown} — {rule}. {remedy}",)
-    return fault
+def _message(where: str, problem: str, remedy: str) -> str:
+    # A problem may end in somebody else's sentence.
+    stop = "" if problem.endswith((".", "!", "?", "…")) else "."
+    return f"{where}: {problem}{stop} {remedy}".removeprefix(": ").rstrip()
+
+
+def quoted(value: object) -> str:
+    """The value as a message shows it: its repr, cut to LONGEST_QUOTE characters."""
+    try:
+        shown = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number of thousands of digits"
+    return shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 3] + "…"
+
+
+def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
+    """The remedy for an unknown name: the nearest known ones, or where none is near the list of all.
+
+    `kind` is the plural that introduces the list ("GPU types"). A name that a known one begins with is near it,
+    and case does not count.
+    """
+    names = tuple(dict.fromkeys(known))
+    text = str(name).strip().lower()
+    by_lower = {one.lower(): one for one in reversed(names)}
+    begun = [one for lower, one in by_lower.items() if text and lower.startswith(text)][::-1]
+    near = begun[:3] or [by_lower[one] for one in get_close_matches(text, by_lower, n=3, cutoff=0.6)]
+    if near:
+        return f"Did you mean {_either(near)}?"
+    if not names:
+        return f"There are no {kind}."
+    listed = ", ".join(names[:MOST_NAMED])
+    return (
+        f"Known {kind}: {listed}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}."
+    )
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 class InternalFault(RuntimeError):

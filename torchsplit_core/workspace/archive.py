@@ -43,12 +43,12 @@ def export_workspace(workspace: Workspace) -> bytes:
             try:
                 content = workspace.get_bytes(artifact.kind, artifact.name)
             except InputFault as fault:
-                left_out.append(named | {"reason": fault.rule})
+                left_out.append(named | {"reason": fault.problem})
                 continue
             archive.writestr(inside, content)
             entries.append(named | {"file": inside})
         if left_out:
-            lines = (f"{item['kind']} {item['name']}: not so: {item['reason']}" for item in left_out)
+            lines = (f"{item['kind']} {item['name']}: {item['reason']}" for item in left_out)
             archive.writestr("LEFT_OUT.txt", "Left out of this export:\n" + "\n".join(lines) + "\n")
         manifest = {
             "format": "torchsplit.workspace",

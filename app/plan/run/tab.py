@@ -95,14 +95,14 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
     """What is missing here, and what the page offers instead: the fault's own remedy is the command line's."""
-    here = f"{fault.where}: {fault.value} — {fault.rule}."
+    here = f"{fault.where}: {fault.problem}."
     if on_cores is None:
         return f"{here} Run it where they are, or tick the box: every slice on a core of this machine."
     if on_cores.where.startswith("models: "):
         # Of the models, not of the machine: it is missing where the slices are too.
         missing = on_cores.where.removeprefix("models: ")
         return (
-            f"As it is this plan can be run nowhere: {on_cores.rule}. Missing: {missing}. Offer the cuts to the "
+            f"As it is this plan can be run nowhere: {on_cores.problem}. Missing: {missing}. Offer the cuts to the "
             "planner on the model's page, and plan again."
         )
     if str(on_cores) == str(fault):

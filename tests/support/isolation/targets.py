@@ -58,7 +58,7 @@ def _is_open(number: int) -> bool:
 
 
 def fault(arguments: dict[str, Any], progress: Progress) -> None:
-    raise InputFault("somewhere", {"a": "it's"}, "the rule", "The remedy.")
+    raise InputFault("somewhere", "has {'a': \"it's\"}", "The remedy.")
 
 
 def internal(arguments: dict[str, Any], progress: Progress) -> None:

@@ -304,7 +304,7 @@ def _offered_groups(request: PlanRequest) -> list[LayoutGroup]:
             layouts = offered_layouts(request, gpu)
         except InputFault as fault:
             # The planner needs no list of all: most of them never pay.
-            raise NoPlan(f"{gpu.type}: {fault.rule}.") from fault
+            raise NoPlan(f"{gpu.type}: {fault.problem}.") from fault
         groups.append(LayoutGroup(gpu.type, ids, layouts, gpu.cost, gpu.layouts is not None))
     return groups
 

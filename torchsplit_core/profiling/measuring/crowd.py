@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from torchsplit_core.model_source import Told
 from torchsplit_core.profiling.measuring.statistics import RunStatistics, summarise
 from torchsplit_core.values import InputFault, Progress
 
@@ -76,8 +75,7 @@ class Crowd:
         try:
             for answer in self._ask(self._arguments):
                 if "fault" in answer:
-                    where, value, rule, remedy = answer["fault"]
-                    raise InputFault(where, Told(value), rule, remedy)
+                    raise InputFault(*answer["fault"])
         except WorkerDied as error:
             self._end()
             rule, remedy = "each of them can build the model", "Measure fewer at once."

@@ -53,7 +53,7 @@ def main() -> None:
 
             _serve(answers, model, inputs, arguments, opened.torch_device)
     except InputFault as fault:
-        _tell(answers, {"fault": [fault.where, fault.value, fault.rule, fault.remedy]})
+        _tell(answers, {"fault": fault.parts})
 
 
 def _serve(

@@ -144,7 +144,7 @@ class _Listener:
         if self.heard.begun is None:
             raise fault
         kind, batch = self.heard.begun
-        message = f"{fault.value} {fault.remedy}"
+        message = f"{fault.problem}. {fault.remedy}"
         content = {"kind": kind, "batch_size": batch, "reason": fault.kind, "message": message}
         _take_failure(self.heard, content, self.keep)
 

@@ -45,7 +45,7 @@ def main() -> int:
             announce=lambda serving: _say("ready", asdict(serving)),
         )
     except InputFault as fault:
-        _say("fault", [fault.where, str(fault.value), fault.rule, fault.remedy])
+        _say("fault", fault.parts)
         return 2
     return 0
 

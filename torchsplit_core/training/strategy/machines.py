@@ -83,7 +83,7 @@ def _check_type(where: str, name: str) -> None:
     try:
         gpu_type(name)
     except InputFault as fault:
-        raise InputFault(f"{where}.type", name, fault.rule, fault.remedy) from None
+        raise InputFault(f"{where}.type", fault.problem, fault.remedy) from None
     cores, memory, _ = name.partition("c.")
     if memory and name.startswith("CPU-"):
         rule = "a host that trains is told by its cores, its memory is assumed"
