@@ -195,7 +195,8 @@ class PlacementOutcome:
     its pipelines; None otherwise.
 
     latency_s: seconds of one pass of the batch through all segments and links, one behind the other: in decode the
-    time per token of a sequence, in prefill that to its first token; None where it was not reckoned.
+    least time per token of a sequence (`seconds_per_token` adds the wait for the slowest segment), in prefill that
+    to its first token; None where it was not reckoned.
     replicas: where the request allows several, all pipelines, the fastest first; throughput and bound are then of
     their sum, segments and links those of the first, and latency_s is the longest.
     infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.
@@ -215,3 +216,20 @@ class PlacementOutcome:
     replicas: tuple[PlacedReplica, ...] = ()
     sequences_in_flight: int | None = None
     statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Seconds from a sequence's token to its next in decode, the longest of its pipelines; None otherwise.
+
+        Little's law: sequences in flight / throughput. It is at least `latency_s`; what it is longer is the wait for
+        the slowest segment.
+        """
+        if self.units != "tokens_per_s":
+            return None
+        pipelines = self.replicas or (self,)
+        times = [
+            one.sequences_in_flight / one.throughput
+            for one in pipelines
+            if one.sequences_in_flight is not None and one.throughput
+        ]
+        return max(times, default=None)

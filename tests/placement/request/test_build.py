@@ -108,7 +108,7 @@ def test_a_fleet_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_matrix_is_read_from_csv() -> None:
-    assert matrix_of_csv("0,1.5\n2,0\n\n", "m.csv") == ((0.0, 1.5), (2.0, 0.0))
+    assert matrix_of_csv("0,1.073741824\n2.147483648,0\n\n", "m.csv") == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"m.csv: line 1, column 1: 'gpu0'"):
         matrix_of_csv("gpu0,gpu1\n0,1\n", "m.csv")
 

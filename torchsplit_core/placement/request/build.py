@@ -35,7 +35,7 @@ def build_request(
 ) -> PlacementRequest:
     """A roofline request for a decoder (path of a config.json, or a name) on nodes such as `2x8xH100-SXM5-80GB`.
 
-    `matrix` is the path of a CSV with GiB/s from each GPU to each other, in place of the tiers. Raises InputFault.
+    `matrix` is the path of a CSV with GB/s from each GPU to each other, in place of the tiers. Raises InputFault.
     """
     nodes = parse_nodes(fleet)
     if matrix is None:

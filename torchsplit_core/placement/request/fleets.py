@@ -10,7 +10,7 @@ from itertools import count, islice
 
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.validate import MAX_GPUS
-from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest
+from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest, quoted
 from torchsplit_core.values.units import GB, GIB
 
 MOST_ENTRIES = (MAX_GPUS + 2) ** 2
@@ -128,7 +128,10 @@ def inside_node(name: str) -> float | None:
 
 
 def matrix_of_csv(text: str, origin: str) -> Matrix:
-    """A matrix of GiB/s, a row a line, without headings. Raises InputFault with the place of what is no number."""
+    """GiB/s from a matrix of GB/s (10^9 bytes), a row a line, without headings.
+
+    Raises InputFault with the place of what is no number.
+    """
     if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
         raise InputFault(
             origin, "more entries", f"a matrix has at most {MAX_GPUS} rows and columns", "Check the file."
@@ -145,13 +148,12 @@ def matrix_of_csv(text: str, origin: str) -> Matrix:
 
 def _entry(cell: str, origin: str, line: int, column: int) -> float:
     try:
-        return float(cell)
+        return float(cell) * GB / GIB
     except ValueError:
         raise InputFault(
             f"{origin}: line {line}, column {column}",
-            cell,
-            "an entry is a number of GiB/s",
-            "Write the matrix without headings.",
+            f"{quoted(cell)} is not a number",
+            "Write GB/s from each GPU to each other, without headings.",
         ) from None
 
 
@@ -162,5 +164,5 @@ def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
 def _inside(name: str) -> float:
     found = inside_node(name)
     if found is None:
-        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GiB/s.")
+        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GB/s.")
     return found
