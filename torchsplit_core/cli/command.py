@@ -20,6 +20,7 @@ from torchsplit_core.cli.app import add_app_command
 from torchsplit_core.cli.common import drop_output, readable_too, settled_streams
 from torchsplit_core.cli.deploy import add_deploy_commands
 from torchsplit_core.cli.evaluate import add_evaluate_command
+from torchsplit_core.cli.parser import Parser
 from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_plan_commands
@@ -39,11 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # numpy's small matrices are several times slower with threads that wait for a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with settled_streams():
-        return _run(_parser().parse_args(arguments))
+        return _run(arguments)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(arguments: Sequence[str] | None) -> int:
     try:
+        options = _parser().parse_args(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
@@ -84,7 +86,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="torchsplit",
         description="Trace, profile, partition, plan and deploy PyTorch models on MIG-partitioned GPUs.",
         epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed) "

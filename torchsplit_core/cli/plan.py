@@ -14,6 +14,7 @@ from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_ov
 from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
+from torchsplit_core.values.errors import quoted
 
 SIMULATED_REQUESTS = 20_000
 """Of each model in a replication of `plan --simulate`."""
@@ -167,5 +168,5 @@ def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or not name.strip():
-            raise InputFault(option, entry, "an entry is MODEL=NUMBER", "Write for example bert=20.")
+            raise InputFault(option, f"{quoted(entry)} is not MODEL=NUMBER", "Write for example bert=20.")
     return table

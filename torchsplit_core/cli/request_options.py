@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchsplit_core.values import Colocation, InputFault
+from torchsplit_core.values.errors import quoted, suggestion
 
 PLAN_AT = ("nominal", "low")
 """What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
@@ -89,9 +90,8 @@ def _preferred(entry: str, names: Sequence[str]) -> Colocation:
     if not given:
         raise InputFault(
             "--prefer-together",
-            entry,
-            "an entry is MODEL+MODEL=BYTES, the bytes of one request between them",
-            "Write for example clip_text+clip_image=1200000.",
+            f"{quoted(entry)} is not MODEL+MODEL=BYTES",
+            "Give the bytes of one request between them, for example clip_text+clip_image=1200000.",
         )
     return Colocation(_group("--prefer-together", models, names), "soft", size)
 
@@ -101,14 +101,22 @@ def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
     ways = list(_readings(text.split("+"), names))
     if len(ways) > 1:
         raise InputFault(
-            option, text, "it can be read in one way", "Say it in the request file: a name has a plus sign."
+            option,
+            f"{quoted(text)} can be read in {len(ways)} ways, since a name has a plus sign",
+            "Say it in the request file, under colocations.",
         )
-    if not ways or len(ways[0]) < 2:
+    if not ways:
+        unknown = [part.strip() for part in text.split("+") if part.strip() not in names]
         raise InputFault(
             option,
-            text,
-            f"it joins two or more models of the request by +: {', '.join(names)}",
-            "Write for example bert+ocr.",
+            f"{quoted(text)} names {quoted(unknown[0])}, which is no model of the request",
+            suggestion(unknown[0], names, "models"),
+        )
+    if len(ways[0]) < 2:
+        raise InputFault(
+            option,
+            f"{quoted(text)} names one model, needs at least two",
+            "Join them by +, for example bert+ocr.",
         )
     return ways[0]
 
@@ -127,5 +135,5 @@ def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str,
 def _variant(entry: str) -> tuple[str, str]:
     model, given, variant = (item.strip() for item in entry.partition("="))
     if not given or not model or not variant:
-        raise InputFault("--forbid", entry, "an entry is MODEL=VARIANT", "Write for example bert=whole.")
+        raise InputFault("--forbid", f"{quoted(entry)} is not MODEL=VARIANT", "Write for example bert=whole.")
     return model, variant

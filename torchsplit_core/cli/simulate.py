@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     TraceArrivals,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.simulation import arrivals_text
 from torchsplit_core.values.simulation.request import Arrivals
 
@@ -89,14 +90,23 @@ def _simulate(options: argparse.Namespace) -> int:
 def _of_file(options: argparse.Namespace) -> SimulationRequest:
     name, request = read_file(options.input)
     if name == "torchsplit.plan":
-        rule = "a plan is simulated with the request that it answers"
-        raise InputFault("--request", "nothing", rule, "Add --request PLAN_REQUEST.")
+        raise InputFault(
+            "--request",
+            f"is missing, and the plan {options.input} does not say what it answers",
+            "Add --request PLAN_REQUEST.",
+        )
     if not isinstance(request, SimulationRequest):
-        rule = "simulate reads a torchsplit.simulation_request, or a torchsplit.plan with --request"
-        raise InputFault(f"{options.input}: format", name, rule, "Pass such a file.")
+        raise InputFault(
+            options.input,
+            f"is a {name}, which cannot be simulated",
+            "Pass a torchsplit.simulation_request, or a torchsplit.plan with --request.",
+        )
     if options.arrivals:
-        rule = "arrivals of a simulation request stand in it"
-        raise InputFault("--arrivals", options.arrivals[0], rule, "Change them in the file.")
+        raise InputFault(
+            "--arrivals",
+            f"is given with the simulation request {options.input}, which has its own arrivals",
+            "Change them in the file.",
+        )
     return request
 
 
@@ -147,8 +157,11 @@ def _of_kind(
     if kind in tables:
         times = tables[kind].get(model.name, tables[kind].get(None))
         if times is None:
-            rule = f"{kind} has arrivals of {model.name}, or no column model"
-            raise InputFault("--arrivals", model.name, rule, "Add its rows, or write MODEL=KIND for it.")
+            raise InputFault(
+                "--arrivals",
+                f"{kind} has no row of the model {quoted(model.name)}",
+                f"Add its rows, or give --arrivals {model.name}=KIND.",
+            )
         return TraceArrivals(times)
     return arrivals_text.parse_arrivals(kind, model.demand_rps, "--arrivals")
 
@@ -160,9 +173,13 @@ def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
         try:
             found[name] = float(value)
         except ValueError as error:
-            raise InputFault("--slo", entry, "it is MODEL=MS", "Write for example bert=200.") from error
+            raise InputFault(
+                "--slo", f"{quoted(entry)} is not MODEL=MS", "Write for example bert=200."
+            ) from error
         if name not in names:
-            raise InputFault("--slo", name, f"it names one of {', '.join(sorted(names))}", "Check the name.")
+            raise InputFault(
+                "--slo", f"unknown model {quoted(name)}", suggestion(name, sorted(names), "models")
+            )
     return found
 
 
