@@ -11,7 +11,13 @@ from typing import Literal, get_args
 from torchsplit_core import workflow
 from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
+from torchsplit_core.cli.request_options import (
+    add_plan_at,
+    add_request_options,
+    demands_as_minima_option,
+    request_choices,
+    with_owed,
+)
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
 from torchsplit_core.values.errors import quoted
@@ -43,6 +49,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
     _spare(made, 0)
+    demands_as_minima_option(made)
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
@@ -57,6 +64,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     )
     made.add_argument("request")
     _spare(made, None)
+    demands_as_minima_option(made)
     made.add_argument(
         "--explain",
         action="store_true",
@@ -86,7 +94,7 @@ def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
 def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.build import build_request, model_names
     from torchsplit_core.planning.request.fleet_text import parse_fleet
-    from torchsplit_core.planning.request.validate import validate
+    from torchsplit_core.planning.request.validate import check_owed, validate
 
     profiles = [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
@@ -107,7 +115,9 @@ def _request(options: argparse.Namespace) -> int:
         time_limit_s=options.time_limit,
         **request_choices(options, model_names(profiles)),
     )
+    request = with_owed(request, options)
     validate(request)
+    check_owed(request)
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
@@ -117,7 +127,7 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
-    request = _planned_at(request, options.plan_at)
+    request = with_owed(_planned_at(request, options.plan_at), options)
     if options.save_request:
         write_file(request, options.save_request)
     if options.spare is not None:

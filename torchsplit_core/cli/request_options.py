@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchsplit_core.values import Colocation, InputFault
+from torchsplit_core.values import Colocation, InputFault, PlanRequest
 from torchsplit_core.values.errors import quoted, suggestion
 
 PLAN_AT = ("nominal", "low")
@@ -59,6 +59,22 @@ def add_plan_at(made: argparse.ArgumentParser, default: str | None = None) -> No
         default=default,
         help="low: plan with the lower ends of the throughputs' 90 %% intervals",
     )
+
+
+def demands_as_minima_option(made: argparse.ArgumentParser) -> None:
+    """Add `--demands-as-minima`."""
+    made.add_argument(
+        "--demands-as-minima",
+        action="store_true",
+        help="every model without a minimum has to get its demand (the fewest GPUs owe the minima alone)",
+    )
+
+
+def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request with what `--demands-as-minima` says."""
+    from torchsplit_core.planning.request.edit import with_demands_as_minima
+
+    return with_demands_as_minima(request) if options.demands_as_minima else request
 
 
 def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:

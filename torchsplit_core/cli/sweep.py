@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.cli.common import Command, with_progress
+from torchsplit_core.cli.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
@@ -41,6 +42,7 @@ def add_sweep_command(command: Command) -> None:
     made.add_argument(
         "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
+    demands_as_minima_option(made)
     made.add_argument("-o", "--output", metavar="FILE", help="FILE.csv or FILE.json (default: CSV, printed)")
     made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
 
@@ -104,6 +106,7 @@ def _sweep(options: argparse.Namespace) -> int:
             "Give a name that ends in one of them.",
         )
     _, request = read_file(options.request, expected="torchsplit.plan_request")
+    request = with_owed(request, options)
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
     )

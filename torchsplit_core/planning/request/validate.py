@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.objective import GOALS
+from torchsplit_core.planning.request.objective import GOALS, owes_nothing
 from torchsplit_core.planning.request.ties import members_of
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
     FleetEntry,
+    GpuType,
     InputFault,
     PlanModel,
     PlanRequest,
@@ -53,12 +54,25 @@ def validate(request: PlanRequest) -> None:
     _colocations(request)
 
 
+def check_owed(request: PlanRequest) -> None:
+    """Raise InputFault where the fewest GPUs are asked for and no model is owed anything.
+
+    Apart from `validate`: a request on its way, or derived from one, may owe nothing yet.
+    """
+    if owes_nothing(request):
+        raise InputFault(
+            "min_gpus",
+            "no model has a minimum, so the fewest GPUs is none",
+            "Give a model a minimum (min_throughput_rps), or take the demands as minima (--demands-as-minima).",
+        )
+
+
 def _fleet(entries: Iterable[FleetEntry]) -> None:
     ids: list[str] = []
     total = 0
     for index, entry in enumerate(entries):
         where = f"gpus[{index}]"
-        gpu = gpu_type(entry.type)
+        gpu = _known(f"{where}.type", entry.type)
         check_whole(f"{where}.count", entry.count, least=1)
         check_number(f"{where}.cost", entry.cost)
         if entry.node is not None:
@@ -102,6 +116,13 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         )
     _unique("gpus", "id", ids)
     _memory_of_cores(entries)
+
+
+def _known(where: str, name: str) -> GpuType:
+    try:
+        return gpu_type(name)
+    except InputFault as fault:
+        raise fault.within(where) from None
 
 
 def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
@@ -218,7 +239,7 @@ def _slice_of(where: str, point: Point) -> None:
                 "Measure it with profile --device cpu:4c.",
             )
         return
-    gpu = gpu_type(point.gpu_type)
+    gpu = _known(where, point.gpu_type)
     if gpu.divided == "cores":
         raise InputFault(
             where,
