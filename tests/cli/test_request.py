@@ -82,6 +82,7 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
         ("--memory-penalty", "-1", "objective.memory_violation_penalty"),
         ("--separation-weight", "nan", "objective.separation_weight"),
         ("--max-tenants", "0", "max_tenants_per_slice"),
+        ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
         ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
         ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
     ],

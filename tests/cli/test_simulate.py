@@ -44,10 +44,16 @@ def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixtu
         assert getattr(outcome, field) == getattr(expected, field), (
             "run python -m tools.write_examples --simulation"
         )
-    assert "bert: 250 of 400 requests/s, response mean" in told.err and "highest load: p95" in told.err
+    bert, load = expected.models[0], expected.highest_load
+    span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:,.0f} s simulated"
+    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in told.err
+    factors = f"{load.low:.4g} times the request's rates, no longer at {load.high:.4g}\n"
+    assert f"highest load: p95 keeps every limit at {factors}" in told.err
 
 
-def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path: Path) -> None:
+def test_a_plan_is_simulated_at_a_load_and_its_request_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = simulated(tmp_path, "--load", "1.2", "--slo", "bert=500", "--find", "90", "--seed", "3")
     assert {model.name: model.arrivals for model in request.models} == {
         name: PoissonArrivals(rate * 1.2) for name, rate in DEMANDS.items()
@@ -55,6 +61,9 @@ def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path: Path) -> 
     assert request.models[0].slo_ms == 500.0 and request.find is not None and request.find.percentile == 90.0
     assert (request.requests_per_model, request.seed) == (400, 3)
     first = json.loads((tmp_path / "out.json").read_text())
+    # The file's factor is of the rates simulated, the words are of the plan's own.
+    words = f"at {1.2 * first['highest_load']['factor']:.4g} times the request's rates"
+    assert words in capsys.readouterr().err
     again = tmp_path / "again.json"
     assert main(["simulate", str(tmp_path / "made.json"), "-o", str(again), "--replications", "5"]) == 0
     assert first["models"] == json.loads(again.read_text())["models"]

@@ -127,7 +127,7 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
-    request = with_owed(_planned_at(request, options.plan_at), options)
+    request = _with_minima(_planned_at(request, options.plan_at), options)
     if options.save_request:
         write_file(request, options.save_request)
     if options.spare is not None:
@@ -166,6 +166,17 @@ def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None)
         file=sys.stderr,
     )
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
+
+
+def _with_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request with what `--demands-as-minima` says, and a word where that makes another request of it."""
+    owed = with_owed(request, options)
+    if owed != request:
+        print(
+            "note: demands are taken as minima, so this answers the request with these minima",
+            file=sys.stderr,
+        )
+    return owed
 
 
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:

@@ -83,7 +83,7 @@ def _simulate(options: argparse.Namespace) -> int:
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
     hand_over(outcome, options)
-    _tell(outcome)
+    _tell(outcome, options.load)
     return 0
 
 
@@ -183,17 +183,18 @@ def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
     return found
 
 
-def _tell(outcome: SimulationOutcome) -> None:
-    """What a person looks for first, on standard error."""
+def _tell(outcome: SimulationOutcome, times: float) -> None:
+    """What a person looks for first, on standard error; the rates simulated are so many times the request's."""
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in outcome.models:
         print(line(model), file=sys.stderr)
     load = outcome.highest_load
+    simulated = "" if times == 1 else f"; simulated above: {times:g} times"
     if load is not None and load.factor is not None and load.high is not None:
         print(
-            f"highest load: p{load.percentile:g} keeps every limit at {load.low:.4g} times the rates, "
-            f"no longer at {load.high:.4g}",
+            f"highest load: p{load.percentile:g} keeps every limit at {times * load.factor:.4g} times the request's "
+            f"rates, no longer at {times * load.high:.4g}{simulated}",
             file=sys.stderr,
         )
     elif load is not None:
@@ -203,7 +204,12 @@ def _tell(outcome: SimulationOutcome) -> None:
 def line(model: ModelLoad) -> str:
     """One model under load, as `simulate` and `plan --simulate` print it."""
     offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
-    text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s"
+    text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s offered"
+    if model.throughput_rps:
+        # Random arrivals come to a little more or less than their rate in any span.
+        span = model.completed / model.throughput_rps
+        seconds = f"{span:,.0f}" if span >= 100 else f"{span:.3g}"
+        text += f", {model.throughput_rps:.4g} served over {seconds} s simulated"
     times = model.response_ms
     if times.mean is None or times.p95 is None or times.p99 is None:
         return f"{text}, not stable: no response times"
