@@ -45,7 +45,7 @@ def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixtu
             "run python -m tools.write_examples --simulation"
         )
     bert, load = expected.models[0], expected.highest_load
-    span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:,.0f} s simulated"
+    span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:.3g} s simulated"
     assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in told.err
     factors = f"{load.low:.4g} times the request's rates, no longer at {load.high:.4g}\n"
     assert f"highest load: p95 keeps every limit at {factors}" in told.err
