@@ -67,7 +67,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             drop_output()
             where = error.filename or "standard output, or the folder for temporary files"
-            print(f"torchsplit: {where}: {error.strerror}. Make room, and run it again.", file=sys.stderr)
+            told = f"{where}: cannot be written: {os.strerror(error.errno).lower()}"
+            print(f"torchsplit: {told}. Make room, and run it again.", file=sys.stderr)
             return 2
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()

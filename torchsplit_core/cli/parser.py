@@ -27,8 +27,8 @@ def check_choice(where: str, value: object, choices: Iterable[object], kind: str
 class Parser(argparse.ArgumentParser):
     """Raises InputFault where argparse would print its usage and leave; so do the parsers of its commands."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, exit_on_error=False, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(exit_on_error=False, **options)
 
     @property
     def command(self) -> str:
