@@ -78,7 +78,7 @@ def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: Member) 
     ("names", "told"),
     [
         (("bert", "other/head"), "other/v.head, other/w.head"),
-        (("bert", "other/nothing"), "Known stages: other/v.head, other/v.tail, other/w.head, other/w.end."),
+        (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
         (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
         (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
         (("bert/a", "bert/cut2.a"), "at least two, each once"),

@@ -61,7 +61,7 @@ def check_owed(request: PlanRequest) -> None:
     """
     if owes_nothing(request):
         raise InputFault(
-            "min_gpus",
+            request.objective.kind,
             "no model has a minimum, so the fewest GPUs is none",
             "Give a model a minimum (min_throughput_rps), or take the demands as minima (--demands-as-minima).",
         )
