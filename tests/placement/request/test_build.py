@@ -67,11 +67,11 @@ def test_experts_weigh_all_and_work_in_part() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' — it is one of llama"),
-        ({"hidden_size": None}, "here: hidden_size: None"),
-        ({"hidden_size": "8"}, "here: hidden_size: '8'"),
+        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
+        ({"hidden_size": None}, "here: hidden_size: is missing"),
+        ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
         ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
-        ({"quantization_config": {"bits": 4}}, "weights are of the type"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
     ],
 )
 def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) -> None:
@@ -81,9 +81,9 @@ def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])
 def test_what_is_no_config_is_refused(text: str) -> None:
-    with pytest.raises(InputFault, match=r"a config\.json is"):
+    with pytest.raises(InputFault, match="^here: "):
         read_config(text, "here", sequence_length=10, batch_size=3)
-    with pytest.raises(InputFault, match=r"Known are llama-3\.1-8b"):
+    with pytest.raises(InputFault, match=r"unknown decoder 'gpt-5'. Known decoders: llama-3\.1-8b"):
         decoder("gpt-5", sequence_length=10, batch_size=3)
 
 
