@@ -57,7 +57,10 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
     ("changes", "said"),
     [
         ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: has 0 rows for 4 GPUs"),
-        ({"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))}, r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs"),
+        (
+            {"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
+            r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs",
+        ),
         (
             {"bandwidth_gib_per_s": links(1, 2, -5.0)},
             r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0",
@@ -73,13 +76,19 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
         ({"model": model(batch_size=1)}, "batch_size: is 1, fewer sequences than the 2 GPUs"),
         ({"model": model(layers=0)}, "model.layers: .*0"),
         ({"model": model(layers=10**9)}, "model.layers: .*1000000000"),
-        ({"model": model(active_layer_weight_gib=2.0)}, "active_layer_weight_gb: is 2, more than the whole layer_weight_gb"),
+        ({"model": model(active_layer_weight_gib=2.0)}, "active_layer_weight_gb: is 2, more than the whole"),
         ({"communication_efficiency": 1.5}, "communication_efficiency: is 1.5, above the largest share 1"),
         ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: .*0"),
         ({"units": "miles"}, "units: unknown value 'miles'. Known values: tokens_per_s, seed_literal"),
         ({"split": "half"}, "split: unknown value 'half'"),
-        ({"throughput": RooflineThroughput("decode")}, "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB"),
-        ({"throughput": RooflineThroughput("decode", 2.0)}, "compute_efficiency: is 2, above the largest share"),
+        (
+            {"throughput": RooflineThroughput("decode")},
+            "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB",
+        ),
+        (
+            {"throughput": RooflineThroughput("decode", 2.0)},
+            "compute_efficiency: is 2, above the largest share",
+        ),
         (
             {"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
             "throughput.gpus.A100.tflops: .*0.0",
@@ -89,13 +98,16 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
             {"throughput": TableThroughput(ROWS[1:])},
             "throughput.rows: has A100 with batch 4 and with 1 layers, but not with both in one row",
         ),
-        ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\]: has A100, batch 16, 1 layers a second time"),
+        ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\]: .* a second time"),
         (
             {"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
             r"throughput.rows\[0\].throughput: .*0.0",
         ),
         ({"split": "tensor"}, "split: is tensor, .* but throughput is linear"),
-        ({"model": model(sequences_in_flight=16)}, "model.sequences_in_flight: is 16, but only a decode has it"),
+        (
+            {"model": model(sequences_in_flight=16)},
+            "model.sequences_in_flight: is 16, but only a decode has it",
+        ),
         ({"model": model(prefill_chunk=16)}, "model.prefill_chunk: is 16, but only a decode has it"),
         (
             {"model": model(sequences_in_flight=15), "throughput": DECODE},
