@@ -207,7 +207,7 @@ def placement_alternatives(
 def compare_placements(
     request: PlacementRequest, *, progress: Progress = ignore_progress
 ) -> tuple[Compared, ...]:
-    """The solvers of the published text side by side. Raises InputFault for a request that makes no sense."""
+    """Three solvers of a placement side by side. Raises InputFault for a request that makes no sense."""
     from torchsplit_core.placement.compare import compare
 
     return compare(request, progress=progress)

@@ -120,7 +120,9 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     assert main([*told, "--request", str(asked)]) == 0
     outcome = read_file(out)[1]
     assert outcome.status == "optimal" and outcome.segments[-1].end_layer == 80
-    others = [re.split("  +", line) for line in capsys.readouterr().err.splitlines() if line.startswith("  --")]
+    others = [
+        re.split("  +", line) for line in capsys.readouterr().err.splitlines() if line.startswith("  --")
+    ]
     assert [(line[1], line[-1]) for line in others[:2]] == [
         ("--replicas 4", "the same"),
         ("--split tensor --max-gpus 4", "the same"),
