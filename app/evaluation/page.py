@@ -1,4 +1,4 @@
-"""The evaluation: verdicts on four claims about plans, pictures and tables behind them, and the work that makes them."""
+"""The evaluation: verdicts on four claims about plans, pictures and tables behind them, the work that makes them."""
 
 from __future__ import annotations
 
