@@ -95,7 +95,7 @@ def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept() -> None:
 def test_hosts_of_one_fleet_have_the_same_memory_a_core(other: str) -> None:
     point = Point("CPU", "1c", 1, 10.0, 5.0, memory_gib=1.0)
     validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry("CPU-8c.64gib"))))
-    with pytest.raises(InputFault, match="have different memory a core"):
+    with pytest.raises(InputFault, match="have different memory per core"):
         validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry(other))))
 
 

@@ -133,7 +133,7 @@ def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
     if len(told) > 1:
         raise InputFault(
             "gpus",
-            f"{', '.join(sizes)} have different memory a core, and one fleet has one",
+            f"{', '.join(sizes)} have different memory per core, and points do not tell hosts apart",
             f"Plan the hosts apart, or leave their memory out: {CPU}-Nc.",
         )
 
