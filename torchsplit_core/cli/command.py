@@ -17,10 +17,10 @@ from typing import Any
 
 from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
+from torchsplit_core.cli.arguments.parser import Parser
 from torchsplit_core.cli.common import drop_output, readable_too, settled_streams
 from torchsplit_core.cli.deploy import add_deploy_commands
 from torchsplit_core.cli.evaluate import add_evaluate_command
-from torchsplit_core.cli.parser import Parser
 from torchsplit_core.cli.partition import add_partition_command
 from torchsplit_core.cli.place import add_place_command
 from torchsplit_core.cli.plan import add_plan_commands

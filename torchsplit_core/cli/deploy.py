@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from torchsplit_core import workflow
+from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.cli.parser import check_choice
 from torchsplit_core.files import read_file
 
 TIMEOUT_S = 30.0

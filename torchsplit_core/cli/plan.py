@@ -10,14 +10,14 @@ from typing import Literal, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli import plan_summary
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.cli.request_options import (
+from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
     demands_as_minima_option,
     request_choices,
     with_owed,
 )
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
 from torchsplit_core.values.errors import quoted

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.cli.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
