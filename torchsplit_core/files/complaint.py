@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.values.errors import json_words
 from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def problem_of(complaint: Mapping[str, Any]) -> tuple[str, str]:
         return ruled
     wanted = _KINDS.get(kind if kind.startswith("string_") else kind.partition("_")[0])
     if wanted is not None:
-        return f"is {_shown(value)}, not {wanted[0]}", wanted[1]
+        return f"is {json_words(value)}, not {wanted[0]}", wanted[1]
     if kind == "string_unicode":
         return "contains half a surrogate pair", "Correct the text."
     told: str = complaint["msg"]
@@ -116,17 +117,8 @@ def _unknown(value: Any, expected: str) -> tuple[str, str]:
     """A word that is none of those which pydantic lists."""
     known = re.findall(r"'([^']*)'", expected)
     if not isinstance(value, str) or not known:
-        return f"is {_shown(value)}, not {expected}", "Give one of these."
+        return f"is {json_words(value)}, not {expected}", "Give one of these."
     return f"is {quoted(value)}, not a known value", suggestion(value, known, "values")
-
-
-def _shown(value: Any) -> str:
-    """The value as JSON calls it."""
-    if isinstance(value, (dict, list)):
-        return "an object" if isinstance(value, dict) else "a list"
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return quoted(value)
 
 
 def _path(complaint: Mapping[str, Any], data: Any) -> Path:

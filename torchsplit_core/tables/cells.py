@@ -26,7 +26,10 @@ _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", 
 
 @dataclass(frozen=True, slots=True)
 class BadCell:
-    """Why a row was refused: its line (from 1), the file's column ("" for the row as a whole), what is wrong, how to mend it."""
+    """Why a row was refused: its line (from 1), the file's column, what is wrong, how to mend it.
+
+    The column is "" where the row as a whole is at fault.
+    """
 
     line: int
     column: str
