@@ -51,6 +51,7 @@ def fault_of(error: ValidationError, model: type[BaseModel], data: Any, origin: 
     return InputFault(f"{origin}: {where}" if where else origin, problem, remedy)
 
 
+_SEE_FORMATS = "Correct it; docs/file-formats.md describes the field."
 _MISSING = ("is missing", "Add it; docs/file-formats.md shows an example.")
 
 
@@ -63,27 +64,31 @@ def problem_of(complaint: Mapping[str, Any]) -> tuple[str, str]:
         return _unknown(value, context["expected"])
     if kind == "finite_number":
         return f"is {value}, not a finite number", "Give a number."
-    ruled = _beyond(kind, context, value) or _too_long(kind, context, value)
+    ruled = _beyond(context, value) or _too_long(kind, context, value)
     if ruled is not None:
         return ruled
     wanted = _KINDS.get(kind if kind.startswith("string_") else kind.partition("_")[0])
     if wanted is not None:
         return f"is {json_words(value)}, not {wanted[0]}", wanted[1]
+    if kind == "string_pattern_mismatch":
+        return f"is {quoted(value)}, which does not match {context['pattern']}", _SEE_FORMATS
     if kind == "string_unicode":
         return "contains half a surrogate pair", "Correct the text."
     told: str = complaint["msg"]
-    return told[:1].lower() + told[1:], "Correct it; docs/file-formats.md describes the field."
+    return told[:1].lower() + told[1:], _SEE_FORMATS
 
 
-def _beyond(kind: str, context: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
+def _beyond(context: Mapping[str, Any], value: Any) -> tuple[str, str] | None:
     """A number on the wrong side of a limit."""
-    least, above, most = context.get("ge"), context.get("gt"), context.get("le")
+    least, above, most, below = (context.get(name) for name in ("ge", "gt", "le", "lt"))
     if above is not None or (least == SMALLEST_POSITIVE and value <= 0):
         limit = _number(above or 0)
         return f"is {quoted(value)}, not above {limit}", f"Give a number above {limit}."
     if least is not None:
         name = "least positive value" if least == SMALLEST_POSITIVE else "least value"
         return f"is {quoted(value)}, below the {name} {_number(least)}", f"Give {_number(least)} or more."
+    if below is not None:
+        return f"is {quoted(value)}, not below {_number(below)}", f"Give a number below {_number(below)}."
     if most is not None:
         return (
             f"is {quoted(value)}, above the greatest value {_number(most)}",
