@@ -81,7 +81,7 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
         ("--forbid", "bert=whole", "at least one of its variants"),
         ("--memory-penalty", "-1", "0 or more"),
         ("--separation-weight", "nan", "finite"),
-        ("--max-tenants", "0", "whole number"),
+        ("--max-tenants", "0", "is 0, below the least value 1"),
         ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "fit on one"),
         ("--gpus", "a=A30-24GB,a=A30-24GB", "ids are unique"),
     ],

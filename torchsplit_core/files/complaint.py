@@ -44,6 +44,10 @@ def fault_of(error: ValidationError, model: type[BaseModel], data: Any, origin: 
             problem, remedy = _unknown(context["tag"], context["expected_tags"])
     else:
         problem, remedy = problem_of(first)
+        wanted = [_wanted(one["type"]) for one in complaints if _path(one, data) == path]
+        if len(wanted) > 1 and all(wanted):
+            nouns = " or ".join(dict.fromkeys(one[0] for one in wanted if one))
+            problem, remedy = f"is {json_words(first['input'])}, not {nouns}", _SEE_FORMATS
     others = len({_path(one, data) for one in complaints}) - 1
     if others:
         problem += f" (and {others} more field{'s are' if others > 1 else ' is'} at fault)"
@@ -67,7 +71,7 @@ def problem_of(complaint: Mapping[str, Any]) -> tuple[str, str]:
     ruled = _beyond(context, value) or _too_long(kind, context, value)
     if ruled is not None:
         return ruled
-    wanted = _KINDS.get(kind if kind.startswith("string_") else kind.partition("_")[0])
+    wanted = _wanted(kind)
     if wanted is not None:
         return f"is {json_words(value)}, not {wanted[0]}", wanted[1]
     if kind == "string_pattern_mismatch":
@@ -76,6 +80,11 @@ def problem_of(complaint: Mapping[str, Any]) -> tuple[str, str]:
         return "contains half a surrogate pair", "Correct the text."
     told: str = complaint["msg"]
     return told[:1].lower() + told[1:], _SEE_FORMATS
+
+
+def _wanted(kind: str) -> tuple[str, str] | None:
+    """The type that the value should have, and the remedy, where the type is what is wrong."""
+    return _KINDS.get(kind if kind.startswith("string_") else kind.partition("_")[0])
 
 
 def _beyond(context: Mapping[str, Any], value: Any) -> tuple[str, str] | None:

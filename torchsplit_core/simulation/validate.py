@@ -329,7 +329,7 @@ def remarks(request: SimulationRequest) -> Iterator[str]:
     if holes:
         named = f"{holes[0]} and {len(holes) - 1} more" if len(holes) > 1 else holes[0]
         yield (
-            f"{named}: some batch sizes have no time. Between two given sizes the time is interpolated, below the "
+            f"{named}: some batch sizes have no time of their own. Between two given sizes it is interpolated, below the "
             "smallest it is that of the smallest."
         )
     served = by_stage(request)
