@@ -157,7 +157,7 @@ def test_triton_s_files_and_one_profile_of_several(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
         (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
-        (b"one column\n1\n", "has one column"),
+        (b"one column\n1\n", "has only one column"),
         (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
         (b"{not json", "JSON"),
         (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),

@@ -69,7 +69,7 @@ ARRIVALS, SERVER = "models.0.arrivals", "servers.0"
         (ARRIVALS, {"kind": "mmpp", "states": [{"rate_rps": 5.0, "mean_s": 0.0}]}, "mean_s: is 0.0, not above 0"),
         (ARRIVALS, {"kind": "mmpp", "states": [{"rate_rps": 1.0, "mean_s": 1e-9}]}, "stays"),
         (ARRIVALS, {"kind": "trace", "times_s": []}, "times_s"),
-        (ARRIVALS, {"kind": "trace", "times_s": [0.0, 2.0, 1.0]}, r"times_s\[2\]: is 1.0, before the 2.0 above it"),
+        (ARRIVALS, {"kind": "trace", "times_s": [0.0, 2.0, 1.0]}, r"times_s\[2\]: is 1.0, less than the 2.0 before it"),
         (ARRIVALS, {"kind": "trace", "times_s": [-1.0]}, r"times_s\[0\]: is -1.0, below"),
         (ARRIVALS, {"kind": "trace", "times_s": [0.0, 1e12]}, "seconds"),
         (ARRIVALS, {"kind": "trace", "times_s": [0.0], "rate_rps": 1.0}, "is not a known field"),

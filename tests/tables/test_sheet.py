@@ -53,7 +53,7 @@ def test_a_spreadsheet_may_name_its_delimiter(top: str, delimiter: str) -> None:
         ('{"format": "torchsplit.profile"}', "looks like JSON"),
         ("[1, 2]", "looks like JSON"),
         ("\x89PNG\r\n\x1a\n\0\0\0", "is binary data, not text"),
-        ("just words\nand more\n", "has one column, 'just words\\nand more"),
+        ("just words\nand more\n", "has only one column: 'just words\\nand more"),
         ('model,bs\na,"1\nb,2\n', "cannot be read as a row"),
         ("model,bs\na,\ud800\n", "half a surrogate pair"),
         ("model,bs\na," + "x" * 200_000, "cannot be read as a row"),

@@ -40,7 +40,7 @@ def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = 
     if not grid:
         raise InputFault(
             "sizes",
-            f"hold no measured batch without running out of memory: {quoted(list(sizes))}",
+            f"{quoted(list(sizes))} leave no batch that fits in memory, by the measured rows",
             "Measure a smaller batch.",
         )
     now = curves.posterior.predict(curves.units.points(grid)).half_width

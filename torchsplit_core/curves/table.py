@@ -66,7 +66,9 @@ def check_row(row: Sample | Query, where: str) -> None:
             raise InputFault(f"{where} {name}", f"is {count}, below the least value 1", "Correct the row.")
     share = row.memory_share
     if share is not None and not 0 < share <= 1:
-        raise InputFault(f"{where} memory_share", f"is {share}, not above 0 and up to 1", "Give a fraction.")
+        raise InputFault(
+            f"{where} memory_share", f"is {share}, not a share above 0 and at most 1", "Give a fraction."
+        )
     if isinstance(row, Sample):
         rate, latency = row.throughput_rps, row.latency_ms
         if not (math.isfinite(rate) and rate >= 0):

@@ -171,7 +171,7 @@ def _parsed(
             f"is {quoted(version)}, not a version of {name} that can be read"
             if "version" in data
             else "is missing",
-            f"Give 1{f' to {newest}' if newest > 1 else ''}, or update TorchSplit where the file is newer.",
+            f"Give 1{f' to {newest}' if newest > 1 else ''}, or update TorchSplit if the file is newer.",
         )
     if name != "torchsplit.graph":
         refuse_large(measure(text).checked_bytes, memory_bytes, origin)

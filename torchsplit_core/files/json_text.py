@@ -107,7 +107,7 @@ def parse_json(
             "Correct the file.",
         ) from error
     except RecursionError as error:
-        raise InputFault(origin, "has lists or objects nested too deep to read", f"Pass {what}.") from error
+        raise InputFault(origin, "has lists or objects nested too deeply to read", f"Pass {what}.") from error
     except InputFault as fault:
         raise InputFault(origin, fault.problem, fault.remedy) from fault
     except ValueError as error:
@@ -118,7 +118,7 @@ def parse_json(
             origin, f"has {len(text)} characters, too many for the free memory", "Pass a smaller file."
         ) from error
     if not _whole_texts(text):
-        raise InputFault(origin, "has a text with half a surrogate pair", "Correct the text.")
+        raise InputFault(origin, "contains half a surrogate pair", "Correct the text that holds it.")
     return value
 
 

@@ -214,7 +214,7 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
     if gpu is None:
         named = f"GPU {number} is none" if at else "this host has none"
         problem = (
-            f"{quoted(part)} is not available: SMs are taken of a whole GPU outside MIG mode, and {named}"
+            f"{quoted(part)} is not available: SMs are taken from a whole GPU outside MIG mode, and {named}"
         )
         raise InputFault("device", problem, _present(devices, host))
     if wanted.isdecimal():

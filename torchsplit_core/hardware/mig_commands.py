@@ -67,11 +67,13 @@ def catalogued(gpu: HostGpu) -> GpuType:
 
 def legal_layout(kind: GpuType, profiles: Sequence[str]) -> Layout:
     """Starts for these slices on one GPU; InputFault where there are none or they do not fit together."""
-    layout = place_layout(kind, profiles) if profiles else None
+    if not profiles:
+        raise InputFault(f"slices of {kind.name}", "are not given", "Name at least one.")
+    layout = place_layout(kind, profiles)
     if layout is None:
         raise InputFault(
             f"slices of {kind.name}",
-            f"{', '.join(profiles)} do not fit on one GPU together" if profiles else "are not given",
+            f"{', '.join(profiles)} do not fit on one GPU together",
             "Measure them in turns: fewer or smaller slices at a time.",
         )
     return layout

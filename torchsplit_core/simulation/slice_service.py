@@ -26,7 +26,9 @@ class SliceService:
         """The same where the slice keeps this share of its speed, above 0 and up to 1, beside loaded neighbours."""
         if not 0 < share <= 1:
             raise InputFault(
-                "share", f"is {share}, not above 0 and up to 1", "Give 1 where there are no neighbours."
+                "share",
+                f"is {share}, not a share above 0 and at most 1",
+                "Give 1 where there are no neighbours.",
             )
         return SliceService(self.floor_ms / share, self.per_request_ms / share)
 

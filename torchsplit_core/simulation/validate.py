@@ -155,7 +155,7 @@ def _check_trace(where: str, times: tuple[float, ...]) -> None:
             if not number:
                 raise InputFault(f"{where}[0]", f"is {time}, below 0", "Count from the first arrival.")
             raise InputFault(
-                f"{where}[{number}]", f"is {time}, before the {before} above it", "Sort the trace."
+                f"{where}[{number}]", f"is {time}, less than the {before} before it", "Sort the trace."
             )
         before = time
 
@@ -329,8 +329,8 @@ def remarks(request: SimulationRequest) -> Iterator[str]:
     if holes:
         named = f"{holes[0]} and {len(holes) - 1} more" if len(holes) > 1 else holes[0]
         yield (
-            f"{named}: some batch sizes have no time of their own. Between two given sizes it is interpolated, below the "
-            "smallest it is that of the smallest."
+            f"{named}: some batch sizes have no time of their own. Between two given sizes it is interpolated, below "
+            "the smallest it is that of the smallest."
         )
     served = by_stage(request)
     for model in request.models:

@@ -107,7 +107,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
             "Close the quote, or double the quotes inside a quoted cell.",
         ) from error
     if header is None or len(header) < 2:
-        raise InputFault(origin, f"has one column, {quoted(text[:40])}", _EXPORT)
+        raise InputFault(origin, f"has only one column: {quoted(text[:40])}", _EXPORT)
     return Sheet(header, tuple(records), delimiter)
 
 

@@ -105,7 +105,7 @@ def read_perf_analyzer(
         ("batch size", batch_size, "Give perf_analyzer's -b (--batch-size N; its default is 1)."),
     ):
         if value is None:
-            raise InputFault(origin, f"names no {what}, as every table of perf_analyzer -f", remedy)
+            raise InputFault(origin, f"names no {what}: perf_analyzer -f writes none", remedy)
     latency = _latency_column(sheet.header, "{} latency")
 
     def read(fields: Fields) -> Run:
