@@ -75,7 +75,7 @@ def system_reason(error: OSError) -> str:
     """Why the system refused a file or a call, as a clause: "no such file", "permission denied"."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    said = error.strerror or str(error) or type(error).__name__
+    said = error.strerror or str(error) or "no reason given"
     return said[:1].lower() + said[1:]
 
 
