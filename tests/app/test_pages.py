@@ -408,7 +408,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in found.value for found in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 

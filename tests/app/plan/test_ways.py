@@ -115,7 +115,7 @@ def test_a_link_of_no_speed_is_one_message(page: Open, stored: Workspace, starte
     opened = page("plan", stored)
     field(opened, "Link").set_value(0.0).run()
     press(opened, "Keep and prove")
-    assert any("it is above 0" in one.value for one in opened.error) and not started
+    assert any("not above 0" in one.value for one in opened.error) and not started
     assert stored.get("plan_request", "review") == with_a_cut()
 
 
