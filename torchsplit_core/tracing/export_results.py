@@ -49,8 +49,8 @@ def exportable(
                 notes = (CACHE_NOTE,)
         if strange is not None:
             raise InputFault(
-                f"the result of forward{strange[0]}",
-                f"is a value of type {type(strange[1]).__name__}, which torch.export does not know",
+                f"forward: result{strange[0]}",
+                f"is of type {type(strange[1]).__name__}, which torch.export does not know",
                 "Return its tensors in its place, or leave it out: a transformers model leaves out its cache with "
                 "use_cache=False.",
             )

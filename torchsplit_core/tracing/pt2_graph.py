@@ -337,7 +337,7 @@ def _hint(expression: dict[str, Any]) -> int | None:
 
 def _whole(size: Any) -> int:
     if type(size) is not int or not 0 <= size <= MOST_BYTES:
-        raise ValueError(f"a size is a whole number, 0 or more, of 64 bits, not {str(size)[:40]}")
+        raise ValueError(f"size {str(size)[:40]} is no whole number of 64 bits from 0")
     return size
 
 
