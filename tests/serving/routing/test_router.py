@@ -218,17 +218,20 @@ def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
 
 BAD = [
     ({}, "list of inputs"),
-    ({"inputs": []}, "v0 is missing"),
-    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "model's are v0"),
+    ({"inputs": []}, "v0: is missing"),
+    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "Known inputs: v0"),
     ({"inputs": [{"name": "v0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}, "FP32"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "[-1, 2]"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "where FP32"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "4096 rows, not -1"),
+    (
+        {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]},
+        "as FP32 of the shape [1, 2]: it holds text",
+    ),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "has -1 rows"),
     ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
     ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
-    ({**ASKED, "outputs": ["y"]}, "has a name"),
+    ({**ASKED, "outputs": ["y"]}, "an object with a name"),
 ]
 
 
