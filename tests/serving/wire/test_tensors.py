@@ -85,7 +85,8 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
     (b'{"inputs": [{"name": ["ids"]}]}', None, "unknown input ['ids']"),
     (b'{"inputs": []}', None, "input ids: is missing"), (b"x" * 8, 20, "is 20, and the body has 8 bytes"),
     (b"\xff\xfe", None, "not JSON"), (b"[" * 100_000, None, "not JSON"),
-    (body(ids(), ids()), None, "given twice"), (body(ids(), mask(shape=[3], data=[1, 2, 3])), None, "different first dimensions (2, 3)"),
+    (body(ids(), ids()), None, "given twice"),
+    (body(ids(), mask(shape=[3], data=[1, 2, 3])), None, "(2, 3)"),
     (body(ids(), mask()) + b"more", len(body(ids(), mask())), "4 bytes behind"),
     (body(ids(), mask(), outputs=[{}]), None, "is not an object with a name"),
     (body(ids(), mask(), outputs={}), None, "outputs: are {}, not a list"),
@@ -108,7 +109,7 @@ def test_small_numbers_and_halves() -> None:
     answer, length = response(found, "m", (TensorPort("y", "BF16", ()),), [bytes(found.inputs[0])])
     assert length is None and json.loads(answer)["outputs"][0]["data"] == [1.0, -2.5]
     small = TensorPort("x", "INT8", ())
-    with pytest.raises(RequestFault, match="as INT8 .* holds 300"):
+    with pytest.raises(RequestFault, match="it holds 300"):
         parse_request(
             body({"name": "x", "datatype": "INT8", "shape": [1], "data": [300]}), None, (small,), []
         )
