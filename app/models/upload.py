@@ -94,8 +94,7 @@ def show(workspace: Workspace) -> None:
             (left, "Trace this file", TRACE),
             (right, "Trace and profile this file", PROFILE),
         ):
-            kind = "primary" if job == TRACE else "secondary"
-            if column.button(label, type=kind, disabled=not entry):
+            if column.button(label, type="primary" if job == TRACE else "secondary", disabled=not entry):
                 begun = start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
                 _started(workspace, file, begun)
                 st.rerun()
@@ -192,9 +191,9 @@ def client_names(file: str, data: bytes) -> Offered:
     try:
         body = ast.parse(data).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        syntax = isinstance(error, SyntaxError)
-        line = f":{error.lineno}" if syntax and error.lineno else ""
-        told = error.msg if syntax else str(error)[:100]
+        line, told = "", str(error)[:100]
+        if isinstance(error, SyntaxError):
+            line, told = f":{error.lineno}" if error.lineno else "", error.msg
         raise InputFault(f"{file}{line}", f"is not valid Python: {told}", "Mend that line.") from error
     clients: list[str] = []
     others: list[str] = []
@@ -216,10 +215,11 @@ def client_names(file: str, data: bytes) -> Offered:
             others.append(part.name)
         elif isinstance(part, ast.Assign):
             others += [target.id for target in part.targets if isinstance(target, ast.Name)]
-    public = [
-        [name for name in dict.fromkeys(found) if not name.startswith("_")] for found in (clients, others)
-    ]
-    return Offered(*public)
+    return Offered(_public(clients), _public(others))
+
+
+def _public(names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
 def _of_layers(base: str) -> bool:

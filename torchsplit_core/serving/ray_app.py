@@ -20,13 +20,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     headers_of,
     json_length,
     largest_body,
     unpacked,
 )
 from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
     RequestFault,
     TensorPort,
     parse_request,

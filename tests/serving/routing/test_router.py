@@ -25,8 +25,8 @@ from torchsplit_core.serving.routing.app import router
 from torchsplit_core.serving.routing.calls import call
 from torchsplit_core.serving.wire import bodies
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of, json_length
-from torchsplit_core.serving.wire.tensors import TensorPort, parse_request, response
+from torchsplit_core.serving.wire.bodies import headers_of, json_length
+from torchsplit_core.serving.wire.tensors import LENGTH_HEADER, TensorPort, parse_request, response
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,

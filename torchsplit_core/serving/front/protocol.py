@@ -19,7 +19,6 @@ from torchsplit_core import __version__
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     Gone,
     headers_of,
     json_length,
@@ -28,6 +27,7 @@ from torchsplit_core.serving.wire.bodies import (
     unpacked,
 )
 from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
     MOST_ROWS,
     RequestFault,
     TensorPort,

@@ -88,7 +88,8 @@ def served(
             if "progress" in told:
                 progress(*told["progress"])
             elif "fault" in told:
-                raise InputFault(*told["fault"])
+                where, problem, remedy = told["fault"]
+                raise InputFault(where, problem, remedy)
             else:
                 address = urlsplit(told["ready"]["url"])
                 yield Served(str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]))

@@ -22,7 +22,6 @@ from starlette.routing import Route
 from torchsplit_core.serving.routing.calls import Answer, Balancer, not_reached, refusal
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     Gone,
     headers_of,
     json_length,
@@ -30,7 +29,13 @@ from torchsplit_core.serving.wire.bodies import (
     received,
     unpacked,
 )
-from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, parse_request, response
+from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
+    RequestFault,
+    TensorPort,
+    parse_request,
+    response,
+)
 from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
