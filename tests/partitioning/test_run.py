@@ -199,7 +199,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     graph = graph_of(program_of(source, trust=True)[2])
     cut = best_cut(graph, 2)
     digest = graph.architecture_hash
-    with pytest.raises(InputFault, match="must be trusted"):
+    with pytest.raises(InputFault, match="it is not trusted"):
         export_stages(source, cut, tmp_path / "parts", architecture_hash=digest)
     (tmp_path / "parts").mkdir()
     copied(bert[0], tmp_path / "parts")
