@@ -85,7 +85,9 @@ def test_a_place_is_device_software_and_settings() -> None:
         places.add(place_of(CPU, settings))
     places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
     assert len(places) == 11
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="", compile_mode="", repeats=3, seed=0))
+    assert place_of(CPU, Settings()) == place_of(
+        CPU, Settings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
+    )
     assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
 
 
