@@ -88,8 +88,8 @@ def build_request(
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
     a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`;
     `cap_at_demand` names models, `forbidden` (model, variant). Raises InputFault for a name that is no model or
-    variant, a candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence length that
-    a profile has not got, or no profile at all.
+    variant, a candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence
+    length that a profile has not got, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
