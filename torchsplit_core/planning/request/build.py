@@ -86,10 +86,10 @@ def build_request(
     """One model a profile, with every point that the fleet's slices allow.
 
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
-    a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`;
-    `cap_at_demand` names models, `forbidden` (model, variant). Raises InputFault for a name that is no model or
-    variant, a candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence
-    length that a profile has not got, or no profile at all.
+    a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`. Without
+    `link_gb_per_s` that of the candidates holds. `cap_at_demand` names models, `forbidden` (model, variant).
+    Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
+    throughput is outside its interval, a sequence length that a profile has not got, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
@@ -149,7 +149,7 @@ def build_request(
         colocations=tuple(colocations),
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
-        link_gb_per_s=link_gb_per_s,
+        link_gb_per_s=link_gb_per_s or _link_of(candidates),
         network_gb_per_s=network_gb_per_s,
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
@@ -213,6 +213,12 @@ def model_names(profiles: Sequence[Profile], taken: Collection[str] = ()) -> lis
             name = f"{name}-{inner}"
         names.append(free_name(name, (*taken, *names), "-"))
     return names
+
+
+def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
+    """The link that candidates were found for, of several the slowest; None where nobody gave one."""
+    links = (outcome.devices.link_gb_per_s for outcome in candidates if outcome.devices)
+    return min(filter(None, links), default=None)
 
 
 def _match(

@@ -133,15 +133,15 @@ def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stag
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:
     """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added, by
-    another name where one that is served has its own.
+    another name where one that is served has its own. A request without a link gets the one that the cuts are for.
 
     A cut that was offered before and forbidden stays forbidden.
     """
     names = model_names([profile], {model.name for model in request.models})
     demands = dict.fromkeys(names, DEFAULT_DEMAND_RPS)
-    built = build_request([profile], request.gpus, candidates=[outcome], demands=demands, names=names).models[
-        0
-    ]
+    new = build_request([profile], request.gpus, candidates=[outcome], demands=demands, names=names)
+    request = replace(request, link_gb_per_s=request.link_gb_per_s or new.link_gb_per_s)
+    built = new.models[0]
     if not any(is_of(model, profile) for model in request.models):
         return replace(request, models=(*request.models, built))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
