@@ -287,6 +287,8 @@ def is_user_file(filename: str) -> bool:
 def _existing(path: str) -> str:
     """The absolute path of a file that is there."""
     found = Path(path).expanduser().absolute()
+    # A confined child cannot walk through folders that it may not open, as "here/../there" would have it.
+    found = found.parent.resolve() / found.name
     if not found.is_file():
         rule = "the source is a file" if found.exists() else "the file exists"
         raise InputFault("model source", path, rule, f"Check the path, or write {FORMS}.")

@@ -85,7 +85,7 @@ def profile(
     if archive and length is not None:
         raise InputFault(
             "sequence lengths",
-            f"are asked of {source}, which has the one length that it was exported with",
+            f"cannot be chosen for {source}, which has the one length that it was exported with",
             "Profile FILE.py:NAME, whose client offers sequence_lengths, or leave them out.",
         )
     if graph is not None and (is_former(graph) or length is not None):
@@ -223,7 +223,7 @@ class _Run:
                 )
             )
             found = self._measured(device, graph, beside, 1, self.batch_sizes, advance)
-            sizes = sorted({item.batch_size for item in (*found.rows, *found.failures)})
+            sizes = [*(row.batch_size for row in found.rows), *(one.batch_size for one in found.failures)]
             for count in counts[1:]:
                 done += 1
                 try:

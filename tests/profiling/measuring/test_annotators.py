@@ -225,16 +225,17 @@ def test_busy_looks_do_not_count_where_quiet_ones_are_enough_and_are_told_of_els
     quiet, busy = Look(((1.0,), (1.1,), (1.0,))), Look(((9.0,), (9.0,)), lost=0.4)
     assert counted([busy, quiet]) == quiet.blocks and unsteady_reason([busy, quiet]) == ""
     assert counted([busy, Look(((1.0,),))]) == (*busy.blocks, (1.0,))
-    assert "40 % of its processor time" in unsteady_reason([busy])
+    assert "took 40 % of its time" in unsteady_reason([busy])
     parted = [Look(((1.0,), (1.0,))), Look(((2.0,),))]
     assert "from 1 to 2 ms" in unsteady_reason(parted) and unsteady_reason(parted[:1]) == ""
 
 
 def test_time_that_others_took_is_a_share_of_what_could_have_been_run() -> None:
-    before = CoreTime(ran=100, waited=10, stolen_ticks=5)
-    assert CoreTime(400, 110, 5).lost_since(before) == 0.25
-    assert CoreTime(100, 10, 6).lost_since(before) == 0.0  # a tick is no share of anything
-    assert CoreTime(100, 10, 50).lost_since(before) == 1.0
+    before = CoreTime(clock=0, ran=100, waited=10, stolen_ticks=5)
+    assert CoreTime(200, 400, 110, 5).lost_since(before) == 0.25  # threads on several cores
+    assert CoreTime(10_000, 400, 110, 5).lost_since(before) == 0.01  # one that mostly sleeps
+    assert CoreTime(10, 100, 10, 6).lost_since(before) == 0.0  # a tick is no share of anything
+    assert CoreTime(10, 100, 10, 50).lost_since(before) == 1.0
     assert core_time().ran > 0
 
 

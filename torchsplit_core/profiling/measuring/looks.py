@@ -7,6 +7,7 @@ and again where its blocks part or the cores were busy. Loads no torch.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torchsplit_core.profiling.measuring.statistics import percentile
 MOST_LOOKS = 4
 """A point that is unsteady after two looks gets so many in all."""
 LOST_SHARE = 0.05
-"""Of the time in which threads could have run: where other work took more, the point is not the model's alone."""
+"""Of a look's time: where other work took more, the point is not the model's alone."""
 ENOUGH_BLOCKS = 3
 """Where quiet looks have so many blocks, those of busy ones do not count."""
 FEW_TICKS = 2
@@ -27,7 +28,7 @@ FEW_TICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Blocks of runs in ms, and the share of its processor time that the process was ready and did not run."""
+    """Blocks of runs in ms, and the share of its time in which the process was ready and had no core."""
 
     blocks: tuple[tuple[float, ...], ...]
     lost: float = 0.0
@@ -35,19 +36,24 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class CoreTime:
-    """Since the process began, in ns: its threads ran, waited for a core; since boot: what other guests took."""
+    """A moment of the clock in ns; until then this process's threads ran and waited for a core, and other guests of
+    the machine took so many ticks of its cores."""
 
+    clock: int
     ran: int
     waited: int
     stolen_ticks: int
 
     def lost_since(self, before: CoreTime) -> float:
-        """The share of the time between that was taken from the process; 0 where Linux does not tell."""
+        """The share of the time between that was taken from the process; 0 where Linux does not tell.
+
+        Time is the clock's, or that of all threads together where it is more: one that waits holds up the others.
+        """
         ticks = self.stolen_ticks - before.stolen_ticks
         stolen = ticks * 10**9 // os.sysconf("SC_CLK_TCK") if ticks > FEW_TICKS else 0
         taken = max(0, self.waited - before.waited) + stolen
-        whole = max(0, self.ran - before.ran) + taken
-        return taken / whole if whole else 0.0
+        whole = max(self.clock - before.clock, self.ran - before.ran + taken)
+        return taken / whole if whole > 0 else 0.0
 
 
 def core_time() -> CoreTime:
@@ -64,7 +70,7 @@ def core_time() -> CoreTime:
             name, *ticks = line.split()
             if name in cores and len(ticks) > 7:
                 stolen += int(ticks[7])
-    return CoreTime(ran, waited, stolen)
+    return CoreTime(time.perf_counter_ns(), ran, waited, stolen)
 
 
 def counted(looks: Sequence[Look]) -> tuple[tuple[float, ...], ...]:
@@ -80,7 +86,7 @@ def unsteady_reason(looks: Sequence[Look]) -> str:
     if len(blocks) == sum(len(look.blocks) for look in looks):
         lost = max(look.lost for look in looks)
         if lost > LOST_SHARE:
-            return f"other work on this host took {100 * lost:.0f} % of its processor time"
+            return f"other work on this host took {100 * lost:.0f} % of its time"
     medians = [percentile(sorted(block), 0.5) for block in blocks]
     low, high = min(medians), max(medians)
     if high > STEADY_RATIO * low:
