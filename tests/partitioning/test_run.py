@@ -33,7 +33,7 @@ assert not any(name.split(".")[0] == "sample_models" for name in sys.modules)
 
 def profile_of(graph: Any, source: str) -> Profile:
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
-    row = ProfileRow("whole", "cpu", None, 2, 1, 100.0, 10.0, None, None, None, "measured")
+    row = ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured")
     return Profile(source, graph.architecture_hash, {}, (row,), nodes)
 
 
