@@ -83,8 +83,8 @@ def test_the_grid_is_measured_at_every_length(source: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "length", "said"),
     [
-        ("Plain", 8, "Give it sequence_lengths, for example"),
-        ("Client", 16, "It offers 8, 600."),
+        ("Plain", 8, "Give the client sequence_lengths, for example"),
+        ("Client", 16, "Choose one of 8, 600."),
         ("Client", 0, "0 is no whole number from 1"),
     ],
 )
