@@ -87,5 +87,18 @@ def _either(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+def last_cause(error: BaseException) -> BaseException:
+    """The end of the chain of causes of an exception: what went wrong, not what failed because of it."""
+    seen = {id(error)}
+    while (
+        cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
+        if id(cause) in seen:
+            break
+        seen.add(id(cause))
+        error = cause
+    return error
+
+
 class InternalFault(RuntimeError):
     """A promise of our own was broken (a plan that fails its check, say). Exit code 1."""
