@@ -30,7 +30,7 @@ from torchsplit_core.running.processes import Address, join_processes
 from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.running.starts.surroundings import OVER
 from torchsplit_core.running.watch.launched import Launch, keep_launch
-from torchsplit_core.values import InputFault, TrainClient
+from torchsplit_core.values import InputFault, TrainClient, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 Over = Literal["done", "moves"]
@@ -90,7 +90,9 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker, began_s: float) -> N
     client = train_client(task.source, task.trust)
     model = open_model(client)  # type: ignore[arg-type]
     if not isinstance(model, torch.nn.Module):
-        raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
+        raise InputFault(
+            "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
+        )
     with foreign_code("get_optimizer()"):
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
@@ -144,8 +146,7 @@ def train_client(source: str, trust: bool) -> TrainClient:
     if missing:
         raise InputFault(
             "model source",
-            source,
-            f"a client that is trained has {', '.join(missing)}",
+            f"{quoted(source)} cannot be trained: its client lacks {', '.join(missing)}",
             "Give it get_dataset(), get_loss(outputs, targets) and get_optimizer(parameters, kind).",
         )
     found: TrainClient = client

@@ -134,8 +134,7 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
     except CheckpointException as error:
         raise InputFault(
             f"checkpoint {path.name}",
-            _reason(error),
-            "its weights and optimizer states are those that are trained",
+            f"does not fit the model and the optimizer: {_reason(error)}",
             "Go on with the optimizer that it was written with.",
         ) from error
     set_model_state_dict(model, _as_held(get_model_state_dict(model), state["model"]))
@@ -152,8 +151,7 @@ def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
     if manifest.model_sha256 != digest:
         raise InputFault(
             f"checkpoint {path.name}",
-            f"of {manifest.model}",
-            f"it is of the model that is trained, {name}, with the same weights by name, shape and type",
+            f"is of {manifest.model}, whose weights differ in name, shape or type from those of {name}",
             "Train that model, or start another run.",
         )
 

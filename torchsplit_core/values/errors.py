@@ -62,6 +62,14 @@ def quoted(value: object) -> str:
     return shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 3] + "…"
 
 
+def system_reason(error: OSError) -> str:
+    """Why the system refused a file or a call, as a clause: "no such file", "permission denied"."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    said = error.strerror or str(error) or type(error).__name__
+    return said[:1].lower() + said[1:]
+
+
 def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
     """The remedy for an unknown name: the nearest known ones, or where none is near the list of all.
 

@@ -41,10 +41,7 @@ class Look:
         path = self.folder.path
         if not _is_run(path):
             raise InputFault(
-                str(path),
-                "no run",
-                "it is the folder of `torchsplit train … -o`",
-                "Give the path of such a folder.",
+                str(path), "is not the folder of a run", "Give the folder that `torchsplit train … -o` wrote."
             )
         with self._lock:
             # Asked first: what it wrote before it ended is then read.
