@@ -134,7 +134,7 @@ def test_a_killed_launcher_leaves_a_run_that_is_broken_off(tmp_path: Path) -> No
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
     view = Look(tmp_path / "run").view()
-    assert view.state == "broken off" and "without a word" in view.words
+    assert view.state == "broken off" and "without a message" in view.words
 
 
 def test_only_what_is_new_is_read_and_a_replaced_file_again(tmp_path: Path) -> None:

@@ -271,11 +271,10 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
             return Loss(None, f"lost the others ({type(error).__name__})", elsewhere=True)
         except SignalException as stop:
             run.tell(
-                "stopped",
-                f"node {run.node} by {stop.sigval.name}; --resume goes on from the last complete checkpoint",
+                "stopped", f"node {run.node} was stopped by {stop.sigval.name} after step {_furthest(run)}"
             )
             raise KeyboardInterrupt from stop
-    return Loss(None, "ended without a word")
+    return Loss(None, "ended without a message")
 
 
 def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall], node: str) -> Loss:

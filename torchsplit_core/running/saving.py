@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.staged.names import name_in_model
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, last_cause, system_reason
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -185,11 +185,12 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause in words: what DCP raises holds each rank's error."""
+    """The last cause in words: what DCP raises holds each rank's error."""
     failures = getattr(error, "failures", None)
     if isinstance(failures, dict) and failures:
         rank, (inner, *_) = next(iter(failures.items()))
         return f"rank {rank}: {_reason(inner)}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    error = last_cause(error)
+    if isinstance(error, OSError):
+        return system_reason(error)
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
