@@ -27,7 +27,7 @@ from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
 from torchsplit_core.jobs import forking
 from torchsplit_core.jobs import names as jobs_names
 from torchsplit_core.jobs.names import JobParameters
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import InputFault, Progress, quoted
 from torchsplit_core.workspace.faults import is_full, of_os_error
 from torchsplit_core.workspace.slots import one_slot, slots
 from torchsplit_core.workspace.store import JobRecord, Store, Workspace
@@ -126,7 +126,7 @@ def status(workspace: Workspace, job: str) -> JobStatus:
 def _record(workspace: Workspace, job: str) -> JobRecord:
     record = next((found for found in workspace.job_records() if found.id == job), None)
     if record is None:
-        raise InputFault("job", job, "the job exists in this workspace", "Start it again.")
+        raise InputFault("job", f"{quoted(job)} is not in this workspace", "Start it again.")
     return record
 
 
