@@ -183,7 +183,7 @@ def test_nonsense_in_a_folder_is_left_out(what: str, tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputFault, match="no run"):
+        with pytest.raises(InputFault, match="is not the folder of a run"):
             Look(path).view()
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "watch").mkdir()
@@ -227,6 +227,6 @@ def test_a_start_that_is_refused_changes_nothing_that_is_kept_of_the_run(tmp_pat
     run(source, tmp_path / "run", PLAN, 1, steps=2)
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()}
     assert set(kept) == {"launch.json", "rank-0.json"}
-    with pytest.raises(InputFault, match="it began with: 8"):
+    with pytest.raises(InputFault, match="is 4, but the run began with 8"):
         run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()} == kept

@@ -216,7 +216,7 @@ class _Run:
         if timed_out:
             limit = min(self.limits.wall_s, self.limits.silent_s or self.limits.wall_s)
             raise self._fault(
-                f"was still running after its time limit of {limit:g} s",
+                f"was still running after {limit:g} s, its time limit",
                 "Use a smaller model, allow it longer, or mend a loop that never ends.",
                 "time_limit",
             )
