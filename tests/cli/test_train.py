@@ -13,7 +13,7 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (["sample:nope", "--strategy", STRATEGY], "no sample of that name"),
+    (["sample:nope", "--strategy", STRATEGY], "unknown sample 'nope'"),
     (["sample:bert", "--strategy", str(ROOT / "examples" / "plan.json")], "it is a strategy"),
     (["sample:bert", "--strategy", str(ROOT / "examples" / "strategy.json"), "--candidate", "99"], "the best is 1"),
     (["sample:bert", "--strategy", STRATEGY, "--processes", "0"], "--processes"),

@@ -92,7 +92,7 @@ def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
 def test_what_is_not_trusted_is_not_executed(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputFault, match="only when it is trusted"):
+    with pytest.raises(InputFault, match="is not trusted, and a .py file is executed"):
         train_job(workspace, parameters(None), ignore_progress)
     with pytest.raises(InputFault, match="the one that was trusted"):
         train_job(workspace, parameters("0" * 64), ignore_progress)
@@ -110,7 +110,7 @@ def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: W
     shutil.rmtree(workspace.runs / "client-1" / "watch")
     with pytest.raises(InputFault, match=r"launch\.json"):
         train_on_job(workspace, TrainOnParameters("client-1"), ignore_progress)
-    with pytest.raises(InputFault, match="the run is in this workspace"):
+    with pytest.raises(InputFault, match="'gone-1' is not in this workspace"):
         train_on_job(workspace, TrainOnParameters("gone-1"), ignore_progress)
     with pytest.raises(InputFault, match="trains samples and uploads"):
         train_job(

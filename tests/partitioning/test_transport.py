@@ -166,7 +166,7 @@ def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(tmp
             assert seen == len(sizes)
         assert list(pipeline.run([])) == [] and len(alive(pipeline)) == 3
     assert alive(pipeline) == [] and [m.process.returncode for m in pipeline._members] == [0, 0, 0]
-    with pytest.raises(InputFault, match="closed or running"):
+    with pytest.raises(InputFault, match="is closed or runs already"):
         next(pipeline.run([]))
 
 
@@ -176,9 +176,9 @@ X = torch.randn(2, 16)
 @pytest.mark.parametrize(
     ("sign", "stage", "limit_s", "told"),
     [
-        (signal.SIGKILL, 1, 60.0, "stage1: ended by SIGKILL"),
+        (signal.SIGKILL, 1, 60.0, "stage1: was ended by SIGKILL"),
         # Longer than a batch takes on a busy machine.
-        (signal.SIGSTOP, 0, 4.0, r"stage0: no result after 4 s"),
+        (signal.SIGSTOP, 0, 4.0, r"stage0: gave no result for batch .* within 4 s"),
     ],
 )
 def test_a_stage_that_dies_or_stands_still_is_named(

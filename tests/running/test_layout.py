@@ -36,7 +36,7 @@ def test_a_candidate_and_a_request_are_strategies() -> None:
     assert all(getattr(found.choices, name) == value for name, value in request.fix.given().items())
     with pytest.raises(InputFault, match="is 0, but the strategy has 3 candidates"):
         run_strategy(outcome, 0)
-    with pytest.raises(InputFault, match="it is a strategy"):
+    with pytest.raises(InputFault, match="is a str, neither a strategy nor"):
         run_strategy("fsdp")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from torchsplit_core.isolation.confinement import inside
 from torchsplit_core.isolation.confinement.supervisor import start_worker
 from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
-from torchsplit_core.values import InputFault, InternalFault, last_cause
+from torchsplit_core.values import InputFault, InternalFault, last_cause, system_reason
 
 
 class Answers:
@@ -64,7 +64,7 @@ def main() -> None:
     try:
         start_worker(request, int(sys.argv[2]))
     except OSError as error:
-        answers.send("unconfined", str(error))
+        answers.send("unconfined", system_reason(error))
         os._exit(1)
     sys.excepthook = answers.failure
     apply_limits(request["limits"])

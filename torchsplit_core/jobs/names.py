@@ -310,10 +310,10 @@ def from_stored(name: str, stored: Any) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         part = ".".join(map(str, first["loc"])) or "all of them"
-        told = first["msg"][:1].lower() + first["msg"][1:]
-        found = "is missing" if first["type"] == "missing" else f"is {quoted(first.get('input'))}"
+        found = f"is {quoted(first.get('input'))}, but {first['msg'][:1].lower()}{first['msg'][1:]}"
+        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known parameter"}
         raise InputFault(
-            f"{where}: {part}", f"{found}: {told}", "Start the work anew from its page."
+            f"{where}: {part}", known.get(first["type"], found), "Start the work anew from its page."
         ) from error
 
 

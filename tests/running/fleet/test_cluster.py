@@ -100,7 +100,7 @@ def test_a_fault_there_is_told_as_here_and_slices_are_not_made_there(
     node: OneNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", "sample:nope", "--engine", "ray", "--device", "cpu"]) == 2
-    assert "no sample of that name" in capsys.readouterr().err
+    assert "unknown sample 'nope'" in capsys.readouterr().err
     made = ["--make-slices", "1g.10gb", "--i-own-this-gpu"]
     assert main(["profile", "sample:bert", "--engine", "ray", *made]) == 2
     assert "Ray gives any" in capsys.readouterr().err

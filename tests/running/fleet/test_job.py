@@ -72,7 +72,7 @@ def test_options_of_the_files_need_them_and_unequal_nodes_are_refused(
     assert "--write-fleet" in capsys.readouterr().err
     with pytest.raises(ValueError, match="2 kinds of nodes"):
         job(given=request(entries=2))
-    with pytest.raises(ValueError, match=r"a \.pt2 has none"):
+    with pytest.raises(ValueError, match=r"is a \.pt2, which has no data"):
         (tmp_path / "m.pt2").touch()
         job(str(tmp_path / "m.pt2"))
 

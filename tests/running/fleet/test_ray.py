@@ -108,7 +108,7 @@ def test_a_profile_is_measured_on_a_node(
     assert any(row.basis == "measured" and row.profile == "2c" for row in found.rows)
     assert (tmp_path / "home").exists(), "measured points are kept where they were measured"
     assert main(["profile", "sample:nope", "--engine", "ray", "--device", "cpu"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("torchsplit: sample")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("torchsplit: unknown sample")
 
 
 class Lost(Exception):
