@@ -90,6 +90,7 @@ def test_our_own_fault_stays_our_own() -> None:
     ("function", "limits", "arguments", "said"),
     [
         ("error", Limits(), {}, r"KeyError: 'missing thing' \(targets.py:\d+\)"),
+        ("chained", Limits(), {}, r"raised KeyError: 'missing thing' \(targets.py:\d+\)"),
         ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
         ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
         ("crash", Limits(), {}, "SIGSEGV"),

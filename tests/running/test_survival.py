@@ -163,8 +163,11 @@ def test_what_a_rank_says_of_its_end_is_there_whole_or_not_at_all(
         with pytest.raises(KeyboardInterrupt):
             _report(tmp_path, "here", ValueError("five"), 0.0)
     assert _why(tmp_path, 1, -9, {}, "here").words == "was ended by SIGKILL"
-    _report(tmp_path, "here", ValueError("five"), 0.0)
-    assert "ValueError: five" in _why(tmp_path, 1, 1, {}, "here").words
+    # Of a chain of errors the last cause is told.
+    failed = RuntimeError("the step failed")
+    failed.__cause__ = ValueError("five")
+    _report(tmp_path, "here", failed, 0.0)
+    assert _why(tmp_path, 1, 1, {}, "here").words == "failed: ValueError: five"
 
 
 def test_a_checkpoint_that_was_cut_off_is_told_and_the_one_before_is_used(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def started(source: str, folder: Path, *more: str) -> subprocess.Popen[bytes]:
             sys.executable, "-m", "torchsplit_core", "train", source, "--strategy", str(folder / "s.json"),
             "-o", str(folder / "run"), "--in-order", "--trust", *more,
         ],
-        stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=(folder / "told").open("wb"), env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
@@ -109,6 +109,8 @@ def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     ask(folder, "stop")
     assert launcher.wait(WAIT_S) == 130
     view = Look(folder).view()
+    told = f"stopped at step {view.last_step}; --resume goes on from the last complete checkpoint"
+    assert told in (tmp_path / "told").read_text()
     assert view.state == "stopped" and not view.alive and "SIGTERM" in view.words and is_asked(folder, "stop")
     launch = read_launch(folder)
     assert launch is not None and launch.source == source
