@@ -187,10 +187,11 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
     passing, _, meaning = pass_words(request)
-    latency = outcome.latency_s
-    shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
+    seconds = outcome.seconds_per_token or outcome.latency_s
     if outcome.sequences_in_flight is not None:
         meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
+    if seconds and outcome.latency_s and seconds > 1.001 * outcome.latency_s:
+        meaning += f"; a pass takes {_time(outcome.latency_s)}, the rest waits for the slowest segment"
     several, parts = len(outcome.replicas) > 1, len(outcome.segments)
     if several:
         meaning += "; the slowest pipeline's"
@@ -202,7 +203,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
         ("Throughput", headline(outcome), bound),
-        (passing, shown, meaning),
+        (passing, _time(seconds), meaning),
         ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
@@ -210,6 +211,10 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(label, figure)
             st.caption(note)
+
+
+def _time(seconds: float | None) -> str:
+    return short(seconds, "s") if seconds is None or seconds >= 1 else short(1e3 * seconds, "ms")
 
 
 def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:

@@ -87,12 +87,12 @@ def proof(outcome: PlacementOutcome) -> tuple[str, Colour]:
 
 
 def pass_words(request: PlacementRequest) -> tuple[str, str, str]:
-    """What the time of a pass is: the head of a card, the same within a sentence, and what it means."""
+    """The head of the card of the whole's time, what the curve calls the time of a pass, and what the card means."""
     speeds = request.throughput
     if not isinstance(speeds, RooflineThroughput):
         return "Time of a batch", "time of a batch", "through all segments and links"
     if speeds.phase == "decode":
-        return "Time per token", "time per token", "of one sequence, through all segments"
+        return "Time per token", "time of a pass", "of one sequence, through all segments"
     return "Time to first token", "time to first token", "of the whole batch"
 
 

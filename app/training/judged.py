@@ -47,11 +47,11 @@ def show() -> None:
     families = {one.family for one in found}
     by_family = [_held([one for one in found if one.family == name]) for name in families]
     st.write(
-        f"{len(found)} published training steps, each reckoned by constants that were fitted without its family (a "
-        f"framework on a cluster): half of them are off by less than {percent(median(errors))}. Of the rows "
-        f"{percent(held)} lie in their 90 % interval, on average over families {percent(fmean(by_family))}, of the "
-        f"family that is worst {percent(min(by_family))}: the interval is meant for a framework and cluster that were "
-        "not measured."
+        f"{len(found)} published training steps, each estimated by constants fitted without its family (a framework "
+        f"on a cluster): half of them are off by less than {percent(median(errors))}. The 90 % intervals held "
+        f"{percent(held)} of the steps, {percent(fmean(by_family))} on average over families and only "
+        f"{percent(min(by_family))} of the worst family's. They are meant for frameworks and clusters that were not "
+        "measured."
     )
     with saving.saved("Measured against reckoned", "training-measured", key="training-judged"):
         st.plotly_chart(
