@@ -30,7 +30,7 @@ def call(function: str, limits: Limits, **arguments: Any) -> Any:
 def test_too_many_processes_or_threads_end_the_work(counting: str, threads: bool) -> None:
     with pytest.raises(
         ChildFault,
-        match=r"the model: \d+ processes and threads at once.*above the limit of 12.*Limits\.tasks",
+        match=r"the model: ran \d+ processes and threads at once.*above the limit of 12.*Limits\.tasks",
     ):
         call("crowd", Limits(tasks=12), count=16, threads=threads, stay_s=STAY_S)
 

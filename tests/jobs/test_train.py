@@ -112,7 +112,7 @@ def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: W
         train_on_job(workspace, TrainOnParameters("client-1"), ignore_progress)
     with pytest.raises(InputFault, match="'gone-1' is not in this workspace"):
         train_on_job(workspace, TrainOnParameters("gone-1"), ignore_progress)
-    with pytest.raises(InputFault, match="trains samples and uploads"):
+    with pytest.raises(InputFault, match="neither a sample nor an upload"):
         train_job(
             workspace, TrainParameters("client-1", "/etc/x.py:y", strategy(), RunOptions()), ignore_progress
         )

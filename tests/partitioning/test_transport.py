@@ -269,7 +269,7 @@ def test_a_part_that_was_changed_is_not_loaded(diamond: Path, tmp_path: Path) ->
         (tmp_path / entry.name).write_bytes(entry.read_bytes())
     part = tmp_path / "stage1.pt2"
     part.write_bytes(part.read_bytes() + b" ")
-    with pytest.raises(InputFault, match="this user's own or trusted"):
+    with pytest.raises(InputFault, match="was not written here and is not trusted"):
         StagePipeline(tmp_path)
     with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*sha256"):
         StagePipeline(tmp_path, trust=True)

@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "client" / "plan.json").write_text('{"width": 16}')
     with pytest.raises(InputFault, match=r"step-00000002: is of .*, whose weights differ"):
         run(source, tmp_path / "run", PLAN, 1, resume=True)
-    with pytest.raises(InputFault, match="it began with: 8"):
+    with pytest.raises(InputFault, match="is 4, but the run began with 8"):
         run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
     with pytest.raises(InputFault, match="shuffled: True"):
         run(source, tmp_path / "run", PLAN, 1, resume=True, shuffle=True)
@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_while_saving_costs_no_step(tmp_path: Path) -> None:
         run(source, tmp_path / "run", PLAN, 1)
     assert len(losses(tmp_path / "run")) == 6
     failed = [event["words"] for event in events(tmp_path / "run", "checkpoint_failed")]
-    assert all("File too large" in words for words in failed) and "of step 6 was not" in failed[-1]
+    assert all("file too large" in words for words in failed) and "of step 6 was not" in failed[-1]
     complete = {"step-00000002", "step-00000004"} if len(failed) == 1 else {"step-00000002"}
     folder = tmp_path / "run" / "checkpoints"
     assert {one.name for one in folder.iterdir()} == {"LATEST", *complete}

@@ -46,7 +46,7 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
     if digest(workspace, "placement_request", name) != parameters.sha256:
         raise InputFault(
             "comparison",
-            f"the request {quoted(name)} is another one than it was asked for",
+            f"the request {quoted(name)} has changed since it was asked for",
             "Compare the ways again.",
         )
     request: PlacementRequest = workspace.get("placement_request", name)

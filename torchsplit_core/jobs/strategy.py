@@ -39,7 +39,7 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
     name = parameters.request
     if digest(workspace, "strategy_request", name) != parameters.sha256:
         raise InputFault(
-            "study", f"the request {quoted(name)} is another one than it was asked for", "Ask again."
+            "study", f"the request {quoted(name)} has changed since it was asked for", "Ask again."
         )
     request: StrategyRequest = workspace.get("strategy_request", name)
     graph, profile = _model(workspace, request)

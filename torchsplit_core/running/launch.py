@@ -213,7 +213,7 @@ def _give_way(run: RunFolder, strategy: RunStrategy, options: RunOptions, lost: 
     if setting is None:
         raise InputFault(
             f"rank {lost.rank}",
-            f"{lost.words}, in passes of one sample with every layer computed again",
+            f"{lost.words}, even in passes of one sample with every layer computed again",
             "Shard the weights (shard: fsdp), use more devices or a smaller model, and resume the run.",
         )
     keep(

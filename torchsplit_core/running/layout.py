@@ -145,7 +145,7 @@ def _check_runs(strategy: RunStrategy) -> None:
     if job.precision not in PRECISIONS:
         raise _refused(
             "precision",
-            f"is {job.precision}, in which runs do not train",
+            f"is {job.precision}, which runs do not support",
             "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
         )
     if choices.offload == "optimizer":

@@ -24,7 +24,7 @@ def ask(run: Path, what: Asked) -> None:
         _file(run, what).touch()
     except OSError as error:
         raise InputFault(
-            str(run), f"cannot be written: {system_reason(error)}", "Give yourself the right to write there."
+            str(run), f"cannot be written: {system_reason(error)}", "Make the folder writable for you."
         ) from error
 
 
