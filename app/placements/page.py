@@ -94,11 +94,11 @@ def _stored(workspace: Workspace, kept: Kept) -> None:
         _details(kept, kept.request, kept.outcome, shown)
         return
     if jobs.running(workspace, (PLACE,), kept.name):
-        st.info("The search runs: above stand the best so far and what none can pass.")
+        st.info("Searching: above are the best so far and the bound that no placement passes.")
     else:
         st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")
     if last in st.session_state:
-        st.caption("Below: the last answer, to an earlier question.")
+        st.caption("Below is the answer to the request before this change.")
         st.html("<style>.st-key-place-old { opacity: .6; }</style>")
         with st.container(key="place-old"):
             request, outcome = st.session_state[last]
@@ -115,7 +115,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     if not outcome.segments:
         st.warning(plain(outcome.message or "No placement was found."))
         if outcome.bound is not None:
-            st.caption(f"None can be above {short(outcome.bound, unit_of(outcome))}.")
+            st.caption(f"No placement exceeds {short(outcome.bound, unit_of(outcome))}.")
         return outcome
     _cards(request, outcome)
     if len(outcome.replicas) > 1:
@@ -129,7 +129,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     with saving.saved("Pipeline", f"{kept.name}.pipeline", key="place-pipeline"):
         picture(pipeline_html(shown, request), key="place-pipeline")
     st.caption(
-        "A thick frame or arrow is what bounds the whole. Figures of links and segments are exact in the table."
+        "A thick frame or arrow marks the bottleneck. The table has the exact figures of links and segments."
     )
     st.header("Over the fleet", anchor=False)
     with saving.saved("Fleet", f"{kept.name}.fleet", key="place-topology"):

@@ -47,13 +47,13 @@ def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
     segments, links = least(outcome)
     if not segments and not links and outcome.sequences_in_flight is not None:
         # Of every sequence in flight a pass makes one token: no part of the pipeline is as slow as that.
-        more = "More of them, or a shorter pipeline, would raise the whole."
+        more = "More sequences, or a shorter pipeline, would raise the throughput."
         return (
             "Sequences in flight",
             f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass. {more}",
         )
     if len(segments) == len(outcome.segments) > 1:
-        return "All segments", "Every segment is as slow as the whole: the pipeline is in balance."
+        return "All segments", "All segments are equally slow: the pipeline is balanced."
     named = [f"segment {place + 1}" for place in segments]
     named += [f"the link from segment {place + 1} to {place + 2}" for place in links]
     shown = ", ".join(named[:MOST_NAMED])

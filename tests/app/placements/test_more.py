@@ -115,7 +115,7 @@ def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> No
     assert list(listed["tokens/s"]) == [point.throughput for point in curve.points]
     assert list(listed["ms of a pass"]) == [1e3 * point.latency_s for point in curve.points]
     assert "This is the pipeline above" in said(opened)
-    assert "Reckoned from estimated speeds, untested on hardware" in said(opened)
+    assert "Computed from estimated speeds, untested on hardware" in said(opened)
     for point in curve.points:
         alone = placements_curve.as_outcome(curve, point)
         assert not list(violations(example(), alone))

@@ -87,7 +87,7 @@ def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
     press(opened, "Place")
     assert placed.get("placement_request", "tiny").max_gpus_per_segment == 4 and len(started) == 1
     # The old answer stays, and is said to be old.
-    assert "to an earlier question" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
+    assert "before this change" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
 
 
 def test_what_cannot_be_asked_is_one_message(page: Open, placed: Workspace) -> None:
