@@ -14,11 +14,11 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
 @pytest.mark.parametrize(("given", "message"), [
     (["sample:nope", "--strategy", STRATEGY], "unknown sample 'nope'"),
-    (["sample:bert", "--strategy", str(ROOT / "examples" / "plan.json")], "it is a strategy"),
-    (["sample:bert", "--strategy", str(ROOT / "examples" / "strategy.json"), "--candidate", "99"], "the best is 1"),
+    (["sample:bert", "--strategy", str(ROOT / "examples" / "plan.json")], "is a PlanOutcome, neither a strategy nor"),
+    (["sample:bert", "--strategy", str(ROOT / "examples" / "strategy.json"), "--candidate", "99"], "is 99, but the strategy has"),
     (["sample:bert", "--strategy", STRATEGY, "--processes", "0"], "--processes"),
     (["sample:bert", "--strategy", STRATEGY, "--processes", "9"], "at most 8"),
-    (["sample:bert", "--strategy", STRATEGY, "--shares", "1,2,3"], "each of the 2 data-parallel ranks"),
+    (["sample:bert", "--strategy", STRATEGY, "--shares", "1,2,3"], "has 3 numbers for 2 data-parallel ranks"),
     (["sample:bert", "--strategy", STRATEGY, "--shares", "3:1"], "numbers with commas between"),
     (["sample:bert", "--strategy", STRATEGY, "--steps", "0"], "--steps"),
     (["sample:bert", "--strategy", STRATEGY, "--keep", "0"], "--keep"),

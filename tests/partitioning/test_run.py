@@ -116,12 +116,12 @@ def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
         assert_same(run_stages(folder, args, trust=True), model(*args))
     part = folder / "stage1.pt2"
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(InputFault, match=r"stage1.pt2.*the one that was written"):
+    with pytest.raises(InputFault, match=r"stage1\.pt2: has the SHA-256"):
         open_stages(folder, trust=True)
     part.unlink()
-    with pytest.raises(InputFault, match="holds every part"):
+    with pytest.raises(InputFault, match=r"stage1\.pt2: cannot be read: no such file"):
         open_stages(folder, trust=True)
-    with pytest.raises(InputFault, match="the parts of a model and their manifest"):
+    with pytest.raises(InputFault, match=r"nowhere.*cannot be read: no such file"):
         open_stages(folder / "nowhere")
 
 
@@ -219,7 +219,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     x, shift = torch.randn(5, 4), torch.randn(5, 1)
     result = model(x, scale=2.0, shift=shift)
     assert list(result) == ["y", "scale"] and result["scale"] == 2.0 and result["y"].shape == (5, 4)
-    with pytest.raises(InputFault, match=r"a constant argument: 3\.0"):
+    with pytest.raises(InputFault, match=r"a constant argument: is 3\.0, but was 2\.0"):
         model(x, shift=shift, scale=3.0)
     # a part is a .pt2 itself, and its own parts come from the file as it is
     inner = str(tmp_path / "parts" / "stage0.pt2")

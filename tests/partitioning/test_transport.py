@@ -271,7 +271,7 @@ def test_a_part_that_was_changed_is_not_loaded(diamond: Path, tmp_path: Path) ->
     part.write_bytes(part.read_bytes() + b" ")
     with pytest.raises(InputFault, match="was not written here and is not trusted"):
         StagePipeline(tmp_path)
-    with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*sha256"):
+    with pytest.raises(InputFault, match=r"stage1: .*stage1.pt2: .*SHA-256"):
         StagePipeline(tmp_path, trust=True)
 
 

@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         run(source, tmp_path / "run", PLAN, 1, resume=True)
     with pytest.raises(InputFault, match="is 4, but the run began with 8"):
         run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
-    with pytest.raises(InputFault, match="shuffled: True"):
+    with pytest.raises(InputFault, match="shuffled: is True, but the run began with False"):
         run(source, tmp_path / "run", PLAN, 1, resume=True, shuffle=True)
     assert len(losses(tmp_path / "run")) == 2
 
