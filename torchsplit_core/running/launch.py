@@ -310,7 +310,7 @@ def _check_cores(count: int) -> None:
     if count > PROCESSES_A_CORE * cores:
         raise InputFault(
             "--processes",
-            f"is {count}, above the {PROCESSES_A_CORE * cores} that {cores} cores take ({PROCESSES_A_CORE} a core)",
+            f"is {count}, above the {PROCESSES_A_CORE * cores} that this machine takes ({PROCESSES_A_CORE} a core)",
             "Give fewer with --processes: the global batch stays as it is.",
         )
 
