@@ -184,7 +184,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path: Path) -> None:
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
-    with pytest.raises(InputFault, match="as the version before described it; measure again"):
+    with pytest.raises(InputFault, match="by an earlier version of TorchSplit"):
         export_stages(
             "sample:diamond",
             best_cut(graph, 2),

@@ -206,7 +206,7 @@ def half_a_pair(manifest: dict[str, Any], files: dict[str, Any]) -> None:
         (of_sweep(values=[3, 2, 1]), "ascend"),
         (of_sweep(values=list(range(100))), "1 to 64 values"),
         (of_sweep(values="123"), "lists"),
-        (of_sweep(values=[1, float("nan")]), "finite"),
+        (of_sweep(values=[1, float("nan")]), "NaN"),
         (of_sweep(values=[1, 10**400]), "finite"),
         (of_sweep(values=[1, True]), "finite"),
         (of_sweep(values=[1, 2, 10**9]), "at most 4096"),

@@ -62,11 +62,20 @@ def quoted(value: object) -> str:
     return shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 3] + "…"
 
 
+def json_words(value: object) -> str:
+    """The value as JSON calls it: "null", "true", "a list", "an object", a number or a text in quotes."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return quoted(value)
+
+
 def system_reason(error: OSError) -> str:
     """Why the system refused a file or a call, as a clause: "no such file", "permission denied"."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    said = error.strerror or str(error) or type(error).__name__
+    said = error.strerror or str(error) or "no reason given"
     return said[:1].lower() + said[1:]
 
 
