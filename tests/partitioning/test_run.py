@@ -130,7 +130,7 @@ def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, 
     manifest = json.loads((bert[0] / MANIFEST).read_text())
     manifest["stages"][0]["file"] = name
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputFault, match=r"stages\.0\.file"):
+    with pytest.raises(InputFault, match=r"stages\[0\]\.file"):
         open_stages(tmp_path, trust=True)
 
 
@@ -238,10 +238,10 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["{root}/examples/partition_request.json", "--export", "{out}"], "parts are those of a model"),
+        (["{root}/examples/partition_request.json", "--export", "{out}"], "only a model has parts to write"),
         (
             ["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
-            "goes with --export",
+            "but nothing is exported",
         ),
         (
             ["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],
