@@ -48,9 +48,8 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
     if faults:
         raise InputFault(
             "models",
-            f"{len(faults)} of {len(sources)}",
-            "every model can be profiled",
-            f"The others are stored. {' '.join(faults)}",
+            f"{len(faults)} of {len(sources)} cannot be profiled: {' '.join(faults)}",
+            "Mend them and profile them again; the others are stored.",
         )
     return {"profile": sources[-1], "rows": rows}
 

@@ -168,7 +168,7 @@ def test_cuts_of_another_graph_and_cuts_that_run_back_are_refused() -> None:
         divide(program, [[*first, "strange"], second])
     with pytest.raises(InputFault, match="cut: lacks the operation"):
         divide(program, [first, second[:-1]])
-    with pytest.raises(InputFault, match="it is of this model"):
+    with pytest.raises(InputFault, match="but this model"):
         write_stages(program, [first, second], {2: ((torch.randn(2, 6),), {})}, Path(), "0" * 64)
 
 
