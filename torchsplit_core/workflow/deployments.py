@@ -17,6 +17,7 @@ from torchsplit_core.values import (
     StageManifest,
     Variant,
     ignore_progress,
+    system_reason,
 )
 
 _PACKAGE = "torchsplit_core"
@@ -101,6 +102,6 @@ def _copy_product(target: Path) -> None:
     except OSError as error:
         raise InputFault(
             "--output",
-            f"{target} cannot be written: {(error.strerror or str(error)).lower()}",
+            f"{target} cannot be written: {system_reason(error)}",
             "Name another folder.",
         ) from error
