@@ -73,7 +73,7 @@ def _memory(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
     if excess:
         return Fact(question, "no", named(excess))
     if unknown:
-        return Fact(question, "unknown", f"nobody has told what {named(unknown)} needs")
+        return Fact(question, "unknown", f"no memory figure for {named(unknown)}")
     return Fact(question, "yes")
 
 
