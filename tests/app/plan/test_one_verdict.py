@@ -20,6 +20,7 @@ from app.plan.verdict import COLOURS, verdict_of
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, request
 from torchsplit_core.cli import main
+from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest
@@ -150,3 +151,13 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     text = said(page("plan", workspace))
     assert "No model is served, so no GPU can be missed." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
+
+
+def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(page: Open, workspace: Workspace) -> None:
+    asked = limited(45.0)
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", plan(asked))
+    opened = page("deploy", workspace)
+    assert any(REMOVES in text for text in told(opened)["amber"])
+    readme = next(_plain(one.value) for one in opened.markdown if "Before you apply" in str(one.value))
+    assert REMOVES in readme and verdict_of(asked, plan(asked)).sentence in readme
