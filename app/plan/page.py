@@ -89,9 +89,11 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if verdict is not None:
             with st.container(key="results"):
                 verdict_line(verdict)
-                facts_line(verdict)
-            if request is not None and asked is not None and verdict.may_plan_for_response:
-                late(workspace, name, request, asked)
+            if verdict.facts:
+                with st.container(horizontal=True, vertical_alignment="center"):
+                    facts_line(verdict)
+                    if request is not None and asked is not None and verdict.may_plan_for_response:
+                        late(workspace, name, request, asked)
         if request is not None and asked is not None and shown is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
     if shown is not None:

@@ -28,8 +28,7 @@ def facts_line(verdict: Verdict) -> None:
     told = [
         f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.words}" for fact in verdict.facts
     ]
-    if told:
-        st.caption(plain(" · ".join(told)))
+    st.caption(plain(" · ".join(told)), width="stretch")
 
 
 def late(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:

@@ -44,7 +44,7 @@ def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_cl
 def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red() -> None:
     found = of(asking(max_latency_ms=50.0))
     assert found.level == "amber" and found.may_plan_for_response
-    assert "under load 1 of 2 models exceeds its limit: ocr p95 53" in found.sentence
+    assert "under load 1 of 2 exceeds its limit: ocr p95 53" in found.sentence
     assert "Without queues every limit holds." in found.sentence
     promised = edit.with_limits_of_the_response(asking(max_latency_ms=50.0))
     found = of(promised)
@@ -65,7 +65,7 @@ def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
     asked = asking(max_latency_ms=50.0)
     (_, ocr) = responses(asked, plan(asked))  # type: ignore[misc]
     found = of(asking(max_latency_ms=ocr.response_ms + ocr.width_ms / 2))
-    assert found.level == "amber" and "1 of 2 models may exceed its limit: ocr p95 53" in found.sentence
+    assert found.level == "amber" and "1 of 2 may exceed its limit: ocr p95 53" in found.sentence
     assert fact(found, "Keeps its limits under load").startswith("unknown (too close to tell")
 
 

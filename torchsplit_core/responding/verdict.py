@@ -24,7 +24,7 @@ Level = Literal["green", "amber", "red"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether demands, minima, limits and memory hold. `facts` are one a question; none without a plan to judge.
+    """Whether demands, minima, limits and memory hold. `facts` are one a question; none where no model is served.
 
     `not_served` are the models without a throughput, `late` those that do not surely keep their limit under load.
     `may_plan_for_response`: some limit that is kept by the service time is not kept by the response, and the

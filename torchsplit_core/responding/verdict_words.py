@@ -43,9 +43,9 @@ def facts(
     unknown: Sequence[str],
     gone: Sequence[str],
 ) -> tuple[Fact, ...]:
-    """Demand, low end, response under load, memory; and who is not served, where somebody is not."""
+    """Demand, low end, response under load, memory; who is not served, where somebody is not. None of nobody."""
     if len(gone) == len(found.models):
-        return (Fact("Serves every model", "no", "no model is served"),)
+        return ()
     served = (Fact("Serves every model", "no", f"not served: {', '.join(gone)}"),) if gone else ()
     return (
         Fact("Meets its demand", "yes" if found.meets else "no", nominal_words(found)),
@@ -121,13 +121,13 @@ def more_late(late: Sequence[Response]) -> str:
 def met_but_late(found: Sureness, late: Sequence[Response]) -> str:
     """Every demand is met, and not every limit holds once requests queue."""
     kept = "" if any(one.promised for one in late) else " Without queues every limit holds."
-    return f"{_every(found)}, but under load {_who_is_late(late, _models(len(found.models)))}.{kept}"
+    return f"{_every(found)}, but under load {_who_is_late(late, str(len(found.models)))}.{kept}"
 
 
 def met_at_nominal(found: Sureness, late: Sequence[Response]) -> str:
     """Every demand is met by the figures themselves, and not by their low end."""
     failing = [f"{model.name} {low_percent(model)}" for model in found.failing_low]
-    under_load = f" Under load {_who_is_late(late, _models(len(found.models)))}." if late else ""
+    under_load = f" Under load {_who_is_late(late, str(len(found.models)))}." if late else ""
     return (
         f"{_every(found)} at the nominal figures, but at their low end {len(failing)} of {len(found.models)}"
         f" {'does' if len(failing) == 1 else 'do'} not: {named(failing)}.{under_load} {_tightest(found)}"
@@ -175,11 +175,7 @@ def _ms(value: float | None) -> str:
 
 
 def _of(number: int, total: int) -> str:
-    return f"{number} of {_models(total)}"
-
-
-def _models(count: int) -> str:
-    return f"{count} model{'' if count == 1 else 's'}"
+    return f"{number} of {total} model{'' if total == 1 else 's'}"
 
 
 def _every(found: Sureness) -> str:

@@ -153,7 +153,9 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     assert "whichever GPU is lost" not in text and "most to" not in text
 
 
-def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(page: Open, workspace: Workspace) -> None:
+def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(
+    page: Open, workspace: Workspace
+) -> None:
     asked = limited(45.0)
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", plan(asked))
