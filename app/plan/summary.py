@@ -18,6 +18,8 @@ Sharing = Literal["exclusive", "fractional"]
 PlanAt = Literal["nominal", "low"]
 SOLVED = ("optimal", "feasible")
 """States of an outcome that has a plan."""
+SERVES_NOBODY = "serves no model"
+"""What is said of such a plan in place of how far it is proven."""
 OBJECTIVES: Mapping[ObjectiveKind, str] = {
     "leximin": "Fair: raise the worst-served model first, then the next",
     "max_min": "Raise the worst-served model, and only that",
@@ -52,7 +54,7 @@ class Metric:
 def status_badge(plan: PlanOutcome) -> Badge:
     """How far the outcome is proven: a statement about the search, so never in the colour of success."""
     if plan.status in SOLVED and not _serves(plan):
-        return Badge("serves no model", "red")
+        return Badge(SERVES_NOBODY, "red")
     if plan.status == "optimal":
         return Badge("proven optimal", "gray")
     if plan.status == "infeasible":

@@ -52,8 +52,8 @@ def deploy(
 
         folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
         manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    told = verdict(request, outcome).sentence
-    paths = write_deployment(make(outcome, chosen, request, manifests, told), directory)
+    files = make(outcome, chosen, request, manifests, verdict(request, outcome).sentence)
+    paths = write_deployment(files, directory)
     if used:
         _copy_product(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.plan import page as plan_page
 from app.plan.compare import table
+from app.plan.history import table as table_of_versions
 from app.plan.load import runs
 from app.plan.report import report
 from app.plan.screen.layout import INK
@@ -23,8 +24,10 @@ from torchsplit_core.cli import main
 from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
+from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import Version
 
 Open = Callable[..., AppTest]
 BOXES = {"green": "success", "amber": "warning", "red": "error"}
@@ -151,6 +154,19 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     text = said(page("plan", workspace))
     assert "No model is served, so no GPU can be missed." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
+    past = table_of_versions([Version(1, 0.0, (), "optimal", "", figures_of(solved(nobody())))])
+    assert "serves no model" in past and "proven optimal" not in past
+
+
+def test_a_plan_by_hand_is_judged_as_every_plan(page: Open, workspace: Workspace) -> None:
+    asked = limited(45.0)
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", plan(asked))
+    opened = page("plan", workspace)
+    opened.session_state[plan_page.TAB] = "By hand"
+    opened.run()
+    sentence = verdict_of(asked, plan(asked)).sentence
+    assert told(opened)["amber"].count(sentence) == 2
 
 
 def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(
