@@ -9,7 +9,6 @@ import streamlit as st
 
 from app.format.badges import Colour
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.responding.verdict import Level, Verdict, verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -28,15 +27,3 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> Verdict:
 def _kept(key: str, _request: PlanRequest | None, _plan: PlanOutcome) -> Verdict:
     """`key` is the content of both."""
     return verdict(_request, _plan)
-
-
-def without_minimum(request: PlanRequest) -> tuple[str, ...]:
-    """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
-    if not goal_of(request).by_cost:
-        return ()
-    # What arrives must be served where its response time is limited.
-    return tuple(
-        model.name
-        for model in request.models
-        if not model.min_throughput_rps and model.max_response_ms is None
-    )

@@ -220,10 +220,10 @@ def test_replanning_stores_the_request_first(
     page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("plan", filled)
-    next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
+    next(one for one in opened.selectbox if one.label == "What is best").set_value("weighted_sum").run()
     press(opened, "Keep and prove")
     assert started == [(PLAN, RequestParameters("review"))]
-    assert filled.get("plan_request", "review").objective.kind == "min_gpus"
+    assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
 
 
 def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:

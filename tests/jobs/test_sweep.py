@@ -222,7 +222,10 @@ def test_other_options_are_checked_too(tmp_path: Path, capsys: pytest.CaptureFix
     write_file(request(), file)
     base = ["sweep", str(file), "--vary", "weight:a=1"]
     assert main([*base, "--time-limit", "0"]) == 2 and "above 0" in capsys.readouterr().err
-    assert main([*base, "-o", str(tmp_path / "t.txt")]) == 2 and ".csv or .json" in capsys.readouterr().err
+    assert (
+        main([*base, "-o", str(tmp_path / "t.txt")]) == 2
+        and "neither in .csv nor in .json" in capsys.readouterr().err
+    )
 
 
 def test_ranges_are_read_as_they_are_written() -> None:

@@ -96,7 +96,7 @@ def test_a_length_that_the_client_does_not_offer_is_refused(
 
 
 def test_a_pt2_has_one_length() -> None:
-    with pytest.raises(InputFault, match="the length it was exported with"):
+    with pytest.raises(InputFault, match="has only the length it was exported with"):
         profile("model.pt2", settings=replace(QUICK, sequence_length=8))
 
 

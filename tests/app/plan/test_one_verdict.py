@@ -25,7 +25,7 @@ from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.comparison.figures import figures_of
-from torchsplit_core.values import FleetEntry, Objective, PlanRequest
+from torchsplit_core.values import FleetEntry, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version
 
@@ -40,7 +40,8 @@ def limited(ms: float) -> PlanRequest:
 
 
 def nobody() -> PlanRequest:
-    return replace(request(), objective=Objective("min_gpus"))
+    """No model has figures for the fleet."""
+    return replace(request(), gpus=(FleetEntry("H100-SXM5-80GB"),))
 
 
 def impossible() -> PlanRequest:
