@@ -310,9 +310,9 @@ def test_only_a_loopback_address_may_execute_by_default(
 @pytest.mark.parametrize(
     ("file", "data", "entry", "trust", "rule"),
     [
-        ("m.pt2", b"", "", False, "not empty"),
+        ("m.pt2", b"", "", False, "is empty"),
         ("m.py", b"x = 1", "Client", False, "trusted"),
-        ("m.py", b"x = 1", "no name!", True, "name of a class"),
+        ("m.py", b"x = 1", "no name!", True, "no name in Python"),
     ],
 )
 def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(

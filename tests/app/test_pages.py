@@ -343,7 +343,7 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Wor
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
     press(opened, "Rename")
-    assert len(opened.error) == 1 and "names are unique" in said(opened)
+    assert len(opened.error) == 1 and "there is already a workspace" in said(opened)
     assert filled.name == "review"
 
 
@@ -408,7 +408,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in found.value for found in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 

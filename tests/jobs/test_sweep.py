@@ -159,7 +159,7 @@ def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: 
     assert found is not None
     store.forget()
     assert store.load() is None
-    with pytest.raises(InputFault, match="its scenario is in the workspace"):
+    with pytest.raises(InputFault, match="has no sweep any more"):
         store.keep(found.plans[2.0].outcome, 1.0)
     sweep.sweep_job(workspace, replace(GPUS, values=(1,)), ignore_progress)
     workspace.store.delete(workspace.id)
