@@ -15,11 +15,13 @@ from torchsplit_core.deployment.deploy import (
 from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zipped
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
 from torchsplit_core.deployment.servers import part_folders
+from torchsplit_core.deployment.summary import REMOVES
 
 __all__ = [
     "FORMATS",
     "IMAGE_ROOT",
     "LAYOUT_FORMATS",
+    "REMOVES",
     "WORKLOAD_FORMATS",
     "DeploymentFile",
     "deploy",

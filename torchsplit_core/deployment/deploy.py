@@ -97,12 +97,14 @@ def deploy(
     formats: Sequence[str],
     request: PlanRequest | None = None,
     manifests: Manifests | None = None,
+    verdict: str = "",
 ) -> tuple[DeploymentFile, ...]:
     """The files that make this plan real, README.md first; the same plan gives the same text.
 
     A format named twice is written once. `manifests` are of the parts of `models_to_write`, written under
-    `image/models` in the folders of `part_folders`. Raises InputFault as `models_to_write` does, for slices that
-    cannot exist together on their GPU, and for what a format cannot express.
+    `image/models` in the folders of `part_folders`; `verdict` says what the plan gives of what was asked. Raises
+    InputFault as `models_to_write` does, for slices that cannot exist together on their GPU, and for what a format
+    cannot express.
     """
     chosen = check_formats(formats)
     hosts = hosts_of(plan)
@@ -118,4 +120,4 @@ def deploy(
             files += _WORKLOAD[name](plan, hosts, workload)
     if workload is not None:
         files += image_files(workload)
-    return (summary_file(plan, hosts, chosen, tuple(files), workload), *files)
+    return (summary_file(plan, hosts, chosen, tuple(files), workload, verdict), *files)

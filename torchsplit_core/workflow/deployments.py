@@ -40,6 +40,7 @@ def deploy(
     """
     from torchsplit_core.deployment import IMAGE_ROOT, models_to_write, part_folders, write_deployment
     from torchsplit_core.deployment import deploy as make
+    from torchsplit_core.responding.verdict import verdict
 
     chosen = tuple(formats or default_formats(outcome, request))
     used = models_to_write(outcome, chosen, request)
@@ -52,7 +53,8 @@ def deploy(
 
         folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
         manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    paths = write_deployment(make(outcome, chosen, request, manifests), directory)
+    files = make(outcome, chosen, request, manifests, verdict(request, outcome).sentence)
+    paths = write_deployment(files, directory)
     if used:
         _copy_product(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)

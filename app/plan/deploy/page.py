@@ -7,9 +7,11 @@ import shlex
 import streamlit as st
 
 from app.format.numbers import plain
+from app.plan.verdict import verdict_of
 from app.shell import frame
 from torchsplit_core.deployment import (
     LAYOUT_FORMATS,
+    REMOVES,
     WORKLOAD_FORMATS,
     DeploymentFile,
     deploy,
@@ -50,7 +52,7 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             "which figures are missing."
         )
         return
-    *tabs, runs, told = st.tabs([*LAYOUT_FORMATS, "What runs there", "What it does and disrupts"])
+    *tabs, runs, what = st.tabs([*LAYOUT_FORMATS, "What runs there", "What it does and disrupts"])
     possible = []
     for tab, kind in zip(tabs, LAYOUT_FORMATS, strict=True):
         # A plan of cores alone has no GPU to cut.
@@ -58,10 +60,11 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             for file in deploy(plan, (kind,))[1:]:
                 _file(file)
             possible.append(kind)
-    files = deploy(plan, possible) if possible else ()
+    told = verdict_of(request, plan).sentence
+    files = deploy(plan, possible, verdict=told) if possible else ()
     with runs:
         _workloads(name, plan, request)
-    with told:
+    with what:
         if files:
             _file(files[0], shown=True)
         else:
@@ -117,10 +120,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
         st.badge("untested on hardware", color="yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
-        st.warning(
-            f"Applying removes every MIG instance that exists on these {gpus} GPUs and stops what runs on them. "
-            "The scripts show what they would do, and change nothing until told to apply."
-        )
+        st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:

@@ -21,10 +21,10 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
 
 
 def _waiting(request: PlanRequest) -> Iterator[str]:
-    """Limits that no plan keeps which was not simulated."""
+    """Limits that the search for such a plan did not look at."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
-        yield f"{', '.join(names)}: this plan counts no waiting, so max_response_ms may not hold: it was not simulated."
+        yield f"{', '.join(names)}: waiting was not counted, so max_response_ms may not hold."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:

@@ -176,6 +176,15 @@ def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
     return replace(request, models=tuple(models))
 
 
+def with_limits_of_the_response(request: PlanRequest) -> PlanRequest:
+    """The request with its service-time limit also as the limit of the response, of every model without one."""
+    models = (
+        model if model.max_response_ms is not None else replace(model, max_response_ms=model.max_latency_ms)
+        for model in request.models
+    )
+    return replace(request, models=tuple(models))
+
+
 def checked(request: PlanRequest) -> PlanRequest:
     """The request itself. Raises InputFault where the planner would refuse it, so that nothing is stored."""
     validate(request)
