@@ -89,19 +89,19 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
 def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
     drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
     edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
-    drafts.save(KeptDraft(request_hash(on(1)), edited))
-    assert drafts.load() == KeptDraft(request_hash(on(1)), edited)
+    drafts.save("tab", KeptDraft(request_hash(on(1)), edited))
+    assert drafts.load("tab") == KeptDraft(request_hash(on(1)), edited)
 
     def replaced(content: bytes) -> None:
         with workspace.store.connect(write=True) as database:
             database.execute("UPDATE drafts SET request = ?", (content,))
 
     replaced(packed(write_text(edited).encode()))
-    found = drafts.load()
+    found = drafts.load("tab")
     assert found is not None and found.request == edited
     replaced(packed(b'{"gpus": 3}'))
     with pytest.raises(InputFault, match="the draft of a scenario"):
-        drafts.load()
+        drafts.load("tab")
 
 
 def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
@@ -109,17 +109,17 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
     versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
     versions.keep()
     draft = KeptDraft(request_hash(on(1)), on(2), plan(on(2)), "a baseline")
-    drafts.save(draft)
-    drafts.save(draft)
+    drafts.save("tab", draft)
+    drafts.save("tab", draft)
     for kept in (versions, drafts):
         kept.copy_to("b")
     copied = workspace.store.copy(workspace.id, "copy")
     for place in (workspace, copied):
         assert VersionStore(place, "b").load(1) == (on(1), None)
-        assert DraftStore(place, "b").load() == draft
+        assert DraftStore(place, "b").load("tab") == draft
     versions.forget()
     drafts.forget()
-    assert versions.list() == () and drafts.load() is None
+    assert versions.list() == () and drafts.load("tab") is None
     assert VersionStore(workspace, "b").list()
     rows = VersionStore(copied, "b").rows()
     versions.restore(rows)
