@@ -7,11 +7,12 @@ theme is turned: the button tells of it, which does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
+
+from app.components import tab
 
 NAME = "torchsplit_share"
 HTML = '<button type="button" class="share" aria-live="polite">Copy link</button>'
@@ -51,8 +52,8 @@ function settleTab({ cookie, id, handed }, tell) {
   try {
     own = sessionStorage.getItem(cookie);
     if (!own) {
-      const made = () => Array.from(crypto.getRandomValues(new Uint8Array(8)), one => one.toString(16).padStart(2, "0"));
-      own = handed ? made().join("") : id;
+      const made = crypto.getRandomValues(new Uint8Array(8));
+      own = handed ? Array.from(made, one => one.toString(16).padStart(2, "0")).join("") : id;
       sessionStorage.setItem(cookie, own);
     }
   } catch { return; } // a browser that keeps nothing
@@ -107,25 +108,12 @@ def _component() -> Any:
     return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """What the server takes for the tab's id, and the cookie that hands one over; `handed`: this one came by it.
-
-    `take` is called where the tab has another.
-    """
-
-    id: str
-    cookie: str
-    handed: bool
-    take: Callable[[object], None]
-
-
-def share(cookie: str, workspace: str | None, pages: Sequence[str], tab: Tab) -> None:
+def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
     """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address; `pages` are the
     paths that have the theme in common."""
     data = {
         "cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type,
-        "tab": {"cookie": tab.cookie, "id": tab.id, "handed": tab.handed},
+        "tab": {"cookie": tab.COOKIE, "id": tab.identity(), "handed": tab.handed_over() is not None},
     }  # fmt: skip
     _component()(
         data=data,

@@ -22,6 +22,7 @@ from app.session.thing import PLACEMENT, SCENARIO, TRAINING, Thing
 from app.session.workspace import read
 from app.shell import navigation
 from app.training import shelf as training_shelf
+from app.workspace import deleted
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -33,6 +34,7 @@ MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
 def show(workspace: Workspace) -> None:
     """The whole page."""
     upload.take_dropped(workspace)
+    deleted.undo()
     if not workspace.artifacts():
         models_page.welcome(workspace)
         return

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app.session import cuts, tab
+from app.components import tab
+from app.session import cuts
 from app.session.workspace import read_all
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.difference import RequestChange, difference

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import streamlit as st
 
-from app.components.share import Tab, share
+from app.components.share import share
 from app.format.numbers import plain
-from app.session import shelf, tab
+from app.session import shelf
 from app.session import workspace as workspaces
 from app.session.thing import SCENARIO
 from app.shell import navigation
@@ -38,7 +38,6 @@ def show(workspace: Workspace) -> None:
                 workspaces.COOKIE,
                 workspace.id if workspaces.is_kept(workspace) else None,
                 navigation.PATHS,
-                Tab(tab.identity(), tab.COOKIE, tab.handed_over() is not None, tab.take),
             )
         navigation.link("Help", "Help", icon=":material/help:")
 

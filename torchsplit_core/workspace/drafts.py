@@ -1,6 +1,7 @@
 """The drafts of every scenario of a workspace: requests that somebody edits, until they are kept or discarded.
 
-Each belongs to the tab of a browser that edits it, which alone changes it. A draft is no result: it is not listed among them, and an archive does not have it.
+Each belongs to the tab of a browser that edits it, which alone changes it. A draft is no result: it is not listed
+among them, and an archive does not have it.
 """
 
 from __future__ import annotations

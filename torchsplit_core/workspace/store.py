@@ -207,7 +207,7 @@ class Store:
             database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
     def discard(self, identity: str) -> None:
-        """Delete a workspace so that `bring_back` can undo it; the oldest of these beyond `MOST_DELETED` go for good."""
+        """Delete a workspace so that `bring_back` can undo it; the oldest beyond `MOST_DELETED` go for good."""
 
         def work(database: sqlite3.Connection) -> list[str]:
             database.execute(

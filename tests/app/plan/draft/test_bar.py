@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.components import tab
 from app.plan.draft import trial, words
 from app.plan.inputs import form
 from app.plan.what_if import proof
 from app.session import draft as drafts
-from app.session import tab
 from tests.support.app import plan_page
 from tests.support.app.values import request
 from tests.support.paths import ROOT
