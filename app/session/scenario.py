@@ -15,7 +15,7 @@ from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, RequestParameters
 from torchsplit_core.planning.request.build import model_name
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile, quoted
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.drafts import Row as DraftRow
@@ -37,10 +37,14 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     new = new.strip()
     if not 1 <= len(new) <= LONGEST_NAME:
         raise InputFault(
-            "scenario name", new, f"a name has 1 to {LONGEST_NAME} characters", "Choose another name."
+            "scenario name",
+            f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty",
+            "Choose another name.",
         )
     if new in SCENARIO.known(workspace):
-        raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
+        raise InputFault(
+            "scenario name", f"{quoted(new)} is taken by another scenario", "Choose another name."
+        )
     _keep_nothing_deleted(workspace)
     named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
