@@ -25,7 +25,7 @@ def delete(workspace: Workspace) -> None:
 
 def undo() -> None:
     """What was deleted last, the way back, and the way to its disk space."""
-    gone = st.session_state.get(_KEY)
+    gone: str = st.session_state.get(_KEY, "")
     name = store().discarded(gone) if gone else None
     if name is None:
         return

@@ -58,7 +58,9 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     _, changes, _ = min(found, key=lambda item: item[0])
     if is_feasible(apply(request, changes), deadline) is False:
         return LeastRelaxation(None, ("The relaxation found fails its own check.",))
-    notes = () if len(found) == len(steps) and all(proven for _, _, proven in found) else (SMALLER,)
+    notes: tuple[str, ...] = (
+        () if len(found) == len(steps) and all(proven for _, _, proven in found) else (SMALLER,)
+    )
     if request.sharing == "fractional":
         notes += (
             "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
