@@ -25,7 +25,7 @@ from app.plan.run import tab as run_tab
 from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
-from app.plan.verdict import verdict_of, without_minimum
+from app.plan.verdict import verdict_of
 from app.plan.verdict_line import owed_nothing, verdict_line
 from app.plan.what_if import proof
 from app.session import draft as drafts
@@ -39,6 +39,7 @@ from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
@@ -97,7 +98,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if verdict is not None:
             with st.container(key="results"):
                 verdict_line(verdict)
-        if request is not None and asked is not None and shown is not None and without_minimum(asked):
+        if request is not None and asked is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
     if shown is not None:
         with numbers:
@@ -152,7 +153,7 @@ def _tabs(
                 with st.container(key="map"):
                     _outcome(workspace, name, tried.request, tried.outcome, sure, searching, stored=False)
             elif plan is None or tried is not None:
-                _not_planned(searching)
+                _not_planned(searching, (tried.request if tried else request))
             else:
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan, sure, searching)
@@ -267,9 +268,11 @@ def _metrics(request: PlanRequest | None, plan: PlanOutcome, before: PlanOutcome
             st.caption(plain(item.note))
 
 
-def _not_planned(working: bool) -> None:
+def _not_planned(working: bool, asked: PlanRequest | None) -> None:
     if working:
         st.info("The first plan appears here as soon as it is found and checked.")
+    elif asked is not None and owes_nothing(asked):
+        st.info("Nothing to plan yet: give a model a minimum, or take the demands as minima (above).")
     else:
         st.info("Not planned yet: press Plan.")
 

@@ -223,12 +223,12 @@ def test_what_is_kept_is_stored_with_the_plan_on_screen(
     page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("plan", filled)
-    next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
+    next(one for one in opened.selectbox if one.label == "What is best").set_value("weighted_sum").run()
     press(opened, "Keep and prove")
     # It is proven: nothing is left to search for.
     assert started == [(EXPLAIN, RequestParameters("review"))]
-    assert filled.get("plan_request", "review").objective.kind == "min_gpus"
-    assert filled.get("plan", "review").objective.kind == "min_gpus"
+    assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
+    assert filled.get("plan", "review").objective.kind == "weighted_sum"
 
 
 def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:
@@ -348,7 +348,7 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Wor
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
     press(opened, "Rename")
-    assert len(opened.error) == 1 and "names are unique" in said(opened)
+    assert len(opened.error) == 1 and "there is already a workspace" in said(opened)
     assert filled.name == "review"
 
 
@@ -413,7 +413,7 @@ def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: S
     store.blobs.path(artifact.sha256).write_text("{broken")
     opened = page("plan", filled)
     assert len(opened.error) == 1
-    assert "as it was stored" in said(opened)
+    assert "is not what was stored" in said(opened)
 
 
 def test_a_result_without_its_file_is_named_and_can_be_removed(
@@ -436,7 +436,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in found.value for found in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 

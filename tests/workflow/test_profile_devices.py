@@ -171,7 +171,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
         if device.kind == "mig":
             assert started.wait(30)
             failed.set()
-            raise InputFault("model", "x", "it runs here", "Mend it.")
+            raise InputFault("model", "x does not run here", "Mend it.")
         started.set()
         assert failed.wait(30)
         try:
@@ -183,7 +183,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
             raise
         raise AssertionError("was never stopped")
 
-    with pytest.raises(InputFault, match="it runs here"):
+    with pytest.raises(InputFault, match="x does not run here"):
         profiled(monkeypatch, measure, device="cpu,mig", store=Store(tmp_path / "s"))
     assert ended.is_set()
 
@@ -210,9 +210,9 @@ def test_a_measurement_that_fails_restores_the_layout_too(
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
     def fails(*arguments: Any, **options: Any) -> Found:
-        raise InputFault("model", "x", "it runs", "Mend it.")
+        raise InputFault("model", "x does not run", "Mend it.")
 
-    with pytest.raises(InputFault, match="it runs"):
+    with pytest.raises(InputFault, match="x does not run"):
         profiled(
             monkeypatch,
             fails,
@@ -263,10 +263,21 @@ def test_measurements_become_spans_with_their_points(tmp_path: Path, monkeypatch
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY", "file")
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY_FOLDER", str(tmp_path / "spans"))
     try:
-        options = ("--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--again")
+        options = (
+            "--device",
+            "cpu",
+            "--batch-sizes",
+            "1,2",
+            "--point-budget",
+            "0.05",
+            "--again",
+            "--name",
+            "gem",
+        )
         assert cli.main(["profile", "sample:diamond", *options, "-o", str(tmp_path / "p.json")]) == 0
     finally:
         telemetry.shutdown()
+    assert json.loads((tmp_path / "p.json").read_text())["name"] == "gem"
     spans = [record for file in (tmp_path / "spans").rglob("*.json*") for record in read_spans(file)]
     names = sorted(record.name for record in spans)
     assert names.count("torchsplit.profile") == 1 and names.count("torchsplit.profile.point") == 2
@@ -293,7 +304,7 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
         heard.append((processes, options["known"]))
         found = base(source, graph, device)
         if processes == 3:
-            raise InputFault("processes", 3, "each of them can build the model", "Measure fewer at once.")
+            raise InputFault("processes", "3 of them cannot build the model", "Measure fewer at once.")
         options["progress"](1.0, "done")
         content = {"batch_size": 1, "processes": processes}
         options["keep"](KeptPoint.made(found.graph.architecture_hash, "batch", content))
@@ -313,7 +324,9 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
     assert [count for count, _ in heard] == [1, 2, 3] * 2
     known = [[point.content["processes"] for point in points] for _, points in heard]
     assert known == [[], [], [], [1], [2], []]
-    assert "1 told 2 told 3 processes: processes: 3" in found.environment["notes"]
+    assert (
+        "1 told 2 told 3 processes: processes: 3 of them cannot build the model" in found.environment["notes"]
+    )
     first = shares[: len(shares) // 2]
     assert first == sorted(first) and first[-1] == 1.0
 

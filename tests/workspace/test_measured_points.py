@@ -15,6 +15,7 @@ import pytest
 
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import KeptPoint, Settings
+from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.measured_points import (
     METHOD,
@@ -78,14 +79,16 @@ def test_a_place_is_device_software_and_settings() -> None:
         # The model's own dtype may be another.
         Settings(dtype="float32"),
         Settings(compile_mode="default"),
-        Settings(repeats=5),
+        Settings(repeats=REPEATS + 1),
         Settings(seed=1),
         Settings(host_copies=True),
     ):
         places.add(place_of(CPU, settings))
     places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
     assert len(places) == 11
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="", compile_mode="", repeats=3, seed=0))
+    assert place_of(CPU, Settings()) == place_of(
+        CPU, Settings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
+    )
     assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
 
 
@@ -146,7 +149,7 @@ def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.Monk
         return database
 
     monkeypatch.setattr("torchsplit_core.workspace.store.sqlite3.connect", small)
-    with pytest.raises(InputFault, match="room on its disk"):
+    with pytest.raises(InputFault, match="has no room left on its disk"):
         for batch in range(2, 2000):
             points.keep(point("x" * 1000, batch))
     monkeypatch.undo()
@@ -163,7 +166,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)
-    with pytest.raises(InputFault, match="room on its disk"):
+    with pytest.raises(InputFault, match="has no room left on its disk"):
         workspace.put_bytes("upload", "a", b"after")
     monkeypatch.undo()
     assert workspace.get_bytes("upload", "a") == b"before"

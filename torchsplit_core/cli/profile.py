@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -17,6 +18,8 @@ from torchsplit_core.cli.common import Command, Options, engine_option, hand_ove
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.limits import check_name
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
@@ -33,8 +36,9 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
         "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
+    made.add_argument("--batch-sizes", metavar="1,2,4", help="default: batch_sizes of the model's client")
     made.add_argument(
-        "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
+        "--name", help="what plans call the model (default: of FILE.py:NAME and FILE.pt2 the file's name)"
     )
     made.add_argument(
         "--sequence-lengths",
@@ -69,7 +73,7 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         type=int,
         default=REPEATS,
         metavar="N",
-        help="repeats that share a point's time (default 3)",
+        help=f"blocks of runs that share a point's time (default {REPEATS})",
     )
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
     made.add_argument(
@@ -114,19 +118,24 @@ def _profile(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         seed=options.seed,
         host_copies=options.host_copies,
-        processes=_whole_numbers("--processes", "numbers of processes", options.processes),
+        processes=_whole_numbers("--processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
     measured = workflow.profile
     if options.sequence_lengths is not None:
-        lengths = _whole_numbers("--sequence-lengths", "sequence lengths", options.sequence_lengths)
+        lengths = _whole_numbers("--sequence-lengths", options.sequence_lengths)
         measured = partial(workflow.profile_lengths, lengths=lengths)
+    sizes = None
+    if options.batch_sizes is not None:
+        sizes = _whole_numbers("--batch-sizes", options.batch_sizes)
+    if options.name is not None:
+        check_name("--name", options.name)
     started = time.time()
     asked = partial(
         measured,
         options.source,
         device=options.device or ("" if options.make_slices else "auto"),
-        batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
+        batch_sizes=sizes,
         gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
         trust=options.trust,
         settings=settings,
@@ -139,7 +148,7 @@ def _profile(options: argparse.Namespace) -> int:
         graph, result = on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
     else:
         graph, result = with_progress(lambda progress: asked(store=Store(), progress=progress))
-    hand_over(result, options)
+    hand_over(replace(result, name=options.name or ""), options)
     counts = Counter(row.basis for row in result.rows)
     told = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
     print(f"{options.source}: rows {told}", file=sys.stderr)
@@ -172,9 +181,10 @@ def _reserved(options: argparse.Namespace) -> tuple[int, int | None]:
     Raises InputFault for slices to make: the GPU that Ray gives is nobody's own.
     """
     if options.make_slices:
-        rule = "slices are made on a GPU that one has to oneself, and Ray gives any"
         raise InputFault(
-            "--make-slices", options.make_slices, rule, "Run it on that machine, without --engine."
+            "--make-slices",
+            "is given with --engine ray, which picks a GPU that others may use",
+            "Run it on the machine of that GPU, without --engine.",
         )
     names = [name.strip() for name in (options.device or "auto").split(",")]
     cores = [int(told.group(1)) for name in names if (told := re.fullmatch(r"cpu:(\d{1,4})c", name))]
@@ -192,21 +202,19 @@ def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
     if not gpu.isascii() or not gpu.isdigit():
         raise InputFault(
             "--make-slices",
-            options.make_slices,
-            "it is PROFILE,PROFILE@GPU",
-            "For example 1g.10gb,7g.80gb@0.",
+            f"{quoted(options.make_slices)} names GPU {quoted(gpu)}, which is not a number",
+            "Write PROFILE,PROFILE@GPU, for example 1g.10gb,7g.80gb@0.",
         )
     profiles = tuple(name.strip() for name in names.split(",") if name.strip())
     return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
 
 
-def _whole_numbers(where: str, what: str, text: str) -> tuple[int, ...]:
+def _whole_numbers(where: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise InputFault(
             where,
-            text,
-            f"{what} are whole numbers, comma-separated",
-            "Write for example 1,2,4.",
+            f"is {quoted(text)}, not whole numbers with commas between",
+            "Give for example 1,2,4.",
         ) from error

@@ -80,8 +80,8 @@ class ProfileParameters(JobParameters):
     """Profile `sources` on `device` (as `choose_devices` takes it); `uploads` are the files of those that are none
     of the samples.
 
-    `batch_sizes` None takes the default ones. `again_since` (Unix seconds) measures anew what was measured
-    earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
+    `batch_sizes` None takes those that each model's client offers. `again_since` (Unix seconds) measures anew what
+    was measured earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
     """
 
     sources: tuple[str, ...]

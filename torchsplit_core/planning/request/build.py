@@ -36,6 +36,7 @@ from torchsplit_core.values import (
     point_type,
     sequence_lengths,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
@@ -45,16 +46,19 @@ _Slices = set[tuple[str, str | None]]
 
 
 def model_name(profile: Profile) -> str:
-    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`, `import:bert` → `bert`."""
+    """The model's name: the profile's own, else a short one of its source.
+
+    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`.
+    """
+    if profile.name:
+        return profile.name
     source = profile.source
     if source.startswith("import:"):
         return source.removeprefix("import:") or "model"
     if source.startswith(("sample:", "library:")):
         return source.partition(":")[2].partition("@")[0]
-    path, _, name = source.rpartition(":")
-    if path.endswith(".py"):
-        return name
-    return PurePath(source).stem or "model"
+    path, _, _ = source.rpartition(":")
+    return PurePath(path if path.endswith(".py") else source).stem or "model"
 
 
 def build_request(
@@ -78,26 +82,31 @@ def build_request(
     max_tenants_per_slice: int | None = None,
     plan_at: Literal["nominal", "low"] = "nominal",
     sequence_length: int | None = None,
+    names: Sequence[str] = (),
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
 
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
-    a profile without lengths is taken as it is. Mappings are by model name (see `model_name`); `cap_at_demand`
-    names models, `forbidden` (model, variant). Raises InputFault for a name that is no model or variant, a
-    candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence length that
-    a profile has not got, or no profile at all.
+    a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`. Without
+    `link_gb_per_s` that of the candidates holds. `cap_at_demand` names models, `forbidden` (model, variant).
+    Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
+    throughput is outside its interval, a sequence length that a profile has not got, or no profile at all.
     """
     if not profiles:
-        raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
+        raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
     profiles = _at_one_length(profiles, sequence_length)
     if sharing not in ("exclusive", "fractional"):
-        raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+        raise InputFault(
+            "sharing",
+            f"unknown kind {quoted(sharing)}",
+            suggestion(sharing, ("exclusive", "fractional"), "kinds"),
+        )
     for option, speed in (("--link", link_gb_per_s), ("--network", network_gb_per_s)):
         if speed is not None:
             check_number(option, speed, positive=True)
     for entry in gpus:
         gpu_type(entry.type)
-    names = model_names(profiles)
+    names = names or model_names(profiles)
     cuts = _match(candidates, profiles)
     tables = {
         "demand": demands,
@@ -110,20 +119,17 @@ def build_request(
         for name, value in (table or {}).items():
             if name not in names:
                 raise InputFault(
-                    f"--{option}",
-                    name,
-                    f"names are of the request's models: {', '.join(names)}",
-                    "Mend the name.",
+                    f"--{option}", f"unknown model {quoted(name)}", suggestion(name, names, "models")
                 )
             if not 0 < value < float("inf"):
                 raise InputFault(
-                    f"--{option} {name}", value, "the value is positive", "Give a number above 0."
+                    f"--{option} {name}",
+                    f"is {value:g}, not a finite number above 0",
+                    "Give a number above 0.",
                 )
     for name in cap_at_demand:
         if name not in names:
-            raise InputFault(
-                "--cap", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
-            )
+            raise InputFault("--cap", f"unknown model {quoted(name)}", suggestion(name, names, "models"))
     slices = _slices_of(gpus)
     models = tuple(
         PlanModel(
@@ -145,7 +151,7 @@ def build_request(
         colocations=tuple(colocations),
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
-        link_gb_per_s=link_gb_per_s,
+        link_gb_per_s=link_gb_per_s or _link_of(candidates),
         network_gb_per_s=network_gb_per_s,
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
@@ -161,9 +167,8 @@ def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
         if length not in known and (known or not any(told)):
             raise InputFault(
                 "--sequence-length",
-                length,
-                f"the profile of {profile.source} has rows of that sequence length",
-                f"It has {', '.join(map(str, sorted(known)))}."
+                f"is {length}, and the profile of {profile.source} has no row of that length",
+                f"Give one of its lengths: {', '.join(map(str, sorted(known)))}."
                 if known
                 else "No profile names a sequence length: leave the option out, or profile with --sequence-lengths.",
             )
@@ -180,9 +185,8 @@ def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
         if pair not in known:
             raise InputFault(
                 "--forbid",
-                "=".join(pair),
-                f"it names a variant: {', '.join('='.join(each) for each in known)}",
-                "Mend the name.",
+                f"unknown variant {quoted('='.join(pair))}",
+                suggestion("=".join(pair), ["=".join(each) for each in known], "variants"),
             )
     return tuple(
         replace(
@@ -196,12 +200,25 @@ def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
     )
 
 
-def model_names(profiles: Sequence[Profile]) -> list[str]:
-    """The name of each profile's model in a request: a second `bert` is `bert-2`."""
+def model_names(profiles: Sequence[Profile], taken: Collection[str] = ()) -> list[str]:
+    """The name of each profile's model in a request that has those `taken`.
+
+    Models of one file are told apart by what it calls them, `nets-Small` and `nets-Large`; a second `bert` is `bert-2`.
+    """
+    short = [model_name(profile) for profile in profiles]
     names: list[str] = []
-    for profile in profiles:
-        names.append(free_name(model_name(profile), names, "-"))
+    for profile, name in zip(profiles, short, strict=True):
+        path, _, inner = profile.source.rpartition(":")
+        if path.endswith(".py") and not profile.name and (name in taken or short.count(name) > 1):
+            name = f"{name}-{inner}"
+        names.append(free_name(name, (*taken, *names), "-"))
     return names
+
+
+def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
+    """The link that candidates were found for, of several the slowest; None where nobody gave one."""
+    links = (outcome.devices.link_gb_per_s for outcome in candidates if outcome.devices)
+    return min(filter(None, links), default=None)
 
 
 def _match(
@@ -226,13 +243,14 @@ def _match(
                 found[index].extend(outcome.candidates)
                 break
         else:
+            told = outcome.source or outcome.architecture_hash[:12] or "a model without a source"
             known_source = outcome.source and outcome.source in {profile.source for profile in profiles}
             raise InputFault(
                 "--candidates",
-                outcome.source or outcome.architecture_hash[:12] or "candidates without a source",
-                "candidates belong to a profiled model (same architecture hash, source or node ids)",
-                "The profile of that source is of another architecture, or of this one as another version of "
-                "TorchSplit described it: measure it again and partition again."
+                f"the cuts of {told} are of another architecture or version than its profile"
+                if known_source
+                else f"the cuts of {told} belong to none of the profiles",
+                "Profile the model again and partition it again."
                 if known_source
                 else "Pass that model's profile too, or partition again.",
             )
@@ -327,8 +345,7 @@ def _check_interval(profile: Profile, row: ProfileRow) -> None:
         raise InputFault(
             f"profile of {profile.source}, {row.stage} on {row.gpu_type} {row.profile}, "
             f"batch {row.batch_size}, processes {row.processes}",
-            f"{low:g} to {high:g} around {row.throughput_rps:g}",
-            "low_rps ≤ throughput_rps ≤ high_rps",
+            f"throughput_rps {row.throughput_rps:g} is outside its interval, {low:g} to {high:g}",
             "Correct the interval, or leave it out.",
         )
 
