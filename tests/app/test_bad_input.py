@@ -132,7 +132,8 @@ def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
     workspace.put("plan", "many", outcome)
     opened(workspace, "overview")
     page = opened(workspace, "plan")
-    assert any("All 1\u202f000 models" in one.value or "All 1000 models" in one.value for one in page.success)
+    # Plans with exactly what is asked leave queues that grow.
+    assert any("All 1000 models get their demand, but under load" in one.value for one in page.warning)
     # One slider a model would be a thousand: the rest are in the table.
     assert len(page.get("bidi_component")) < 100
 

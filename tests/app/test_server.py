@@ -200,7 +200,7 @@ def test_what_ends_the_command_ends_the_server(tmp_path: Path, sent: signal.Sign
      "1.2.3", "256.1.1.1", "a\n--server.enableXsrfProtection", "münchen.example", "[::1]:80", "@a"],
 )  # fmt: skip
 def test_what_is_no_host_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputFault, match="host name or an IP address"):
+    with pytest.raises(InputFault, match="host name or IP address"):
         host_name(name)
     assert main(["app", f"--host={name}"]) == 2
     assert "--host" in capsys.readouterr().err

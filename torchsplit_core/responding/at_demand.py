@@ -22,6 +22,10 @@ from torchsplit_core.values import (
 REQUESTS, REPLICATIONS = 20_000, 5
 """Of each model: those of the tab Under load and of the report, so that all have the same figures."""
 
+MOST_REQUESTS = 4_000_000
+"""Of all models and replications together, about a second: a page waits for them. Of more than 40 models with a
+limit each gets fewer requests, and its interval says so."""
+
 LOOK_REQUESTS, LOOK_REPLICATIONS = 2_000, 3
 """Of a first look, which spares those far below their limit the whole simulation."""
 FAR_BELOW, CALM = 0.7, 0.9
@@ -62,7 +66,9 @@ def responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Response, ...] |
     specs = {model.name: model for model in request.models}
     try:
         asked = simulation_request(plan, request)
-        asked = replace(asked, requests_per_model=REQUESTS, replications=REPLICATIONS)
+        limited = sum(model.slo_ms is not None for model in asked.models)
+        each = min(REQUESTS, MOST_REQUESTS // (REPLICATIONS * max(1, limited)))
+        asked = replace(asked, requests_per_model=each, replications=REPLICATIONS)
         validate(asked)
     except InputFault as fault:
         return str(fault)
@@ -87,7 +93,9 @@ def _planned(told: ResponsePercentiles | None, percent: float) -> float | None:
 
 
 def _response(spec: PlanModel, asked: SimulationRequest, number: int) -> Response:
-    look = replace(asked, requests_per_model=LOOK_REQUESTS, replications=LOOK_REPLICATIONS)
+    look = replace(
+        asked, requests_per_model=min(LOOK_REQUESTS, asked.requests_per_model), replications=LOOK_REPLICATIONS
+    )
     if not isinstance(spec.expected_arrivals, MmppArrivals | TraceArrivals):
         found, busy = _simulated(spec, look, number)
         far = replace(found, limit_ms=FAR_BELOW * found.limit_ms)
