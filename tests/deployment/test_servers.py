@@ -162,5 +162,5 @@ def test_files_of_servers_are_read_back_as_they_were_written() -> None:
 
 def test_a_host_has_so_many_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchsplit_core.deployment.servers.MOST_SERVERS_A_HOST", 1)
-    with pytest.raises(InputFault, match="at most 1 servers"):
+    with pytest.raises(InputFault, match="more than 1 servers"):
         workload(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")])))

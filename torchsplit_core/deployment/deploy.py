@@ -19,7 +19,15 @@ from torchsplit_core.deployment.names import one_line
 from torchsplit_core.deployment.servers import Manifests, Workload, used_variants, workload_of
 from torchsplit_core.deployment.summary import summary_file
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, Variant
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Variant,
+    quoted,
+    suggestion,
+)
 
 _LAYOUT: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
     "mig-parted": mig_parted_files,
@@ -47,12 +55,10 @@ def check_formats(formats: Sequence[str]) -> tuple[str, ...]:
     for name in formats:
         if name not in FORMATS:
             raise InputFault(
-                "deployment format", name, "it is a known format", f"Known are {', '.join(FORMATS)}."
+                "", f"unknown deployment format {quoted(name)}", suggestion(name, FORMATS, "formats")
             )
     if not formats:
-        raise InputFault(
-            "deployment formats", list(formats), "at least one is named", f"Known are {', '.join(FORMATS)}."
-        )
+        raise InputFault("deployment formats", "none is named", f"Name one of {', '.join(FORMATS)}.")
     return tuple(name for name in FORMATS if name in formats)
 
 
@@ -80,14 +86,15 @@ def models_to_write(
     if request_hash(request) != plan.request_sha256:
         raise InputFault(
             "--request",
-            request_hash(request)[:12],
-            f"it is the request that the plan answers, {plan.request_sha256[:12]}",
-            "Pass that request (torchsplit plan --save-request writes it), or plan this one.",
+            f"is request {request_hash(request)[:12]}, but the plan answers {plan.request_sha256[:12]}",
+            "Pass the plan's own request (torchsplit plan --save-request writes it), or plan this one.",
         )
     used = used_variants(plan, request)
     if not used:
         raise InputFault(
-            "deployment format", workloads[0], "the plan serves a model", "Plan with a demand above 0 first."
+            "plan",
+            f"serves no model, so {workloads[0]} has nothing to run",
+            "Plan with a demand above 0 first.",
         )
     return used
 

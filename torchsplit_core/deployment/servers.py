@@ -175,9 +175,8 @@ def used_variants(plan: PlanOutcome, request: PlanRequest) -> tuple[tuple[PlanMo
                 if not stage.nodes:
                     raise InputFault(
                         f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
-                        [],
-                        "a cut that runs says which nodes of the graph each stage has",
-                        "Make the request with --candidates FILE, which fills them.",
+                        "is empty, so nobody knows what the stage runs",
+                        "Make the request with --candidates FILE, which fills the nodes.",
                     )
         found.append((model, variant))
     return tuple(found)
@@ -256,10 +255,7 @@ def _servers(found: list[tuple[Host, HostGpu, PlannedSlice, Kind]]) -> tuple[Ser
         port = ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
         if port >= FIRST_PORT + MOST_SERVERS_A_HOST:
             raise InputFault(
-                "plan gpus",
-                host.shown,
-                f"a host has at most {MOST_SERVERS_A_HOST} servers",
-                "Use more hosts.",
+                "plan gpus", f"{host.shown} has more than {MOST_SERVERS_A_HOST} servers", "Use more hosts."
             )
         first = _cores_before(host, gpu) + item.start
         made.append(Server(names[host.name, gpu.id, item.start], kind, host, gpu, item, port, first))
@@ -346,8 +342,7 @@ def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest)
     if len(manifest.stages) != len(variant.stages):
         raise InputFault(
             f"models: {model.name}: variants: {variant.name}",
-            len(variant.stages),
-            f"each of its stages computes something, and {len(manifest.stages)} do",
+            f"has {len(variant.stages)} stages, of which only {len(manifest.stages)} compute something",
             "Cut the model again.",
         )
     for part in manifest.stages:
@@ -355,9 +350,8 @@ def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest)
             if value.shape is None or not value.shape or not isinstance(value.shape[0], str):
                 raise InputFault(
                     f"models: {model.name}: variants: {variant.name}",
-                    value.name,
-                    "every value that a server takes or gives is a tensor whose first dimension is the batch, "
-                    f"and this one is {_shown(value)}: requests of several clients cannot go in one batch",
+                    f"the value {value.name} is {_shown(value)}, not a tensor whose first dimension is the batch, so "
+                    "requests of several clients cannot go in one batch",
                     "Give the model such inputs and results; for a cut, forbid this variant and plan again.",
                 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchsplit_core.model_source import ModelSource
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
@@ -13,7 +13,11 @@ REMEDY = "Choose another candidate, or fix the choice in the request."
 def check_written(request: StrategyRequest, one: StrategyCandidate, source: ModelSource | None) -> None:
     """Raises InputFault for a candidate that plain PyTorch does not do, or not in a few lines."""
     for told, value, why in _reasons(request, one, source):
-        raise InputFault(f"candidate.{told}", value, f"it is one that a file is written for: {why}", REMEDY)
+        raise InputFault(
+            f"candidate.{told}",
+            f"is {value if isinstance(value, int) else quoted(value)}, which no file is written for: {why}",
+            REMEDY,
+        )
 
 
 def _reasons(
