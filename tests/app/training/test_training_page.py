@@ -98,7 +98,7 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     words = said(opened)
     assert "A pipeline across unlike nodes" in words and "Shares of unlike nodes" not in words
     assert "8 micro-batches pass every stage" in words
-    assert "No file is written for this one: stages of unlike groups" in words
+    assert "No file is written for this one: stages 2: stages of unlike groups" in words
     assert label(0, best) == "1 · across 2 entries p3" and "→" in choice(best)
 
 
