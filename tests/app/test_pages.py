@@ -15,7 +15,7 @@ from app.session import scenario
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
-from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
+from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import (
     PLAN,
@@ -288,21 +288,25 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_no
     assert "Plan these models" not in [button.label for button in opened.button]
 
 
-def test_workloads_have_a_line_each_and_the_command_that_writes_them(page: Open, filled: Workspace) -> None:
-    text = said(page("deploy", filled))
-    for kind in WORKLOAD_FORMATS:
-        assert f"`{kind}`" in text
-    # The models of this plan have no source.
-    assert "Not for this plan." in text and "source" in text
+def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("deploy", filled)
+    assert [tab.label for tab in opened.tabs if tab.label in FORMATS] == list(FORMATS)
+    # The models of this plan have no source: placeholders run where any image does.
+    shown = "".join(code.value for code in opened.code)
+    assert shown.count("apiVersion: apps/v1") and "services:" in shown and "#SBATCH" in shown
+    assert "registry.invalid/" in shown and "PLACEHOLDER" in shown
+    told = " ".join(info.value for info in opened.info)
+    assert told.count("Left out: what runs in an image of its own") == 2
     asked = filled.get("plan_request", "review")
     known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
     filled.put("plan_request", "review", known)
     filled.put("plan", "review", replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
-    assert "Not for this plan." not in said(opened)
-    assert any(
-        "torchsplit deploy review.plan.json --request review.request.json" in one.value for one in opened.code
-    )
+    commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
+    assert all("review.plan.json --request review.request.json" in one for one in commands)
+    assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
 
 
 def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
@@ -320,7 +324,8 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable(
 ) -> None:
     page("deploy", filled)
     archive = zipfile.ZipFile(io.BytesIO(files["review.deploy.zip"]()))
-    written = {file.name for file in deploy(plan(), LAYOUT_FORMATS)}
+    imaged = (*LAYOUT_FORMATS, "kubernetes", "compose", "systemd", "slurm")
+    written = {file.name for file in deploy(plan(), imaged, filled.get("plan_request", "review"))}
     assert {entry.filename for entry in archive.infolist()} == written | {
         "review.plan.json", "review.request.json",
     }  # fmt: skip

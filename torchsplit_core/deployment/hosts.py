@@ -130,6 +130,12 @@ def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
     return found
 
 
+def cores_before(host: Host, gpu: HostGpu) -> int:
+    """The cores of a host may stand in a plan as several entries: they follow on one another."""
+    earlier = host.gpus[: host.gpus.index(gpu)]
+    return sum(gpu_type(one.type).compute_slices for one in earlier if one.cores)
+
+
 def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
     matches = [_INDEX.fullmatch(gpu.id.rpartition("/")[2]) for gpu in gpus]
     numbers = [int(match.group(1)) for match in matches if match is not None]
