@@ -12,6 +12,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session import scenario
+from app.shell import address as address_of_pages
+from app.shell import navigation
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
@@ -20,12 +22,14 @@ from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import (
     PLAN,
     QUICK_START,
+    RUN_HERE,
     JobParameters,
     QuickStartParameters,
     RequestParameters,
 )
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
+    CLIENT_TEMPLATE,
     Conflict,
     Demand,
     FleetEntry,
@@ -156,6 +160,25 @@ def test_an_empty_workspace_is_kept_from_its_first_content_on_and_called_after_i
     (kept,) = store.workspaces()
     assert kept.name == "Measured A100 mix" and address(opened) == kept.id
     assert len(store.open(kept.id).artifacts("profile")) == 11 and len(started) == 1
+
+
+def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page: Open) -> None:
+    opened = page("overview")
+    headers = [header.value for header in opened.header]
+    assert headers[:4] == [
+        "A model of your own", "Measured A100 mix", "Sample models, measured here", "This machine, for real",
+    ]  # fmt: skip
+    assert [code.value.strip() for code in opened.code] == [CLIENT_TEMPLATE.strip()]
+
+
+def test_this_machine_for_real_opens_where_it_ends(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went: list[str] = []
+    monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
+    press(page("models", workspace), "Measure, plan, serve and load")
+    assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]
+    assert navigation.WAYS["Run it"].tab == address_of_pages.slug("Run it")
 
 
 def test_the_first_door_stores_the_measured_mix_and_plans_it(

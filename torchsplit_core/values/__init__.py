@@ -5,7 +5,7 @@ names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; a figure t
 measured and one that was estimated are told apart by `basis`.
 """
 
-from torchsplit_core.values.client import SplitClient, TrainClient
+from torchsplit_core.values.client import CLIENT_TEMPLATE, SplitClient, TrainClient
 from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
 from torchsplit_core.values.errors import InputFault, InternalFault, quoted, suggestion
 from torchsplit_core.values.graph import GraphNode
@@ -119,6 +119,7 @@ from torchsplit_core.values.simulation.request import (
 from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
 
 __all__ = [
+    "CLIENT_TEMPLATE",
     "CPU",
     "WHOLE_GPU",
     "ChangeEffect",

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+CLIENT_TEMPLATE = """import torch
+
+
+class Client:
+    batch_sizes = (1, 2, 4, 8)
+
+    def get_model(self):
+        return torch.nn.Linear(128, 10).eval()  # your model
+
+    def get_example_inputs(self, batch_size):
+        return (torch.randn(batch_size, 128),)  # what its forward takes, the batch first
+"""
+"""A SplitClient to copy and change: a file of one's own begins with it."""
+
 
 @runtime_checkable
 class SplitClient(Protocol):

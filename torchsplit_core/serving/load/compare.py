@@ -244,9 +244,11 @@ def _disagreements(
         )
         yield Disagreement(model.name, "front", words)
         return
+    faster = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
     words = (
-        f"{model.name}: batches take what was planned, the queues do not; the longest wait is before stage "
-        f"{longest.stage} ({_three(longest.wait_ms or 0.0)} ms on {longest.id}; {replay}; {against})"
+        f"{model.name}: answers {'faster' if faster else 'slower'} than simulated ({against}), and its batches take "
+        f"what was planned; the longest wait is before stage {longest.stage} "
+        f"({_three(longest.wait_ms or 0.0)} ms on {longest.id}; {replay})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 
