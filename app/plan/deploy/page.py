@@ -185,7 +185,10 @@ def _head(name: str, plan: PlanOutcome) -> None:
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
+        kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
+        st.markdown(
+            f"Files of **{plain(name)}**: {_count(slices, 'slice')} on {_count(cut, kind)}", width="content"
+        )
         st.badge("untested on hardware", color="yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
@@ -193,6 +196,10 @@ def _head(name: str, plan: PlanOutcome) -> None:
             f"Applying removes every MIG instance that exists on these {gpus} GPUs and stops what runs on them. "
             "The scripts show what they would do, and change nothing until told to apply."
         )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:
