@@ -1,4 +1,4 @@
-"""The seed formulation taken at its word, as the reference of the planner's speed.
+"""The published formulation taken at its word, as the reference of the planner's speed.
 
 Exclusive max_min, GPU by GPU. Indices: m model, n GPU (node), l layout, c whole profile name.
 

@@ -1,4 +1,4 @@
-"""Evaluation: does the planner do what its first text claims?"""
+"""Evaluation: the planner beside the usual rules, and what that says of four claims."""
 
 from app.evaluation import page
 from app.shell import frame

@@ -19,6 +19,7 @@ import pytest
 from tests.support.isolation.warm import WarmSubprocess
 from tests.support.paths import NO_TORCH, ROOT
 from torchsplit_core.isolation import launch
+from torchsplit_core.values import InputFault
 
 # Read when numpy and torch are loaded. The workers share the cores: threads that spin while they wait for each
 # other take time from the other worker, several times what they save.
@@ -45,6 +46,25 @@ class TheRealTorch:
 
 
 sys.meta_path.insert(0, TheRealTorch())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--messages", metavar="FILE", help="append every message of a fault that a test meets")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With --messages every fault of this process leaves its message in the file, to be read by eye."""
+    file = config.getoption("--messages")
+    if not file:
+        return
+    made = InputFault.__init__
+
+    def told(self: InputFault, *said: Any) -> None:
+        made(self, *said)
+        with Path(file).open("a", encoding="utf-8") as out:
+            out.write(f"{self}\n")
+
+    InputFault.__init__ = told  # type: ignore[method-assign]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,4 +1,4 @@
-"""Write torchsplit_core/evaluation/data/seed_models.json: the models of the seed's evaluation on an A100-80GB.
+"""Write torchsplit_core/evaluation/data/four_models.json: the four models of the evaluation on an A100-80GB.
 
 CLIP, FastPitch and OCR are estimated from their traced graphs by the roofline, with its intervals. BERT-large has
 the measured rows of the shipped library, and its cut the shares of the graph of the sample of that size. Every
@@ -19,7 +19,7 @@ from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.library import LIBRARY_GPU, MAX_PROCESSES_PER_SLICE, library_profile
 from torchsplit_core.values import FleetEntry, PartitionOutcome, PlanModel, Point, Profile, Stage
 
-FILE = Path(__file__).resolve().parent.parent / "torchsplit_core" / "evaluation" / "data" / "seed_models.json"
+FILE = Path(__file__).resolve().parent.parent / "torchsplit_core" / "evaluation" / "data" / "four_models.json"
 NAMES = ("clip", "bert", "fastpitch", "ocr")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 STAGES = 2

@@ -126,12 +126,12 @@ class Judged:
     family: str
     words: str
     measured: float
-    reckoned: float
+    estimated: float
     low: float
     high: float
 
 
-def measured_against_reckoned(rows: Sequence[Judged], *, dark: bool) -> go.Figure:
+def measured_against_estimated(rows: Sequence[Judged], *, dark: bool) -> go.Figure:
     """Reckoned over measured seconds, both logarithmic, a colour a family; equal on the line, dotted 20 % off."""
     theme = themed(dark)
     ends = [min(row.measured for row in rows) / 1.5, max(row.measured for row in rows) * 1.5]
@@ -167,7 +167,7 @@ def measured_against_reckoned(rows: Sequence[Judged], *, dark: bool) -> go.Figur
         figure.add_trace(
             go.Scatter(
                 x=[row.measured for row in own],
-                y=[row.reckoned for row in own],
+                y=[row.estimated for row in own],
                 mode="markers",
                 name=family,
                 marker={
@@ -177,12 +177,12 @@ def measured_against_reckoned(rows: Sequence[Judged], *, dark: bool) -> go.Figur
                     "opacity": 0.8,
                 },
                 text=[row.words for row in own],
-                hovertemplate="%{text}<br>measured %{x:.4g} s, reckoned %{y:.4g} s<extra></extra>",
+                hovertemplate="%{text}<br>measured %{x:.4g} s, estimated %{y:.4g} s<extra></extra>",
             )
         )
     lay_out(figure, theme, height=420, key="judged")
     figure.update_layout(
         xaxis=axis("measured, s a step", theme, type="log"),
-        yaxis=axis("reckoned, s a step", theme, type="log"),
+        yaxis=axis("estimated, s a step", theme, type="log"),
     )
     return figure

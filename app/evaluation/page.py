@@ -1,4 +1,4 @@
-"""The evaluation: the verdicts on the four claims, pictures and tables behind them, and the work that makes them."""
+"""The evaluation: verdicts on four claims about plans, pictures and tables behind them, the work that makes them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ VIEWS = ("Claims", "Pictures", "Tables", "Mixes")
 TAB = "evaluation-tab"
 WHICH = "evaluation-which"
 EMPTY = (
-    "Here you will see what the planner reaches on the seed's models and on the published mixes, beside whole GPUs, "
-    "uniform layouts, first fit and a published greedy rule: throughput, response times with waiting, bytes between "
-    "GPUs, utilisation, and what is to be said of the four claims. Nothing has to be measured: the figures of an A100 "
-    "are the measured library's, the others are estimates and say so."
+    "This page shows what the planner reaches for CLIP, BERT, FastPitch and OCR and for two published mixes, beside "
+    "whole GPUs, uniform layouts, first fit and a published greedy rule: throughput, response times with waiting, "
+    "bytes between GPUs and utilisation. It then judges four claims: that sharing slices raises utilisation, that "
+    "leximin is fairer, that co-location saves traffic and time, and that plans can be deployed. Nothing has to be "
+    "measured: the figures of an A100 are the measured library's, the others are estimates and say so."
 )
 
 
@@ -49,7 +50,8 @@ def show(workspace: Workspace) -> None:
     outcome: EvaluationOutcome = read(workspace, "evaluation", name)
     if not outcome.complete:
         st.info(
-            f"{len(outcome.cases)} cases are there, the verdicts come with the last one. Start it again to go on."
+            f"{len(outcome.cases)} cases are done; the verdicts come with the last one."
+            + ("" if jobs.running(workspace, (EVALUATE,)) else " Start it again to go on.")
         )
     st.caption(plain(f"{settings_words(outcome)} Untested on hardware."))
     views = VIEWS if outcome.claims else VIEWS[1:]

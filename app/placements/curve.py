@@ -46,8 +46,8 @@ def show(workspace: Workspace, kept: Kept) -> None:
     proven = sum(point.proven for point in curve.points)
     whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
     st.caption(
-        f"{len(curve.points)} pipelines that none beats in both, {proven} of them proven; {whole}. "
-        f"Reckoned from {curve.basis} speeds, untested on hardware. {plain(curve.message)}"
+        f"{len(curve.points)} pipelines that no other beats in both, {proven} of them proven; {whole}. "
+        f"Computed from {curve.basis} speeds, untested on hardware. {plain(curve.message)}"
     )
     names = [_name(curve.points[number], axis, unit) for number in range(len(curve.points))]
     picked = st.selectbox(

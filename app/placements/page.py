@@ -94,11 +94,11 @@ def _stored(workspace: Workspace, kept: Kept) -> None:
         _details(kept, kept.request, kept.outcome, shown)
         return
     if jobs.running(workspace, (PLACE,), kept.name):
-        st.info("The search runs: above stand the best so far and what none can pass.")
+        st.info("Searching: above are the best so far and the bound that no placement passes.")
     else:
         st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")
     if last in st.session_state:
-        st.caption("Below: the last answer, to an earlier question.")
+        st.caption("Below is the answer to the request before this change.")
         st.html("<style>.st-key-place-old { opacity: .6; }</style>")
         with st.container(key="place-old"):
             request, outcome = st.session_state[last]
@@ -115,7 +115,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     if not outcome.segments:
         st.warning(plain(outcome.message or "No placement was found."))
         if outcome.bound is not None:
-            st.caption(f"None can be above {short(outcome.bound, unit_of(outcome))}.")
+            st.caption(f"No placement exceeds {short(outcome.bound, unit_of(outcome))}.")
         return outcome
     _cards(request, outcome)
     if len(outcome.replicas) > 1:
@@ -129,7 +129,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     with saving.saved("Pipeline", f"{kept.name}.pipeline", key="place-pipeline"):
         picture(pipeline_html(shown, request), key="place-pipeline")
     st.caption(
-        "A thick frame or arrow is what bounds the whole. Figures of links and segments are exact in the table."
+        "A thick frame or arrow marks the bottleneck. The table has the exact figures of links and segments."
     )
     st.header("Over the fleet", anchor=False)
     with saving.saved("Fleet", f"{kept.name}.fleet", key="place-topology"):
@@ -187,10 +187,11 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
     passing, _, meaning = pass_words(request)
-    latency = outcome.latency_s
-    shown = short(latency, "s") if latency is None or latency >= 1 else short(1e3 * latency, "ms")
+    seconds = outcome.seconds_per_token or outcome.latency_s
     if outcome.sequences_in_flight is not None:
         meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
+    if seconds and outcome.latency_s and seconds > 1.001 * outcome.latency_s:
+        meaning += f"; a pass takes {_time(outcome.latency_s)}, the rest waits for the slowest segment"
     several, parts = len(outcome.replicas) > 1, len(outcome.segments)
     if several:
         meaning += "; the slowest pipeline's"
@@ -202,7 +203,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
         ("Throughput", headline(outcome), bound),
-        (passing, shown, meaning),
+        (passing, _time(seconds), meaning),
         ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
@@ -210,6 +211,10 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(label, figure)
             st.caption(note)
+
+
+def _time(seconds: float | None) -> str:
+    return short(seconds, "s") if seconds is None or seconds >= 1 else short(1e3 * seconds, "ms")
 
 
 def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:

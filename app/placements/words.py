@@ -47,13 +47,13 @@ def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
     segments, links = least(outcome)
     if not segments and not links and outcome.sequences_in_flight is not None:
         # Of every sequence in flight a pass makes one token: no part of the pipeline is as slow as that.
-        more = "More of them, or a shorter pipeline, would raise the whole."
+        more = "More sequences, or a shorter pipeline, would raise the throughput."
         return (
             "Sequences in flight",
             f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass. {more}",
         )
     if len(segments) == len(outcome.segments) > 1:
-        return "All segments", "Every segment is as slow as the whole: the pipeline is in balance."
+        return "All segments", "All segments are equally slow: the pipeline is balanced."
     named = [f"segment {place + 1}" for place in segments]
     named += [f"the link from segment {place + 1} to {place + 2}" for place in links]
     shown = ", ".join(named[:MOST_NAMED])
@@ -87,12 +87,12 @@ def proof(outcome: PlacementOutcome) -> tuple[str, Colour]:
 
 
 def pass_words(request: PlacementRequest) -> tuple[str, str, str]:
-    """What the time of a pass is: the head of a card, the same within a sentence, and what it means."""
+    """The head of the card of the whole's time, what the curve calls the time of a pass, and what the card means."""
     speeds = request.throughput
     if not isinstance(speeds, RooflineThroughput):
         return "Time of a batch", "time of a batch", "through all segments and links"
     if speeds.phase == "decode":
-        return "Time per token", "time per token", "of one sequence, through all segments"
+        return "Time per token", "time of a pass", "of one sequence, through all segments"
     return "Time to first token", "time to first token", "of the whole batch"
 
 

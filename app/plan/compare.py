@@ -69,7 +69,7 @@ def side_by_side(
             told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
             st.caption(told)
             fleet.show(outcome, request, colours, marked, key=f"compare-{key}", file=title)
-    st.caption("On the maps: + new, − goes, ~ other tenants or shares; hover for the word.")
+    st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")
     _words(found)
     st.html(_models(found))
 

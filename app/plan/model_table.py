@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Collection, Mapping
 
 from app.format.html import table_html
@@ -97,8 +96,8 @@ def _share(model: PlannedModel, demand: float | None) -> float:
 def _times(share: float) -> str:
     if share >= 1 or equal(share, 1.0):
         return f'<td class="n">{exact(round(share, 3))}</td>'
-    # Rounded up it would read 1, which is what it has not reached.
-    told = exact(math.floor(1000 * share) / 1000) if share >= 0.001 else short(share)
+    # Rounded to 1 it would read what it has not reached.
+    told = exact(min(round(share, 3), 0.999)) if share >= 0.001 else short(share)
     return f'<td class="n below" title="less than its demand">{told} ▾</td>'
 
 

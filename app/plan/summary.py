@@ -109,10 +109,10 @@ def _proof(plan: PlanOutcome) -> str:
 
 
 def _fractional(plan: PlanOutcome) -> str:
-    """The bound with GPUs and slices in any fractions, beside what can be deployed; known once it is explained."""
+    """The bound of GPUs that could be cut freely, beside what can be deployed; known once it is explained."""
     for step in plan.explanation.steps if plan.explanation else ():
         if step.step == "relaxed" and step.bound is not None:
-            return f" · {short(step.bound)} with GPUs in any fractions"
+            return f" · {short(step.bound)} if GPUs could be cut freely"
     return ""
 
 
@@ -203,7 +203,10 @@ def _unused(plan: PlanOutcome) -> Metric:
         total += reachable
         free += idle
         lost += reachable - planned
-    note = f"{free} in free slices, {lost} in no profile's reach" if total else "no GPU is cut"
+    note = "no GPU is cut"
+    if total:
+        parts = [f"{free} in free slices"] * bool(free) + [f"{lost} that no slice reaches"] * bool(lost)
+        note = ", ".join(parts) or "nothing idle"
     return Metric(
         "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"
     )

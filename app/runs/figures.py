@@ -90,7 +90,7 @@ def _curves(name: str, view: RunView) -> None:
                 theme=None, key=f"run-chart-{title}", config=CONFIG, alt=f"{title} of the run over its steps",
             )  # fmt: skip
     if len(view.steps) > RATE_POINTS:
-        st.caption(f"{exact(len(view.steps))} steps, drawn as means of blocks of them.")
+        st.caption(f"{exact(len(view.steps))} steps; each point is the mean of several.")
 
 
 def _ranks(name: str, view: RunView) -> None:

@@ -30,7 +30,7 @@ def show(workspace: Workspace, kept: Kept, outcome: StrategyOutcome) -> None:
         _ask(workspace, kept, under_way)
         return
     best = outcome.candidates[0]
-    st.write("The best step with one choice made otherwise, all others free again.")
+    st.write("The best step when one choice is changed and all others are free.")
     saving.table(
         changed_rows(found["changed"], best.seconds_per_step),
         f"{kept.name}.what-if",
@@ -76,7 +76,7 @@ def _scaling(kept: Kept, found: dict[str, Any]) -> None:
     st.header("Nodes and price", anchor=False)
     scaled = [one for one in found["scaled"] if one["seconds"] is not None]
     if not scaled:
-        st.caption("Of a fleet of unlike nodes none is taken away here.")
+        st.caption("Nodes are only taken away from a fleet of equal nodes.")
         return
     first = scaled[0]
     left, right = st.columns(2)

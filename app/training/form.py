@@ -42,7 +42,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
             )
     with st.container(border=True):
         st.header("Choices", anchor=False)
-        st.caption("Free ones are found; a fixed one holds for every candidate.")
+        st.caption("Free choices are searched; a fixed one holds for every candidate.")
         fix = _fixes(request.fix, isinstance(request.model, SourceSizes), mark)
     if st.button("Find a strategy", type="primary", width="stretch", key="training-find"):
         with frame.telling():

@@ -11,7 +11,7 @@ from statistics import fmean, median
 import streamlit as st
 
 from app.charts.theme import CONFIG
-from app.charts.training import Judged, measured_against_reckoned
+from app.charts.training import Judged, measured_against_estimated
 from app.components import saving
 from app.format.numbers import percent
 
@@ -42,26 +42,26 @@ def show() -> None:
         for row in rows()
     ]
     st.header("How wrong it was", anchor=False)
-    errors = [abs(one.reckoned / one.measured - 1) for one in found]
+    errors = [abs(one.estimated / one.measured - 1) for one in found]
     held = _held(found)
     families = {one.family for one in found}
     by_family = [_held([one for one in found if one.family == name]) for name in families]
     st.write(
-        f"{len(found)} published training steps, each reckoned by constants that were fitted without its family (a "
-        f"framework on a cluster): half of them are off by less than {percent(median(errors))}. Of the rows "
-        f"{percent(held)} lie in their 90 % interval, on average over families {percent(fmean(by_family))}, of the "
-        f"family that is worst {percent(min(by_family))}: the interval is meant for a framework and cluster that were "
-        "not measured."
+        f"{len(found)} published training steps, each estimated by constants fitted without its family (a framework "
+        f"on a cluster): half of them are off by less than {percent(median(errors))}. The 90 % intervals held "
+        f"{percent(held)} of the steps, {percent(fmean(by_family))} on average over families and only "
+        f"{percent(min(by_family))} of the worst family's. They are meant for frameworks and clusters that were not "
+        "measured."
     )
-    with saving.saved("Measured against reckoned", "training-measured", key="training-judged"):
+    with saving.saved("Measured against estimated", "training-measured", key="training-judged"):
         st.plotly_chart(
-            measured_against_reckoned(found, dark=st.context.theme.type == "dark"),
+            measured_against_estimated(found, dark=st.context.theme.type == "dark"),
             theme=None,
             key="training-judged",
             config=CONFIG,
-            alt="Reckoned over measured seconds of published steps; the table has the figures",
+            alt="Estimated over measured seconds of published steps; the table has the figures",
         )
-    st.caption(f"On the line reckoned is measured; dotted lines are 20 % off. {LICENCES}")
+    st.caption(f"On the line, estimated equals measured; the dotted lines are 20 % off. {LICENCES}")
     with st.expander("The rows"):
         saving.table(
             [dict(row) for row in rows()],

@@ -81,7 +81,9 @@ def _model(workspace: Workspace) -> dict[str, Any]:
         told["text"] = text_of(file.getvalue(), file.name) if file else None
     elif kind == TRACED:
         told["source"] = st.selectbox("Traced model", traced, key="training-source")
-        st.caption("Reckoned from its graph, with its measured profile where it is of the fleet's device.")
+        st.caption(
+            "Estimated from its graph, and from its measured profile where that is of the fleet's device."
+        )
         return told
     else:
         start = preset("gpt3-175", 2048)

@@ -140,7 +140,7 @@ def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
     saving.table(
         ranking(outcome), f"{kept.name}.ranking", key="training-ranking", alt="Strategies, best first"
     )
-    st.caption("Steps closer to each other than their interval are a tie in truth.")
+    st.caption("Steps closer to each other than their intervals are a tie.")
     best = outcome.candidates[0]
     if best.across:
         st.header("A pipeline across unlike nodes", anchor=False)
@@ -151,7 +151,7 @@ def _ranking(kept: Kept, outcome: StrategyOutcome) -> None:
             alt="Every stage, the first of the model first",
         )
         st.caption(
-            f"{best.micro_batches} micro-batches pass every stage; the longest sets the pace, the others wait for it."
+            f"{best.micro_batches} micro-batches pass every stage; the slowest sets the pace, the others wait for it."
         )
     elif best.stages:
         st.header("Groups of unlike nodes" if best.beside else "Shares of unlike nodes", anchor=False)

@@ -15,8 +15,8 @@ from app.training.words import asked, proof
 from torchsplit_core.workspace.store import Workspace
 
 INTRODUCTION = (
-    "Here you will see how a model is best trained on a fleet, without its GPUs: how devices divide data, tensors and "
-    "layers, what is sharded and run again, how long a step takes and in what parts, and how sure that is."
+    "Here you will see how a model is best trained on a fleet that you need not have yet: how devices divide data, "
+    "tensors and layers, what is sharded and recomputed, how long a step takes and in what parts, and how sure that is."
 )
 
 

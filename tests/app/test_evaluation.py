@@ -31,7 +31,7 @@ def test_an_empty_page_says_what_will_be_there_and_starts_it(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("evaluation", workspace)
-    assert "four claims" in said(opened)
+    assert "four claims: that sharing slices" in said(opened)
     opened.button(key="evaluate-quick").click().run()
     opened.button(key="evaluate-whole").click().run()
     assert not opened.exception
@@ -67,5 +67,5 @@ def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace:
     )
     workspace.put("evaluation", "quick", part)
     opened = page("evaluation", workspace)
-    assert "5 cases are there" in said(opened) and "1\\." not in said(opened)
+    assert "5 cases are done" in said(opened) and "1\\." not in said(opened)
     assert not opened.get("download_button")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.overview import glossary
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -142,3 +143,21 @@ def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> No
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/formulations.md"])
 def test_who_looks_for_a_figure_is_led_there(page: str) -> None:
     assert re.search(r"\]\((docs/)?metrics\.md\)", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_help_names_only_pages_that_there_are() -> None:
+    menu = {
+        "Models",
+        "Plan",
+        "LLM placements",
+        "Training",
+        "Training runs",
+        "Evaluation",
+        "Workspace",
+        "Host",
+    }
+    shown = (ROOT / "app" / "shell" / "navigation.py").read_text(encoding="utf-8")
+    assert all(f'"{title}"' in shown for title in menu)
+    cells = [word.shown for word in glossary.words() if word.shown[:1].isupper()]
+    pages = {re.split(r"[:(,;]", part)[0].strip() for cell in cells for part in cell.split("; ")}
+    assert len(cells) > 100 and {page for page in pages if page[:1].isupper()} - menu == set()

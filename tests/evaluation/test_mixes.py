@@ -50,20 +50,20 @@ def test_stock_layouts_are_legal_and_the_only_ones_offered() -> None:
 
 
 def test_bert_is_measured_and_the_others_of_the_seed_are_estimates_with_intervals() -> None:
-    for model in mix("seed").request.models:
+    for model in mix("four").request.models:
         (variant,) = model.variants
         bases = {point.basis for point in variant.stages[0].points}
         assert bases == ({"measured"} if model.name == "bert" else {"estimated"})
         if model.name != "bert":
             points = variant.stages[0].points
             assert all(p.low_rps and p.high_rps and p.low_rps < p.throughput_rps < p.high_rps for p in points)
-    cut = mix("seed_cut").request.models
+    cut = mix("four_cut").request.models
     assert {p.basis for m in cut for v in m.variants for s in v.stages for p in s.points} == {"estimated"}
     assert {len(v.stages) for m in cut for v in m.variants} == {2}
 
 
 def test_tied_are_the_stages_of_a_cut_with_what_crosses_it() -> None:
-    found = mix("seed_cut")
+    found = mix("four_cut")
     clip = found.request.models[0].variants[0]
     pair = found.pairs[0]
     assert (pair.first, pair.second) == tuple(f"clip/{stage.name}" for stage in clip.stages)

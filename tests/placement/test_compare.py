@@ -1,4 +1,4 @@
-"""The three solvers of the published text side by side."""
+"""Three solvers side by side."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def test_what_is_named_gb_counts_a_thousand_million_bytes() -> None:
     known = {"link_gb_per_s", "network_gb_per_s", "memory_gb_per_s", "nvlink_gb_per_s", "pcie_gb_per_s"}
     # Links of a training fleet: the contract's names, 10^9 bytes/s.
     known |= {"inside_gb_per_s", "between_gb_per_s", "ETHERNET_GB_PER_S"}
-    # The seed's link between slices, which a request has as link_gb_per_s.
-    known |= {"SEED_LINK_GB_PER_S"}
+    # A link between slices, which a request has as link_gb_per_s.
+    known |= {"FOUR_LINK_GB_PER_S"}
     for folder in ("torchsplit_core", "app"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             assert amounts(path) <= known, (path, amounts(path) - known)

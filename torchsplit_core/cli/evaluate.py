@@ -1,4 +1,4 @@
-"""The evaluate command: the evaluation of the seed into a folder."""
+"""The evaluate command: the planner's evaluation into a folder."""
 
 from __future__ import annotations
 

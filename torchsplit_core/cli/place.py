@@ -20,8 +20,10 @@ from torchsplit_core.values import (
     PlacementRequest,
 )
 from torchsplit_core.values.placement import Split
+from torchsplit_core.values.units import GB, GIB
 
 if TYPE_CHECKING:
+    from torchsplit_core.placement.alternatives import Alternative
     from torchsplit_core.placement.compare import Compared
 
 BUILDS = {
@@ -38,6 +40,12 @@ BUILDS = {
     "matrix": "matrix",
 }
 """Options that build a request, with what they are called there."""
+
+LINKS = ("network", "inside")
+"""Options in GB/s, as vendors give links; a request has GiB/s."""
+
+SETTINGS = ("max_gpus", "split", "in_flight", "replicas", "method")
+"""Who gives none of these is told what others would bring."""
 
 MOST_SHOWN = 8
 """Pipelines that the summary lists."""
@@ -71,12 +79,14 @@ def add_place_command(command: Command, output: Options) -> None:
     made.add_argument(
         "--prefill-chunk", type=int, metavar="TOKENS", help="of prompts beside a decode (default: none)"
     )
-    made.add_argument("--network", type=float, metavar="GIB_PER_S", help="between nodes (default 100 Gbit/s)")
     made.add_argument(
-        "--inside", type=float, metavar="GIB_PER_S", help="in a node (default: NVLink, else PCIe)"
+        "--network", type=float, metavar="GB_PER_S", help="between nodes (default 12.5: 100 Gbit/s)"
     )
     made.add_argument(
-        "--matrix", metavar="FILE.csv", help="GiB/s from each GPU to each other instead of these"
+        "--inside", type=float, metavar="GB_PER_S", help="in a node (default: NVLink, else PCIe)"
+    )
+    made.add_argument(
+        "--matrix", metavar="FILE.csv", help="GB/s from each GPU to each other instead of these"
     )
     made.add_argument("--request", metavar="FILE", help="also write the request that --fleet makes")
     made.add_argument(
@@ -128,13 +138,20 @@ def _place(options: argparse.Namespace) -> int:
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
     hand_over(outcome, options, version)
     print(_summary(outcome), file=sys.stderr)
+    if options.fleet and all(getattr(options, name) is None for name in SETTINGS):
+        others = with_progress(
+            lambda progress: workflow.placement_alternatives(request, options.fleet, progress=progress)
+        )
+        print(_others(outcome, others), file=sys.stderr, end="")
     return EXIT_OF_STATUS[outcome.status]
 
 
 def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
     """The request, and the version of its file: who asks in version 1 reads version 1. None: the newest."""
     given = {
-        name: value for option, name in BUILDS.items() if (value := getattr(options, option)) is not None
+        name: value * GB / GIB if option in LINKS else value
+        for option, name in BUILDS.items()
+        if (value := getattr(options, option)) is not None
     }
     if options.fleet:
         return workflow.placement_request(options.input, options.fleet, **given), None
@@ -142,9 +159,8 @@ def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]
         option = next((key for key, name in BUILDS.items() if name in given), "request")
         raise InputFault(
             f"--{option.replace('_', '-')}",
-            getattr(options, option),
-            "it goes with --fleet",
-            "Say it in the request, or add --fleet.",
+            "is given without --fleet; it makes a request, and a request is given",
+            "Write it into the request, or give a model and --fleet.",
         )
     version, request = read_versioned(options.input, expected="torchsplit.placement_request")
     return request, version
@@ -160,6 +176,7 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
+    text += _per_token(outcome)
     if outcome.sequences_in_flight is not None:
         text += f", {outcome.sequences_in_flight:,} sequences in flight"
     if len(outcome.replicas) < 2:
@@ -168,6 +185,42 @@ def _summary(outcome: PlacementOutcome) -> str:
     if len(outcome.replicas) > MOST_SHOWN:
         shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
     return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
+
+
+def _per_token(outcome: PlacementOutcome) -> str:
+    """The time from token to token of a sequence, and how much of it is waiting; nothing where it is no decode."""
+    seconds = outcome.seconds_per_token
+    if seconds is None:
+        return ""
+    text = f", {1e3 * seconds:.4g} ms a token"
+    if outcome.latency_s is not None and seconds > 1.001 * outcome.latency_s:
+        text += f" (a pass {1e3 * outcome.latency_s:.4g} ms, the rest waits for the slowest segment)"
+    return text
+
+
+def _others(outcome: PlacementOutcome, others: Sequence[Alternative]) -> str:
+    """A line for each alternative; nothing where there is none."""
+    width = max((len(one.options) for one in others), default=0)
+    lines = [f"  {one.options.ljust(width)}  {_against(outcome, one.outcome)}" for one in others]
+    return "\n".join(["Other settings on this fleet give:", *lines, ""]) if lines else ""
+
+
+def _against(outcome: PlacementOutcome, other: PlacementOutcome) -> str:
+    if _alike(outcome, other):
+        return "the same"
+    return f"{other.throughput:.6g} tokens/s{_per_token(other)}, {other.status}"
+
+
+def _alike(one: PlacementOutcome, other: PlacementOutcome) -> bool:
+    """Whether both give the same throughput and time to three digits."""
+
+    def figures(outcome: PlacementOutcome) -> tuple[str, str]:
+        return (
+            f"{outcome.throughput or 0.0:.3g}",
+            f"{outcome.seconds_per_token or outcome.latency_s or 0.0:.3g}",
+        )
+
+    return figures(one) == figures(other)
 
 
 def _side_by_side(found: Sequence[Compared]) -> str:

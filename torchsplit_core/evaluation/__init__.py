@@ -1,1 +1,1 @@
-"""The seed's evaluation plan, run: cases over a grid, four metrics, baselines, four claims with their verdicts."""
+"""The planner evaluated: cases over a grid, four metrics, baselines, four claims with their verdicts."""

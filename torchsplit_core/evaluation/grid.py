@@ -21,7 +21,7 @@ COLOCATIONS: tuple[Tying, ...] = ("off", "soft", "hard")
 WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
 RULES: tuple[Planner, ...] = ("whole_gpu", "uniform", "first_fit", "greedy")
 
-QUICK_MIXES = ("seed_cut", "S1")
+QUICK_MIXES = ("four_cut", "S1")
 QUICK_WEIGHTS: tuple[Weighting, ...] = ("equal", "throughput")
 
 FULL = EvaluationSettings(quick=False, requests_per_model=12_000, replications=3, time_limit_s=5.0)

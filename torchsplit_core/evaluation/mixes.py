@@ -1,8 +1,8 @@
 """The mixes that are evaluated, and the plan request of every case.
 
-`seed`: CLIP, BERT-large, FastPitch and OCR, each whole. `seed_cut`: the same four, each in two stages, so that there
+`four`: CLIP, BERT-large, FastPitch and OCR, each whole. `four_cut`: the same four, each in two stages, so that there
 are tensors to carry. `S1` and `S3`: the published mixes of the measured library. Demands, limits and what models hand
-on to each other are not given for the seed's models: they are chosen here, and said to be.
+on to each other are not given for the four models: they are chosen here, and said to be.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ STOCK_LAYOUTS = (
 """What NVIDIA's mig-parted has for an A100-80GB (deployments/systemd/config-ampere.yaml): all-1g.10gb, all-2g.20gb,
 all-3g.40gb, all-7g.80gb and all-balanced."""
 
-SEED_GPUS = 4
-"""The seed asks for 1 to 4 GPUs. Four let every model of the seed have a whole one."""
+FOUR_GPUS = 4
+"""As many as models, so that every one can have a whole GPU."""
 
 DEMANDS: Mapping[str, tuple[float, float]] = {
     "clip": (700.0, 100.0),
@@ -48,15 +48,15 @@ DEMANDS: Mapping[str, tuple[float, float]] = {
 }
 """Requests/s and ms that a batch may take. Chosen: about 2.5 whole A100 of work, CLIP more than one of it."""
 
-SEED_LINK_GB_PER_S = 12.0
+FOUR_LINK_GB_PER_S = 12.0
 """Between the stages of a cut model, 10^9 bytes/s. Assumed: slices have no path of their own, only host memory."""
 
 IMAGE_BYTES = 602_112.0
 """A 224 × 224 float32 image of three channels. Assumed: the published mixes do not say that models hand on anything."""
 
-SEED_PAIRS = (("ocr", "bert", 25_220.0), ("bert", "fastpitch", 524_288.0))
+FOUR_PAIRS = (("ocr", "bert", 25_220.0), ("bert", "fastpitch", 524_288.0))
 """Text that is read, understood and spoken: the scores of OCR's 65 columns × 97 characters, the hidden states of
-BERT-large's 128 tokens. Assumed as a use of the seed's models."""
+BERT-large's 128 tokens. Assumed as a use of these models."""
 
 CUT_TIED = ("clip", "bert")
 """The models whose stages are tied: nearly a megabyte a request crosses the cut of each."""
@@ -87,10 +87,10 @@ class Mix:
 
 
 @lru_cache(maxsize=1)
-def seed_models() -> tuple[PlanModel, ...]:
-    """The seed's four models with their points on an A100-80GB, written by tools/write_evaluation_models.py."""
-    text = (resources.files("torchsplit_core.evaluation") / "data" / "seed_models.json").read_text("utf-8")
-    request: PlanRequest = read_text(text, origin="seed_models.json")[1]
+def four_models() -> tuple[PlanModel, ...]:
+    """CLIP, BERT-large, FastPitch and OCR on an A100-80GB, from tools/write_evaluation_models.py."""
+    text = (resources.files("torchsplit_core.evaluation") / "data" / "four_models.json").read_text("utf-8")
+    request: PlanRequest = read_text(text, origin="four_models.json")[1]
     return request.models
 
 
@@ -132,34 +132,34 @@ def _tied(found: Mix, key: CaseKey) -> tuple[Colocation, ...]:
     )
 
 
-def _seed() -> Mix:
-    models = tuple(_whole(_demanded(model)) for model in seed_models())
+def _four() -> Mix:
+    models = tuple(_whole(_demanded(model)) for model in four_models())
     told = MixTold(
-        "seed",
-        "The seed's models",
+        "four",
+        "CLIP, BERT, FastPitch and OCR",
         "CLIP (ViT-B/32), BERT-large, FastPitch and OCR at real dimensions. BERT has the measured rows of the "
         "published library, where its size and sequence length are not told; CLIP, FastPitch and OCR on an A100 are "
         "estimated from their graphs, with 90 % intervals. Demands, limits and the tensors that OCR hands to BERT "
         "and BERT to FastPitch are chosen here.",
         LIBRARY_GPU,
-        SEED_GPUS,
+        FOUR_GPUS,
         tuple(model.name for model in models),
     )
-    pairs = tuple(Pair(*pair) for pair in SEED_PAIRS)
-    return Mix(told, PlanRequest((FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models), pairs)
+    pairs = tuple(Pair(*pair) for pair in FOUR_PAIRS)
+    return Mix(told, PlanRequest((FleetEntry(LIBRARY_GPU, count=FOUR_GPUS),), models), pairs)
 
 
-def _seed_cut() -> Mix:
-    models = tuple(_cut(_demanded(model)) for model in seed_models())
+def _four_cut() -> Mix:
+    models = tuple(_cut(_demanded(model)) for model in four_models())
     told = MixTold(
-        "seed_cut",
-        "The seed's models, cut in two",
+        "four_cut",
+        "CLIP, BERT, FastPitch and OCR, each cut in two",
         "The same four models and demands, each made to run as two stages, so that tensors cross a cut. Where they are "
         "cut is the best partition by the search; the stages' times are the whole model's by the shares of its graph: "
         "all of it is estimated, BERT without an interval. Tied are the stages of CLIP and of BERT, which hand on the "
         "largest tensors.",
         LIBRARY_GPU,
-        SEED_GPUS,
+        FOUR_GPUS,
         tuple(model.name for model in models),
     )
     pairs = []
@@ -171,7 +171,7 @@ def _seed_cut() -> Mix:
         carried = variant.cut_bytes[0] + sum(variant.cut_bytes_per_request)
         pairs.append(Pair(f"{model.name}/{first}", f"{model.name}/{second}", carried))
     request = PlanRequest(
-        (FleetEntry(LIBRARY_GPU, count=SEED_GPUS),), models, link_gb_per_s=SEED_LINK_GB_PER_S
+        (FleetEntry(LIBRARY_GPU, count=FOUR_GPUS),), models, link_gb_per_s=FOUR_LINK_GB_PER_S
     )
     return Mix(told, request, tuple(pairs))
 
@@ -199,8 +199,8 @@ def _published(name: str) -> Callable[[], Mix]:
 
 
 MIXES: Mapping[str, Callable[[], Mix]] = {
-    "seed": _seed,
-    "seed_cut": _seed_cut,
+    "four": _four,
+    "four_cut": _four_cut,
     **{found.name: _published(found.name) for found in serving_mixes()},
 }
 """Every mix by its name, in the order of the tables."""

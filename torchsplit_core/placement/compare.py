@@ -1,4 +1,4 @@
-"""The three solvers of the published text side by side: one GPU a segment, counts of GPUs, particular GPUs.
+"""Three solvers side by side: one GPU a segment, counts of GPUs, particular GPUs.
 
 A solver of counts knows how many GPUs of a type a segment has, and the mean bandwidth between types. What it promises
 is then set beside what the same segments give on GPUs of these types.

@@ -25,6 +25,7 @@ from torchsplit_core.values.partition import Objective as PartitionObjective
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.placement.alternatives import Alternative
     from torchsplit_core.placement.compare import Compared
 
 
@@ -193,10 +194,20 @@ def placement_frontier(
     return frontier(request, progress=progress)
 
 
+def placement_alternatives(
+    request: PlacementRequest, fleet: str, *, progress: Progress = ignore_progress
+) -> tuple[Alternative, ...]:
+    """What other settings would give on the nodes that the request was made of. Raises InputFault as `place` does."""
+    from torchsplit_core.placement.alternatives import alternatives
+    from torchsplit_core.placement.request.fleets import parse_nodes
+
+    return alternatives(request, max(nodes.gpus for nodes in parse_nodes(fleet)), progress=progress)
+
+
 def compare_placements(
     request: PlacementRequest, *, progress: Progress = ignore_progress
 ) -> tuple[Compared, ...]:
-    """The solvers of the published text side by side. Raises InputFault for a request that makes no sense."""
+    """Three solvers of a placement side by side. Raises InputFault for a request that makes no sense."""
     from torchsplit_core.placement.compare import compare
 
     return compare(request, progress=progress)

@@ -10,7 +10,7 @@ from app.format.numbers import short
 from torchsplit_core.values import profile_words
 from torchsplit_core.values.units import GB
 
-BOX, ARROW, HEIGHT = 150.0, 92.0, 66.0
+BOX, ARROW, HEIGHT = 180.0, 92.0, 66.0
 """Pixels of a stage, of the arrow to the next, of both."""
 
 
@@ -54,15 +54,11 @@ def _box(stage: FlowStage, place: StagePlace, colour: str) -> str:
     gpus = ranges(tuple(dict.fromkeys(copy.gpu for copy in stage.copies)))
     where = "; ".join(f"{copy.gpu} {profile_words(copy.profile)} at {copy.start}" for copy in stage.copies)
     title = f"Stage {place.number} of {place.count}, {stage.name}: {where or 'no slice'}"
-    rows = (
-        (f"{place.short} · {short(stage.throughput_rps, 'req/s')}", True),
-        (copies_words(stage), False),
-        (gpus, False),
-    )
-    texts = "".join(
-        f'<text x="8" y="{18 + 18 * row}" font-size="12"{" font-weight=" + chr(34) + "700" + chr(34) if bold else ""}>'
-        f"{escaped(shortened(text, BOX - 16, 12, bold=bold))}</text>"
-        for row, (text, bold) in enumerate(rows)
+    # The box has room for any rate: a number is never shortened.
+    head = f"{place.short} · {short(stage.throughput_rps, 'req/s')}"
+    texts = f'<text x="8" y="18" font-size="12" font-weight="700">{escaped(head)}</text>' + "".join(
+        f'<text x="8" y="{18 + 18 * row}" font-size="12">{escaped(shortened(text, BOX - 16, 12))}</text>'
+        for row, text in enumerate((copies_words(stage), gpus), 1)
     )
     # A second edge behind it says that there are copies.
     stack = (

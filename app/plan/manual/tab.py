@@ -193,7 +193,7 @@ def _verdict(
     words = gain(plan, found.outcome, request.objective).words
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("legal, checked", color="green")
-        st.markdown(plain(f"The best plan has {words}."), width="stretch")
+        st.markdown(plain(f"The best plan against yours: {words}."), width="stretch")
         if st.button("Open as draft", key="by-hand-draft", disabled=found.outcome.gpus == plan.gpus):
             drafts.change(workspace, name, request, request, plan=found.outcome, said="a plan by hand")
             st.rerun(scope="app")

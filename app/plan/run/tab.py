@@ -87,8 +87,8 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
             jobs.end(workspace, (MEASURE, RUN_HERE), name)
             st.rerun(scope="app")
         st.caption(
-            "Open-loop load from a process of its own, Poisson unless the scenario says otherwise; a response counts "
-            "from when its request was due."
+            "Requests arrive at random (Poisson, unless the scenario says otherwise), whether or not earlier ones are "
+            "answered. Response times include waiting."
         )
     missing = [*sources.barred]
     if fault is not None and not stand_in:

@@ -115,7 +115,7 @@ def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> No
     assert list(listed["tokens/s"]) == [point.throughput for point in curve.points]
     assert list(listed["ms of a pass"]) == [1e3 * point.latency_s for point in curve.points]
     assert "This is the pipeline above" in said(opened)
-    assert "Reckoned from estimated speeds, untested on hardware" in said(opened)
+    assert "Computed from estimated speeds, untested on hardware" in said(opened)
     for point in curve.points:
         alone = placements_curve.as_outcome(curve, point)
         assert not list(violations(example(), alone))
@@ -192,7 +192,7 @@ def test_added_nodes_have_links_of_their_own() -> None:
     assert all(len(row) == 8 for row in more.bandwidth_gib_per_s)
     again = with_nodes(more, Nodes(1, 1, "V100"), memory_gib=1.0, inside_gib_per_s=1.0, network_gib_per_s=1.0)
     assert again.gpus[-1].id == "node2/gpu0"
-    with pytest.raises(InputFault, match="at most 4096"):
+    with pytest.raises(InputFault, match="more than the 4096"):
         with_nodes(more, Nodes(4096, 1, "V100"), memory_gib=1.0, inside_gib_per_s=1.0, network_gib_per_s=1.0)
 
 

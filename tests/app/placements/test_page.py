@@ -87,7 +87,7 @@ def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
     press(opened, "Place")
     assert placed.get("placement_request", "tiny").max_gpus_per_segment == 4 and len(started) == 1
     # The old answer stays, and is said to be old.
-    assert "to an earlier question" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
+    assert "before this change" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
 
 
 def test_what_cannot_be_asked_is_one_message(page: Open, placed: Workspace) -> None:
@@ -153,8 +153,8 @@ def test_a_config_and_a_matrix_of_ones_own() -> None:
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
         ' "num_attention_heads": 4, "torch_dtype": "float16"}'
     )
-    made = new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", config, "0,7\n8,0\n", options)
-    assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 7.0), (8.0, 0.0))
+    made = new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options)
+    assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"config\.json"):
         new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
 

@@ -133,7 +133,7 @@ def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_
         return main(["place", str(path), "-o", str(out), "--frontier", str(file), *more])
 
     assert run(REQUEST, "--method", "literal") == 2
-    assert "solver.method: 'literal'" in capsys.readouterr().err
+    assert "solver.method: the published program (literal) has no sequences" in capsys.readouterr().err
     assert not file.exists() and not out.exists()
     cut = tiny(1, model=replace(tiny().model, layer_weight_gib=30.0), bandwidth_gib_per_s=((0.0,) * 4,) * 4)
     assert run(cut) == 3

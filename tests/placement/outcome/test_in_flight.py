@@ -40,6 +40,20 @@ def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split: str) -> N
     assert (place(few).throughput or 0.0) < (outcome.throughput or 0.0)
 
 
+@pytest.mark.parametrize("in_flight", [16, 32, 64])
+def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_flight: int) -> None:
+    outcome = place(decode(sequences_in_flight=in_flight))
+    rates = [part.throughput for part in (*outcome.segments, *outcome.links)]
+    assert outcome.latency_s is not None and outcome.seconds_per_token is not None
+    # A batch comes back to the slowest part when all the others in flight have had their turn there.
+    turns = in_flight / 16 * max(16 / rate for rate in rates)
+    assert outcome.seconds_per_token == pytest.approx(max(outcome.latency_s, turns))
+
+
+def test_without_sequences_in_flight_there_is_no_time_per_token() -> None:
+    assert place(tiny(2)).seconds_per_token is None
+
+
 def test_more_sequences_than_memory_holds_are_found() -> None:
     request = decode()
     outcome = place(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -67,11 +68,11 @@ def test_experts_weigh_all_and_work_in_part() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' — it is one of llama"),
-        ({"hidden_size": None}, "here: hidden_size: None"),
-        ({"hidden_size": "8"}, "here: hidden_size: '8'"),
+        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
+        ({"hidden_size": None}, "here: hidden_size: is missing"),
+        ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
         ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
-        ({"quantization_config": {"bits": 4}}, "weights are of the type"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
     ],
 )
 def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) -> None:
@@ -81,9 +82,9 @@ def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])
 def test_what_is_no_config_is_refused(text: str) -> None:
-    with pytest.raises(InputFault, match=r"a config\.json is"):
+    with pytest.raises(InputFault, match=r"^here: "):
         read_config(text, "here", sequence_length=10, batch_size=3)
-    with pytest.raises(InputFault, match=r"Known are llama-3\.1-8b"):
+    with pytest.raises(InputFault, match=r"unknown decoder 'gpt-5'. Known decoders: llama-3\.1-8b"):
         decoder("gpt-5", sequence_length=10, batch_size=3)
 
 
@@ -119,6 +120,15 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     assert main([*told, "--request", str(asked)]) == 0
     outcome = read_file(out)[1]
     assert outcome.status == "optimal" and outcome.segments[-1].end_layer == 80
+    others = [
+        re.split("  +", line) for line in capsys.readouterr().err.splitlines() if line.startswith("  --")
+    ]
+    assert [(line[1], line[-1]) for line in others[:2]] == [
+        ("--replicas 4", "the same"),
+        ("--split tensor --max-gpus 4", "the same"),
+    ]
+    assert others[2][1] == "--split tensor --max-gpus 4 --in-flight 32"
+    assert re.fullmatch(r"13\d\d\.\d+ tokens/s, 23\.\d+ ms a token, optimal", others[2][-1])
     assert read_file(asked)[1] == build_request("llama-3.1-70b", "1x4xH100-SXM5-80GB")
     assert main(["place", str(asked), "-o", str(tmp_path / "again.json")]) == 0
     assert read_file(tmp_path / "again.json")[1].segments == outcome.segments
@@ -139,9 +149,9 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     assert read_file(out)[1].segments[-1].end_layer == 2
     assert main([*told, "--matrix", str(tmp_path / "none.csv")]) == 2
     assert main(["place", str(asked), "--batch", "4"]) == 2
-    assert "--batch: 4 — it goes with --fleet" in capsys.readouterr().err
+    assert "--batch: is given without --fleet" in capsys.readouterr().err
     assert main([*told, "--batch", "-3", "--request", str(asked)]) == 2
-    assert "model.batch_size: -3" in capsys.readouterr().err
+    assert "model.batch_size: " in capsys.readouterr().err
 
 
 def test_other_commands_start_without_the_room_and_the_room_without_torch() -> None:

@@ -129,7 +129,7 @@ def test_every_change_is_told() -> None:
         ("d", "gains", 10.0, None, None),
     ]
     assert found.lines == (
-        "1 slice goes, 2 are new, 2 stay, 1 of these with other tenants or shares.",
+        "2 slices stay (1 gets another model or share), 1 goes, 2 are new.",
         "b loses 5 requests/s (-50 %); goes from 1 to 0.5 × its demand; its latency goes from 5 to 9 ms.",
         "a gains 5 requests/s (+50 %); goes from 2 to 3 × its demand.",
         "d is served now, with 10 requests/s; goes from 0 to 0.4 × its demand.",
@@ -241,7 +241,7 @@ def test_many_gpus_that_change_alike_are_one_sentence() -> None:
     before = outcome(tuple(gpu(f"g{n}", ("4g.24gb", 0, "a")) for n in range(9)))
     after = outcome(tuple(gpu(f"g{n}", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "a")) for n in range(9)))
     lines = compare(before, after).lines
-    assert lines[0] == "9 slices go, 18 are new, 0 stay."
+    assert lines[0] == "0 slices stay, 9 go, 18 are new."
     assert lines[1].startswith(
         "Drain first: a (batch 8) on g0 4g.24gb at 0, g1 4g.24gb at 0, g2 4g.24gb at 0"
     )

@@ -20,6 +20,7 @@ from torchsplit_core.values import (
 
 BERT, OCR = request().models
 CUT = Variant("cut1", (Stage("cut1.1of1", (point("3g.40gb", 1.0),)),), allowed=False)
+MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7)]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,11 @@ CUT = Variant("cut1", (Stage("cut1.1of1", (point("3g.40gb", 1.0),)),), allowed=F
         ),
         (
             {"models": (replace(BERT, variants=(*BERT.variants, replace(CUT, allowed=True))), OCR)},
-            ("ways of bert whole → whole, cut1",),
+            ("variants of bert whole → whole, cut1",),
+        ),
+        (
+            {"models": (replace(BERT, variants=(*BERT.variants, *MANY)), OCR)},
+            ("variants of bert 1 variant → 7 variants, with cut1, cut2, cut3, cut4, cut5, cut6",),
         ),
         (
             {"link_gb_per_s": 12.0, "network_gb_per_s": 1.5},

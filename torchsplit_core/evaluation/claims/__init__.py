@@ -1,1 +1,1 @@
-"""The four claims of the seed, each with its comparisons, its verdict and the figures behind it."""
+"""Four claims about plans, each with its comparisons, its verdict and the figures behind it."""

@@ -1,4 +1,4 @@
-"""What the cases say of the seed's claims ("Expected results")."""
+"""What the cases say of the four claims."""
 
 from __future__ import annotations
 

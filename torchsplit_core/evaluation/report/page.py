@@ -45,7 +45,7 @@ def report(outcome: EvaluationOutcome) -> str:
     parts = [
         "<h1>Evaluation</h1>",
         f"<p>{html.escape(settings_words(outcome))} Untested on hardware.</p>",
-        "<h2>The four claims</h2>",
+        "<h2>Four claims about plans</h2>",
         *map(claim_html, outcome.claims),
         "<h2>Pictures</h2>",
         pictures_html(outcome),

@@ -40,9 +40,8 @@ def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress)
     if request.solver.method == "literal":
         raise InputFault(
             "solver.method",
-            "literal",
-            "the published program has one answer, and no curve of throughput against latency",
-            "Take exact for the curve.",
+            "the published program (literal) has one answer and no curve of throughput against latency",
+            "Use exact for the curve.",
         )
     basis: Basis = "measured" if isinstance(request.throughput, TableThroughput) else "estimated"
     missing = missing_memory(request)

@@ -144,9 +144,8 @@ def list_connections(
 def _too_large(what: str) -> InputFault:
     return InputFault(
         "solver.method",
-        "literal",
-        f"the literal program is built for at most {MOST_ALLOCATIONS:,} allocations and {MOST_CONNECTIONS:,} "
-        f"connections, and this request has {what}",
+        f"the literal program would have {what}; it is built for at most {MOST_ALLOCATIONS:,} allocations and "
+        f"{MOST_CONNECTIONS:,} connections",
         "Use the method exact, which proves the same optimum.",
     )
 

@@ -36,8 +36,7 @@ def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:
     except Refused as refused:
         raise InputFault(
             "solver.method",
-            "literal",
-            f"HiGHS takes coefficients up to 1e15, and throughputs here reach {refused.largest:.3g}",
+            f"throughputs of the literal program reach {refused.largest:.3g}, and HiGHS takes coefficients up to 1e15",
             "Use the method exact, or check the units of bandwidths and throughputs.",
         ) from None
     statistics = {

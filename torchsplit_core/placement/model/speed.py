@@ -23,6 +23,8 @@ from torchsplit_core.values import (
     RooflineThroughput,
     TableThroughput,
     ThroughputRow,
+    quoted,
+    suggestion,
 )
 from torchsplit_core.values.units import GB, GIB
 
@@ -195,10 +197,9 @@ def _linear(spec: LinearThroughput, name: str, model: PlacementModel) -> Linear:
     if name not in spec.coefficients:
         known = ", ".join(spec.coefficients) or "none"
         raise InputFault(
-            "gpus, type",
-            name,
-            "throughput.coefficients has an entry for every GPU type of the fleet",
-            f"Add one for it. It has {known}.",
+            "throughput.coefficients",
+            f"has no entry for the GPU type {quoted(name)} of the fleet, only for {known}",
+            "Add one for it.",
         )
     return Linear(spec.coefficients[name], model.sequence_length)
 
@@ -242,19 +243,18 @@ def tensor_rate(gpus: Sequence[Roofline], batch: float, layers: int, link_gib_pe
 
 def _catalogued(name: str) -> RooflineGpu:
     if name not in peak_names():
+        remedy = suggestion(name, peak_names(), "GPU types")
         raise InputFault(
             "gpus, type",
-            name,
-            "a GPU type is in throughput.gpus or a name of the catalogue",
-            f"Give its peaks in throughput.gpus, or use one of {', '.join(peak_names())}.",
+            f"unknown GPU type {quoted(name)}",
+            f"{remedy} For another GPU give its peaks in throughput.gpus.",
         )
     found = peaks(name)
     tflops = found.bf16_tflops or found.fp16_tflops
     if tflops is None or found.memory_gb_per_s is None:
         raise InputFault(
             "gpus, type",
-            name,
-            "the catalogue has its 16-bit FLOP/s and memory bandwidth",
+            f"the catalogue does not know the 16-bit FLOP/s and memory bandwidth of {name}",
             "Give its peaks in throughput.gpus.",
         )
     return RooflineGpu(tflops, found.memory_gb_per_s)
@@ -268,18 +268,16 @@ def _table(spec: TableThroughput, name: str) -> Table:
         if (row.batch, row.layers) in rows:
             raise InputFault(
                 f"throughput.rows[{number}]",
-                f"{name}, batch {row.batch:g}, {row.layers} layers",
-                "a row stands once",
+                f"has {name}, batch {row.batch:g}, {row.layers} layers a second time",
                 "Drop one of the two.",
             )
         rows[row.batch, row.layers] = row
     if not rows:
         known = ", ".join(dict.fromkeys(row.gpu_type for row in spec.rows)) or "none"
         raise InputFault(
-            "gpus, type",
-            name,
-            "throughput.rows has rows for every GPU type of the fleet",
-            f"Add them. It has {known}.",
+            "throughput.rows",
+            f"has no row for the GPU type {quoted(name)} of the fleet, only for {known}",
+            "Add its rows.",
         )
     batches = tuple(sorted({batch for batch, _ in rows}))
     layers = tuple(sorted({count for _, count in rows}))
@@ -288,8 +286,7 @@ def _table(spec: TableThroughput, name: str) -> Table:
             if (batch, count) not in rows:
                 raise InputFault(
                     "throughput.rows",
-                    f"{name}, batch {batch:g}, {count} layers",
-                    "every batch size of a GPU type stands with every of its layer counts",
+                    f"has {name} with batch {batch:g} and with {count} layers, but not with both in one row",
                     "Add the row.",
                 )
     times = tuple(tuple(batch / rows[batch, count].throughput for count in layers) for batch in batches)

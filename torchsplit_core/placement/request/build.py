@@ -63,8 +63,7 @@ def _text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputFault(
-            path, error.strerror or "unreadable", "the file can be read", "Check the path."
-        ) from error
+        reason = (error.strerror or "unreadable").lower()
+        raise InputFault(path, f"cannot be read: {reason}", "Check the path.") from error
     except UnicodeDecodeError as error:
-        raise InputFault(path, "binary data", "the file is text", "Check the path.") from error
+        raise InputFault(path, "is not text (UTF-8)", "Check the path.") from error

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from torchsplit_core.files import parse_json
-from torchsplit_core.values import InputFault, PlacementModel
+from torchsplit_core.values import InputFault, PlacementModel, quoted, suggestion
 from torchsplit_core.values.units import GIB
 
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
@@ -34,12 +34,7 @@ def decoder_names() -> tuple[str, ...]:
 def decoder(name: str, *, sequence_length: int, batch_size: int) -> PlacementModel:
     """A published decoder. Raises InputFault with the known names for any other."""
     if name not in _published():
-        raise InputFault(
-            "the model",
-            name,
-            "it is a config.json or the name of a decoder",
-            f"Known are {', '.join(decoder_names())}.",
-        )
+        raise InputFault("", f"unknown decoder {quoted(name)}", suggestion(name, decoder_names(), "decoders"))
     return of_config(_published()[name], name, sequence_length=sequence_length, batch_size=batch_size)
 
 
@@ -48,13 +43,12 @@ def read_config(text: str, origin: str, *, sequence_length: int, batch_size: int
     if len(text) > LARGEST_CONFIG:
         raise InputFault(
             origin,
-            f"{len(text)} characters",
-            f"a config.json has at most {LARGEST_CONFIG}",
+            f"has {len(text)} characters, more than the {LARGEST_CONFIG} of a config.json",
             "Choose the model's config.json.",
         )
     config = parse_json(text, origin, what="a config.json")
     if not isinstance(config, dict):
-        raise InputFault(origin, type(config).__name__, "a config.json is a JSON object", "Check the file.")
+        raise InputFault(origin, "is not a JSON object", "Choose the model's config.json.")
     return of_config(config, origin, sequence_length=sequence_length, batch_size=batch_size)
 
 
@@ -66,15 +60,13 @@ def of_config(
     if family not in FAMILIES:
         raise InputFault(
             f"{origin}: model_type",
-            family,
-            f"it is one of {', '.join(FAMILIES)}",
+            f"{quoted(family)} is none of {', '.join(FAMILIES)}",
             "Write the sizes in a request.",
         )
     if config.get("quantization_config"):
         raise InputFault(
             f"{origin}: quantization_config",
-            "present",
-            "weights are of the type that the config names",
+            "weights are quantized, and their size can not be read from torch_dtype",
             "Write layer_weight_gb in a request.",
         )
     parameters, active = layer_parameters(config, origin)
@@ -131,8 +123,7 @@ def _bytes(config: Mapping[str, Any], origin: str) -> float:
     if name not in BYTES:
         raise InputFault(
             f"{origin}: torch_dtype",
-            name,
-            f"it is one of {', '.join(BYTES)}",
+            f"{quoted(name)} is none of {', '.join(BYTES)}" if name else "is missing",
             "Write the sizes in a request.",
         )
     return BYTES[name]
@@ -143,9 +134,8 @@ def _size(config: Mapping[str, Any], name: str, origin: str, otherwise: int | No
     if value is None and otherwise is not None:
         return otherwise
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
-        raise InputFault(
-            f"{origin}: {name}", value, "it is a whole number, 1 or more", "Check the config.json."
-        )
+        problem = "is missing" if value is None else f"is {quoted(value)}, not a whole number of 1 or more"
+        raise InputFault(f"{origin}: {name}", problem, "Check the config.json.")
     return value
 
 

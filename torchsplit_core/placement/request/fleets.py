@@ -10,7 +10,7 @@ from itertools import count, islice
 
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.validate import MAX_GPUS
-from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest, quoted
+from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest, quoted, suggestion
 from torchsplit_core.values.units import GB, GIB
 
 MOST_ENTRIES = (MAX_GPUS + 2) ** 2
@@ -35,12 +35,11 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
         match = re.fullmatch(r"(\d{1,4})x(\d{1,4})x(.+)", part.strip())
         if not match or not int(match[1]) or not int(match[2]):
             raise InputFault(
-                "--fleet", part, "an entry is NODESxGPUSxTYPE", "Write for example 2x8xH100-SXM5-80GB."
+                "--fleet", f"{quoted(part)} is not NODESxGPUSxTYPE", "Write for example 2x8xH100-SXM5-80GB."
             )
         if match[3] not in peak_names():
-            raise InputFault(
-                "--fleet", match[3], "a GPU type is of the catalogue", f"Known are {', '.join(peak_names())}."
-            )
+            remedy = suggestion(match[3], peak_names(), "GPU types")
+            raise InputFault("--fleet", f"unknown GPU type {quoted(match[3])}", remedy)
         found.append(Nodes(int(match[1]), int(match[2]), match[3]))
     _few_enough("--fleet", sum(nodes.count * nodes.gpus for nodes in found))
     return tuple(found)
@@ -49,7 +48,9 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
 def _few_enough(where: str, total: int) -> None:
     if total > MAX_GPUS:
         raise InputFault(
-            where, total, f"a placement has at most {MAX_GPUS} GPUs", "Place it on a part of them."
+            where,
+            f"has {total} GPUs, more than the {MAX_GPUS} that a placement takes",
+            "Place it on a part of them.",
         )
 
 
@@ -60,7 +61,9 @@ def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
         memory = peaks(nodes.type).memory_gib
         if memory is None:
             raise InputFault(
-                "--fleet", nodes.type, "the catalogue has its memory", "Write the fleet in a request."
+                "--fleet",
+                f"the catalogue does not know the memory of {nodes.type}",
+                "Write the fleet in a request.",
             )
         found += [PlacementGpu(f"node{node}/gpu{number}", nodes.type, memory) for number in range(nodes.gpus)]
     return tuple(found)
@@ -134,7 +137,9 @@ def matrix_of_csv(text: str, origin: str) -> Matrix:
     """
     if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
         raise InputFault(
-            origin, "more entries", f"a matrix has at most {MAX_GPUS} rows and columns", "Check the file."
+            origin,
+            f"has more entries than a matrix of the most GPUs that a placement takes, {MAX_GPUS}",
+            "Choose the file of the matrix.",
         )
     rows: list[tuple[float, ...]] = []
     try:
@@ -142,7 +147,9 @@ def matrix_of_csv(text: str, origin: str) -> Matrix:
             if cells:
                 rows.append(tuple(_entry(cell, origin, line, column) for column, cell in enumerate(cells, 1)))
     except csv.Error as error:
-        raise InputFault(origin, text[:40], f"a matrix is CSV ({error})", "Check the file.") from error
+        raise InputFault(
+            origin, f"is not CSV: {error}", "Write GB/s from each GPU to each other, separated by commas."
+        ) from error
     return tuple(rows)
 
 
@@ -164,5 +171,7 @@ def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
 def _inside(name: str) -> float:
     found = inside_node(name)
     if found is None:
-        raise InputFault("--fleet", name, "the catalogue has its links", "Give --inside GB/s.")
+        raise InputFault(
+            "--fleet", f"the catalogue does not know the links of {name}", "Give --inside, in GB/s."
+        )
     return found

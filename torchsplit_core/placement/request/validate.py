@@ -11,6 +11,8 @@ from torchsplit_core.values import (
     PlacementRequest,
     RooflineThroughput,
     TableThroughput,
+    quoted,
+    suggestion,
 )
 from torchsplit_core.values.limits import (
     LARGEST_MAGNITUDE,
@@ -40,8 +42,7 @@ def validate(request: PlacementRequest) -> None:
     if request.communication_efficiency > 1:
         raise InputFault(
             "communication_efficiency",
-            request.communication_efficiency,
-            "it is a share of the GPUs' throughput, at most 1",
+            f"is {request.communication_efficiency:g}, above the largest share 1",
             "Write 0.85 for 85 %.",
         )
     _one_of("units", request.units, ("tokens_per_s", "seed_literal"))
@@ -57,16 +58,16 @@ def _literal(request: PlacementRequest) -> None:
     """What the published program does not know."""
     if request.solver.method != "literal":
         return
-    rule, remedy = "", "Use exact."
+    lacks, remedy = "", "Use exact."
     if request.max_replicas > 1:
-        rule = f"the published program knows one pipeline, and max_replicas is {request.max_replicas}"
+        lacks = f"places one pipeline, and max_replicas is {request.max_replicas}"
         remedy = "Use exact, or max_replicas 1."
     elif decodes(request):
-        rule = "the published program knows no sequences in flight, which a decode keeps in memory"
+        lacks = "has no sequences in flight, which a decode keeps in memory"
     elif request.split == "tensor":
-        rule = "the published program knows no layers that are cut among GPUs"
-    if rule:
-        raise InputFault("solver.method", "literal", rule, remedy)
+        lacks = "can not cut a layer among GPUs, and split is tensor"
+    if lacks:
+        raise InputFault("solver.method", f"the published program (literal) {lacks}", remedy)
 
 
 def _split(request: PlacementRequest) -> None:
@@ -74,8 +75,7 @@ def _split(request: PlacementRequest) -> None:
         if not isinstance(request.throughput, RooflineThroughput):
             raise InputFault(
                 "split",
-                "tensor",
-                f"layers cut among GPUs are reckoned from their peaks, and throughput is {request.throughput.kind}",
+                f"is tensor, which is computed from the GPUs' peaks, but throughput is {request.throughput.kind}",
                 "Use a roofline, or split equal or proportional.",
             )
         return
@@ -83,8 +83,7 @@ def _split(request: PlacementRequest) -> None:
     if request.model.batch_size < largest:
         raise InputFault(
             "model.batch_size",
-            request.model.batch_size,
-            f"each GPU of a segment gets a sequence at least, and a segment may have {largest} GPUs",
+            f"is {request.model.batch_size}, fewer sequences than the {largest} GPUs that a segment may have",
             f"Raise it to {largest}, or lower max_gpus_per_segment to {request.model.batch_size}.",
         )
 
@@ -99,16 +98,14 @@ def _decode(request: PlacementRequest) -> None:
         if not decodes(request):
             raise InputFault(
                 f"model.{name}",
-                value,
-                "only a decode has it: a roofline throughput with the phase decode",
+                f"is {value}, but only a decode has it: a roofline throughput with the phase decode",
                 "Leave it out, or set throughput.phase to decode.",
             )
     asked = model.sequences_in_flight
     if asked is not None and asked < model.batch_size:
         raise InputFault(
             "model.sequences_in_flight",
-            asked,
-            f"a batch has {model.batch_size} sequences, and all of them are in flight",
+            f"is {asked}, fewer than the {model.batch_size} sequences of one batch",
             f"Raise it to {model.batch_size} or more, or lower batch_size to {asked}.",
         )
 
@@ -127,22 +124,18 @@ def _model(request: PlacementRequest) -> None:
         if model.active_layer_weight_gib > model.layer_weight_gib:
             raise InputFault(
                 "model.active_layer_weight_gb",
-                model.active_layer_weight_gib,
-                f"it is a part of layer_weight_gb, {model.layer_weight_gib:g}",
+                f"is {model.active_layer_weight_gib:g}, more than the whole layer_weight_gb {model.layer_weight_gib:g}",
                 "Lower it, or leave it out where a token passes all weights.",
             )
 
 
 def _fleet(request: PlacementRequest) -> None:
     if not request.gpus:
-        raise InputFault(
-            "gpus", [], "a fleet has at least one GPU", "Add a GPU with id, type and memory_gib."
-        )
+        raise InputFault("gpus", "is empty", "Add a GPU with id, type and memory_gib.")
     if len(request.gpus) > MAX_GPUS:
         raise InputFault(
             "gpus",
-            len(request.gpus),
-            f"a placement has at most {MAX_GPUS} GPUs",
+            f"has {len(request.gpus)} GPUs, more than the {MAX_GPUS} that a placement takes",
             "Place it on a part of them.",
         )
     seen: dict[str, int] = {}
@@ -150,8 +143,7 @@ def _fleet(request: PlacementRequest) -> None:
         if isinstance(gpu.id, bool) or not isinstance(gpu.id, int | str) or gpu.id == "":
             raise InputFault(
                 f"gpus[{number}].id",
-                gpu.id,
-                "an id is a whole number or a text that is not empty",
+                f"is {quoted(gpu.id)}, neither a whole number nor a text",
                 "Name the GPU.",
             )
         if isinstance(gpu.id, int):
@@ -161,8 +153,7 @@ def _fleet(request: PlacementRequest) -> None:
         if str(gpu.id) in seen:
             raise InputFault(
                 f"gpus[{number}].id",
-                gpu.id,
-                f"ids are unique, and gpus[{seen[str(gpu.id)]}] has this one",
+                f"is {quoted(gpu.id)}, as gpus[{seen[str(gpu.id)]}].id is",
                 "Rename one of the two.",
             )
         seen[str(gpu.id)] = number
@@ -170,21 +161,18 @@ def _fleet(request: PlacementRequest) -> None:
 
 
 def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
-    shape = f"it has a row and a column for each of the {gpus} GPUs, in their order"
     if len(matrix) != gpus:
         raise InputFault(
             "bandwidth_gib_per_s",
-            f"{len(matrix)} rows",
-            shape,
-            "Give GiB/s from every GPU to every other, 0: no link.",
+            f"has {len(matrix)} rows for {gpus} GPUs",
+            "Give a row for each GPU, in their order: GiB/s to every other, 0 where there is no link.",
         )
     for number, row in enumerate(matrix):
         if len(row) != gpus:
             raise InputFault(
                 f"bandwidth_gib_per_s[{number}]",
-                f"{len(row)} entries",
-                shape,
-                "Make the row as long as the others.",
+                f"has {len(row)} entries for {gpus} GPUs",
+                "Give GiB/s to each GPU, in their order, 0 where there is no link.",
             )
         for index, entry in enumerate(row):
             # Called for a million entries: the usual number passes on its first comparison.
@@ -214,17 +202,20 @@ def _throughput(request: PlacementRequest) -> None:
                 if share > 1:
                     raise InputFault(
                         f"throughput.{name}",
-                        share,
-                        "it is a share of the peak, at most 1",
+                        f"is {share:g}, above the largest share of the peak, 1",
                         "Write 0.5 for half.",
                     )
         for name, peak in spec.gpus.items():
             check_number(f"throughput.gpus.{name}.tflops", peak.tflops, positive=True)
             check_number(f"throughput.gpus.{name}.memory_gb_per_s", peak.memory_gb_per_s, positive=True)
     else:
-        raise InputFault("throughput", spec, "it is linear, table or roofline", "Choose one of these kinds.")
+        raise InputFault(
+            "throughput",
+            f"is {quoted(spec)}, neither linear, table nor roofline",
+            "Choose one of these three kinds.",
+        )
 
 
 def _one_of(where: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InputFault(where, value, f"it is one of {', '.join(known)}", "Choose one of them.")
+        raise InputFault(where, f"unknown value {quoted(value)}", suggestion(value, known, "values"))

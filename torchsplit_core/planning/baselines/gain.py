@@ -48,8 +48,8 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
     pairs = list(zip(mine.values, theirs.values, strict=True))
     differing = [level for level, pair in enumerate(pairs) if not equal(*pair)]
     if not differing:
-        every = "every" if goal.every_level else "the worst-served"
-        return Gain(1.0, f"the same normalised throughput for {every} model")
+        every = "every model" if goal.every_level else "the worst-served model"
+        return Gain(1.0, f"as good for {every}")
     level = differing[0]
     found = _ratio(*pairs[level], f"{_rank(level)} model's normalised throughput", beside)
     if level == 0:

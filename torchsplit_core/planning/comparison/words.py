@@ -36,11 +36,13 @@ def _summary(gpus: Sequence[GpuChange]) -> str:
     if not counts["new"] and not counts["gone"]:
         if not moved:
             return "No slice and no tenant changes."
-        return f"No slice changes; {moved} {_plural(moved, 'gets', 'get')} other tenants or shares."
+        return f"No slice changes; {moved} {_plural(moved, 'gets', 'get')} another model or share."
+    kept = f"{counts['kept']} {_plural(counts['kept'], 'slice stays', 'slices stay')}"
+    if moved:
+        kept += f" ({moved} {_plural(moved, 'gets', 'get')} another model or share)"
     return (
-        f"{counts['gone']} {_plural(counts['gone'], 'slice goes', 'slices go')}, {counts['new']} "
-        f"{_plural(counts['new'], 'is', 'are')} new, {counts['kept']} {_plural(counts['kept'], 'stays', 'stay')}"
-        + (f", {moved} of these with other tenants or shares." if moved else ".")
+        f"{kept}, {counts['gone']} {_plural(counts['gone'], 'goes', 'go')}, {counts['new']} "
+        f"{_plural(counts['new'], 'is', 'are')} new."
     )
 
 

@@ -106,7 +106,7 @@ def _message(request: PlanRequest, core: Sequence[Demand]) -> str:
             return f"No plan survives the loss of the only GPU: {text}. Add a GPU, or plan without a spare."
         together += " with any one GPU lost"
     which = "it" if len(core) == 1 else "any one of these"
-    return f"{together}: {text}. Drop or ease {which} and the rest can be met."
+    return f"{together}: {text}. Without {which}, the rest can be met."
 
 
 def _wish(model: PlanModel, kinds: Sequence[str]) -> str:

@@ -15,6 +15,9 @@ Part = Literal["fleet", "models", "links", "pairs", "objective"]
 NOTHING = "none"
 """What is said of a value that is not given."""
 
+MOST_LISTED = 6
+"""Variants named in a change; of more, only those that come and go."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestChange:
@@ -127,11 +130,24 @@ def _arrivals(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChan
 def _ways(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
     if was.variants is now.variants or was.variants == now.variants:
         return
-    allowed = [", ".join(way.name for _, way in model.allowed_variants) or NOTHING for model in (was, now)]
-    if allowed[0] != allowed[1]:
-        yield RequestChange("models", f"ways of {name}", *allowed)
+    before, after = ([way.name for _, way in model.allowed_variants] for model in (was, now))
+    if before != after:
+        yield RequestChange("models", f"variants of {name}", *_listed(before, after))
     else:
         yield RequestChange("models", f"figures of {name}", *map(_points, (was, now)))
+
+
+def _listed(before: list[str], after: list[str]) -> tuple[str, str]:
+    """Both lists, or where they are long how many there are, and which of them the other has not."""
+    if len(before) + len(after) <= MOST_LISTED:
+        return ", ".join(before) or NOTHING, ", ".join(after) or NOTHING
+    return _besides(before, after), _besides(after, before)
+
+
+def _besides(names: list[str], other: list[str]) -> str:
+    own = [name for name in names if name not in other]
+    counted = f"{len(names)} variant{'' if len(names) == 1 else 's'}"
+    return f"{counted}, with {', '.join(own)}" if own else counted
 
 
 def _points(model: PlanModel) -> str:

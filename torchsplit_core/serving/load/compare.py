@@ -230,7 +230,7 @@ def _disagreements(
         model.measured_ms.p95, model.replayed_ms.p95, TIME_BAND
     ):
         words = (
-            f"{model.name}: the queues follow what the batches took ({replay}): the device, not the queue; "
+            f"{model.name}: the batches took other times than planned, and the queues follow from that ({replay}); "
             f"{_spread(measured.tallies[longest.id])} on {longest.id}, stage {longest.stage} ({against})"
         )
         yield Disagreement(model.name, "service", words, longest.id, longest.stage)
@@ -244,11 +244,11 @@ def _disagreements(
         )
         yield Disagreement(model.name, "front", words)
         return
-    faster = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
+    sooner = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
     words = (
-        f"{model.name}: answers {'faster' if faster else 'slower'} than simulated ({against}), and its batches take "
-        f"what was planned; the longest wait is before stage {longest.stage} "
-        f"({_three(longest.wait_ms or 0.0)} ms on {longest.id}; {replay})"
+        f"{model.name}: answers {'faster' if sooner else 'slower'} than simulated, though its batches take what was "
+        f"planned; the longest wait is before stage {longest.stage} ({_three(longest.wait_ms or 0.0)} ms on "
+        f"{longest.id}; {replay}; {against})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 

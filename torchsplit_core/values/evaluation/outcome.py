@@ -150,7 +150,7 @@ class ClaimPart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of the seed in its own words; its verdict is the weakest of the parts that count."""
+    """A claim about plans; its verdict is the weakest of the parts that count."""
 
     number: int
     text: str

@@ -88,12 +88,12 @@ def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
 def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> None:
     """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
     before = texts(page("plan", planned))
-    assert "any fractions" not in before and "held back by" not in before and "1, proven" in before
+    assert "cut freely" not in before and "held back by" not in before and "1, proven" in before
     explain_job(planned, RequestParameters("review"), ignore_progress)
     found = planned.get("plan", "review").explanation
     relaxed = next(step for step in found.steps if step.step == "relaxed")
     after = texts(page("plan", planned))
-    assert f"{relaxed.bound:g} with GPUs in any fractions" in after
+    assert f"{relaxed.bound:g} if GPUs could be cut freely" in after
     assert "one more A100-80GB: 1.5 → 3.5" in after and "held back by" in after
     assert "1, proven" in after and "2, proven" in after
 

@@ -1,0 +1,62 @@
+"""List every message of a fault that the code can make, to be read by eye: `python -m tools.list_messages [ROOM …]`.
+
+A line a message: where it is made, then `where: problem. remedy`, with the expressions of f-strings in braces. What
+the tests meet of them, with their values, is written by `pytest --messages FILE`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("torchsplit_core", "app", "pages", "sample_models")
+
+
+@dataclass(frozen=True)
+class Made:
+    """One call that makes a fault; the parts as written, "" where one is missing."""
+
+    place: str
+    where: str
+    problem: str
+    remedy: str
+    arguments: int
+
+
+def messages(*rooms: str) -> Iterator[Made]:
+    """Every call of InputFault in the folders or files of these names."""
+    for room in rooms or ROOMS:
+        path = ROOT / room
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id == "InputFault"
+                ):
+                    given = [*map(_words, node.args), "", "", ""]
+                    place = f"{file.relative_to(ROOT)}:{node.lineno}"
+                    yield Made(place, given[0], given[1], given[2], len(node.args) + len(node.keywords))
+
+
+def _words(node: ast.expr) -> str:
+    """The text of an expression as a reader meets it: constants as they are, the rest as its code in braces."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            f"{{{ast.unparse(part.value)}}}" if isinstance(part, ast.FormattedValue) else _words(part)
+            for part in node.values
+        )
+    if isinstance(node, ast.IfExp):
+        return f"{_words(node.body)} / {_words(node.orelse)}"
+    return f"{{{ast.unparse(node)}}}"
+
+
+if __name__ == "__main__":
+    for made in messages(*sys.argv[1:]):
+        print(f"{made.place}  {made.where}: {made.problem}. {made.remedy}")
