@@ -152,6 +152,10 @@ class Workload:
         """Its containers of the user's own images."""
         return tuple(one for one in self.containers if one.host is host)
 
+    def all_of(self, host: Host) -> tuple[Server | Container, ...]:
+        """Both."""
+        return (*self.of_host(host), *self.containers_of(host))
+
     def serving(self, part: Part) -> tuple[Server, ...]:
         """The servers of a part."""
         return self.by_part[part.label]
@@ -262,6 +266,7 @@ def workload_of(
     for server in servers:
         for label in {job.part.label for job in server.kind.jobs}:
             by_part.setdefault(label, []).append(server)
+    taken = {part.label for part in parts.values()} | {route.label for route in routes}
     return Workload(
         plan.request_sha256[:12],
         tuple(kinds.values()),
@@ -269,7 +274,7 @@ def workload_of(
         routes,
         {model.name: model.max_wait_ms or 0.0 for model in plan.models},
         {label: tuple(serving) for label, serving in by_part.items()},
-        containers_of(hosts, own, {one.label for one in (*parts.values(), *routes)}, port),
+        containers_of(hosts, own, taken, port),
     )
 
 

@@ -33,7 +33,7 @@ def compose_files(
     files: list[DeploymentFile] = []
     for host in hosts:
         folder = folders[host.name]
-        if not workload.of_host(host) and not workload.containers_of(host):
+        if not workload.all_of(host):
             continue
         script = slice_script(f"{folder}/find-slices.sh", workload, host)
         up = "/".join([".."] * (folder.count("/") + 1))

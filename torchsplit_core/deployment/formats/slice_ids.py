@@ -69,7 +69,7 @@ def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | 
     """The script of a host; None where its servers are all on cores."""
     numbers: dict[tuple[int, str], dict[int, int]] = {}
     lines = []
-    for server in (*workload.of_host(host), *workload.containers_of(host)):
+    for server in workload.all_of(host):
         if server.gpu.cores:
             continue
         starts = numbers.setdefault((server.gpu.index, server.slice.profile), {})

@@ -145,7 +145,8 @@ def _containers(workload: Workload, host: Host) -> tuple[Container, ...]:
 
 def _job(workload: Workload, host: Host) -> str:
     servers, containers = workload.of_host(host), _containers(workload, host)
-    count = Counter(slice_type(one.gpu, one.slice) for one in (*servers, *containers) if not one.gpu.cores)
+    held = [(one.gpu, one.slice) for one in servers] + [(one.gpu, one.slice) for one in containers]
+    count = Counter(slice_type(gpu, item) for gpu, item in held if not gpu.cores)
     options = "" if host.name is None else f"#SBATCH --nodelist={host.name}\n"
     if count:
         options += (

@@ -101,7 +101,7 @@ def systemd_files(
     folders = host_folders("systemd", hosts)
     files: list[DeploymentFile] = []
     for host in hosts:
-        if workload.of_host(host) or workload.containers_of(host):
+        if workload.all_of(host):
             files += _host_files(folders[host.name], workload, host)
     return tuple(files)
 
