@@ -20,9 +20,12 @@ from typing import Any, Literal
 
 from torchsplit_core.isolation import is_out_of_memory, refuse_execution, remedy_for
 from torchsplit_core.isolation.confinement.access import readable_beside
-from torchsplit_core.values import InputFault, SplitClient, TrainClient
+from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_cause, quoted, suggestion
 
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
+TRUST = "If you trust the file, add --trust"
+LONGEST_TOLD = 600
+"""Characters that a message shows of somebody else's: a state dict that does not fit fills pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,21 @@ class ModelSource:
         return f"{self.path}:{self.name}" if self.kind == "python" else self.path
 
     @property
+    def shown(self) -> str:
+        """The source as messages name it: a file without its folder."""
+        return shown_source(self.text)
+
+    @property
     def files(self) -> tuple[str, ...]:
         """What a child must be able to read to load it; a Python file may import from its folder."""
         if self.kind == "python":
             return readable_beside(self.path)
         return (self.path,) if self.path else ()
+
+
+def shown_source(source: str) -> str:
+    """A source as messages name it: a file without its folder."""
+    return source if source.startswith("sample:") else Path(source).name
 
 
 def parse_source(source: str, *, trust: bool = False) -> ModelSource:
@@ -62,20 +75,23 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
         return ModelSource("pt2", path=_existing(source))
     path, colon, name = source.rpartition(":")
     if not colon or not path.endswith(".py") or not name:
-        remedy = f"Write {FORMS}."
         if source.endswith(".py"):
-            remedy = f"Say which name in the file gives the model: {source}:NAME."
-        raise InputFault(
-            "model source", source, "a source is a sample, a .pt2 or a name in a Python file", remedy
-        )
+            raise InputFault(
+                source,
+                "does not say which of its classes is the client",
+                f"Write {source}:NAME with the name of that class.",
+            )
+        samples = [sample.name for sample in importlib.import_module("sample_models").SAMPLES]
+        remedy = f"Did you mean sample:{source}?" if source in samples else f"Write {FORMS}."
+        raise InputFault("", f"unknown model source {quoted(source)}", remedy)
+    found = ModelSource("python", name, path=_existing(path))
     if not trust:
         raise InputFault(
-            "model source",
-            source,
-            "a Python file is executed, so it must be trusted",
-            "If you know the file, add --trust; otherwise export it elsewhere and pass the .pt2.",
+            found.shown,
+            "is Python code that would be executed, and it is not trusted",
+            f"{TRUST}; otherwise export the model elsewhere and pass its .pt2.",
         )
-    return ModelSource("python", name, path=_existing(path))
+    return found
 
 
 def load_client(source: str, trust: bool = False, sequence_length: int | None = None) -> SplitClient:
@@ -108,10 +124,7 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
     if parsed.kind == "pt2":
         if not trust:
             raise InputFault(
-                "model source",
-                parsed.path,
-                "running a .pt2 executes what it holds, so it must be trusted",
-                "If you know the file, add --trust.",
+                parsed.shown, "would execute what it holds when it runs, and it is not trusted", f"{TRUST}."
             )
         return ExportedClient(Path(parsed.path))
     if parsed.kind == "sample":
@@ -124,16 +137,20 @@ def open_model(client: SplitClient) -> Any:
     with foreign_code("get_model()"):
         model = client.get_model()
         if not (callable(model) and hasattr(model, "named_parameters") and hasattr(model, "forward")):
-            raise InputFault(
-                "get_model()",
-                type(model).__name__,
-                "it returns an nn.Module",
-                "Return the module, built and in eval mode.",
-            )
+            raise not_a_module(model)
         # An exported module refuses eval(): its mode was fixed when it was exported.
         with suppress(NotImplementedError):
             model.eval()
     return model
+
+
+def not_a_module(model: object) -> InputFault:
+    """The fault of a get_model() that returns `model`."""
+    return InputFault(
+        "get_model()",
+        f"returns a value of type {type(model).__name__}, not an nn.Module",
+        "Return the module, built and in eval mode.",
+    )
 
 
 def example_arguments(client: SplitClient, batch_size: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -147,9 +164,8 @@ def example_arguments(client: SplitClient, batch_size: int) -> tuple[tuple[Any, 
         return given, {}
     raise InputFault(
         where,
-        type(given).__name__,
-        "it returns a tuple, or (args, kwargs)",
-        "A single tensor x is written (x,).",
+        f"returns a value of type {type(given).__name__}, not a tuple",
+        "Return a tuple of forward's arguments ((x,) for a single tensor x), or (args, kwargs).",
     )
 
 
@@ -160,22 +176,22 @@ class ClientAtLength:
     """
 
     def __init__(self, client: SplitClient, source: str, length: int) -> None:
-        where = f"{source if source.startswith('sample:') else Path(source).name}.sequence_lengths"
+        where = f"{shown_source(source)}.sequence_lengths"
         offered: object = getattr(client, "sequence_lengths", None)
         if offered is None:
             raise InputFault(
                 where,
-                Told("missing"),
-                "a client that is measured at sequence lengths offers sequence_lengths",
-                "Give it sequence_lengths, for example (128, 512), and let get_example_inputs(batch_size, "
+                "is missing, and a sequence length is asked for",
+                "Give the client sequence_lengths, for example (128, 512), and let get_example_inputs(batch_size, "
                 "sequence_length=N) take one of them; or leave the sequence lengths out.",
             )
         if not isinstance(offered, Sequence) or isinstance(offered, str) or not all(map(_from_1, offered)):
-            rule = "sequence lengths are whole numbers from 1"
-            raise InputFault(where, offered, rule, "For example (128, 512).")
+            problem = f"is {quoted(offered)}, not a sequence of whole numbers from 1"
+            raise InputFault(where, problem, "Write, for example, (128, 512).")
         if length not in offered:
-            known = ", ".join(map(str, offered)) or "none"
-            raise InputFault(where, length, "the length is one that the client offers", f"It offers {known}.")
+            known = ", ".join(map(str, offered))
+            remedy = f"Choose one of {known}." if known else "Add the length."
+            raise InputFault(where, f"does not offer the length {length}", remedy)
         self.client, self.length = client, length
         self.batch_sizes = client.batch_sizes
 
@@ -208,9 +224,8 @@ class ExportedClient:
         if not self.program.example_inputs:
             raise InputFault(
                 path.name,
-                None,
-                "a .pt2 that runs has example inputs",
-                "Save it by torch.export.save as exported.",
+                "holds no example inputs to run it on",
+                "Export the model again, and save what torch.export.export returns unchanged.",
             )
 
     def get_model(self) -> Any:
@@ -237,8 +252,8 @@ class ExportedClient:
 
 
 @contextmanager
-def foreign_code(where: str, remedy: str = "Mend the code named.") -> Iterator[None]:
-    """Whatever the user's code raises inside becomes an InputFault with its line.
+def foreign_code(where: str, remedy: str = "Mend the model's code.") -> Iterator[None]:
+    """Whatever the user's code raises inside becomes an InputFault with its last cause and the user's line.
 
     Out of memory passes through: the process's limits, not the code, decide what that means.
     """
@@ -249,10 +264,25 @@ def foreign_code(where: str, remedy: str = "Mend the code named.") -> Iterator[N
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        place = user_line(error)
-        told = f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
-        rule = "the model's code runs without an error"
-        raise InputFault(where, Told(told), rule, remedy_for(error) or remedy) from error
+        raise InputFault(where, raised(error), remedy_for(error) or remedy) from error
+
+
+@contextmanager
+def found_in(source: str) -> Iterator[None]:
+    """An InputFault inside is one of the model `source`, and names it first."""
+    try:
+        yield
+    except InputFault as fault:
+        raise fault.within(shown_source(source)) from fault.__cause__
+
+
+def raised(error: BaseException) -> str:
+    """The problem of code that raised this: the last cause, on one line, and the user's line that led to it."""
+    cause = last_cause(error)
+    told = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(":")
+    place = user_line(cause) or user_line(error)
+    shown = told if len(told) <= LONGEST_TOLD else told[: LONGEST_TOLD - 1] + "…"
+    return f"raised {shown}" + (f" ({place})" if place else "")
 
 
 class Told(str):
@@ -286,19 +316,24 @@ def is_user_file(filename: str) -> bool:
 
 def _existing(path: str) -> str:
     """The absolute path of a file that is there."""
-    found = Path(path).expanduser().absolute()
-    if not found.is_file():
-        rule = "the source is a file" if found.exists() else "the file exists"
-        raise InputFault("model source", path, rule, f"Check the path, or write {FORMS}.")
-    return str(found)
+    found = Path(path).expanduser()
+    try:
+        problem = (
+            "" if found.is_file() else "is not a file" if found.exists() else "cannot be read: no such file"
+        )
+    except PermissionError:
+        problem = "cannot be read: permission denied"
+    if problem:
+        raise InputFault(path, problem, "Check the path.")
+    # A child is let see the file's folder and none of those that a path with ".." leads through.
+    return str(found.parent.resolve() / found.name)
 
 
 def _import_file(path: Path) -> ModuleType:
     """Execute a Python file as a module; its folder may be imported from."""
     name = f"model_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputFault("model source", str(path), "the file is a Python module", "Name it FILE.py.")
+    assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     # Classes of the file must be found again by their module's name (pickle, dataclasses).
     sys.modules[name] = module
@@ -309,13 +344,10 @@ def _import_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except InputFault as fault:
         cause = fault.__cause__
-        if isinstance(cause, (SyntaxError, UnicodeDecodeError)):
-            line = f":{cause.lineno}" if isinstance(cause, SyntaxError) and cause.lineno else ""
+        if isinstance(cause, SyntaxError) and cause.filename == str(path):
+            line = f":{cause.lineno}" if cause.lineno else ""
             raise InputFault(
-                path.name + line,
-                Told(cause.msg if isinstance(cause, SyntaxError) else cause),
-                "the file is valid Python",
-                "Mend that line.",
+                path.name + line, f"is not valid Python: {cause.msg}", "Mend that line."
             ) from cause
         raise
     return module
@@ -323,32 +355,45 @@ def _import_file(path: Path) -> ModuleType:
 
 def _as_client(found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
     """A client of one of the kinds from a class, an instance or a callable that returns one."""
-    where = f"{Path(source.path).name}:{source.name}"
+    file = Path(source.path).name
     if found is None:
-        names = _offered(source)
+        known = suggestion(source.name, _offered(source), "names in the file")
+        raise InputFault(file, f"does not define {quoted(source.name)}", known)
+    members = _TRAINED_MEMBERS if TrainClient in kinds else _MEMBERS
+    if _is_module(found) and not hasattr(found, "get_model"):
         raise InputFault(
-            where,
-            source.name,
-            "the file defines that name",
-            f"It defines {names}." if names else "It defines none.",
+            file, f"{source.name} is an nn.Module, not a client", f"Add a class with {_listed(members)}."
         )
-    model_alone = hasattr(found, "named_parameters") and not isinstance(found, type)
-    if isinstance(found, type) or (callable(found) and not isinstance(found, kinds) and not model_alone):
-        with foreign_code(where, "It is called without arguments: give them defaults."):
+    if isinstance(found, type) or (
+        callable(found) and not isinstance(found, kinds) and not _is_module(found)
+    ):
+        with foreign_code(source.shown, "It is called without arguments: give each a default."):
             found = found()
     if isinstance(found, SplitClient):
-        return _checked(found, where)
+        return _checked(found, source.shown)
     if isinstance(found, kinds):
         return found
-    remedy = "Give it get_model(), get_example_inputs(batch_size) and batch_sizes."
-    if TrainClient in kinds:
-        remedy = (
-            "Give it get_model(), get_dataset(), get_loss(outputs, targets), get_optimizer(parameters, kind)."
-        )
-    if hasattr(found, "named_parameters"):
-        remedy = f"That is a model alone; wrap it in a class. {remedy}"
-    wanted = " or a ".join(kind.__name__ for kind in kinds)
-    raise InputFault(where, type(found).__name__, f"the name gives a {wanted}", remedy)
+    lacking = [member for member in members if not hasattr(found, member.partition("(")[0])]
+    problem = f"is a client without {_listed(lacking)}"
+    if len(lacking) == len(members):
+        problem = f"gives a value of type {type(found).__name__}, not a client"
+    raise InputFault(source.shown, problem, f"Name a class with {_listed(members)}.")
+
+
+_MEMBERS = ("get_model()", "get_example_inputs(batch_size)", "batch_sizes")
+_TRAINED_MEMBERS = (
+    "get_model()", "get_dataset()", "get_loss(outputs, targets)", "get_optimizer(parameters, kind)",
+)  # fmt: skip
+
+
+def _is_module(found: Any) -> bool:
+    """Whether this is an nn.Module or a class of them, without loading torch."""
+    return hasattr(found, "named_parameters") and hasattr(found, "forward")
+
+
+def _listed(members: Sequence[str]) -> str:
+    *first, last = members
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _checked(client: SplitClient, where: str) -> SplitClient:
@@ -356,20 +401,18 @@ def _checked(client: SplitClient, where: str) -> SplitClient:
     sizes: object = client.batch_sizes
     good = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
     if not good or not all(isinstance(size, int) and size >= 1 for size in client.batch_sizes):
-        raise InputFault(
-            f"{where}.batch_sizes", sizes, "batch sizes are whole numbers from 1", "For example (1, 2, 4, 8)."
-        )
+        problem = f"is {quoted(sizes)}, not a sequence of whole numbers from 1"
+        raise InputFault(f"{where}.batch_sizes", problem, "Write, for example, (1, 2, 4, 8).")
     return client
 
 
-def _offered(source: ModelSource) -> str:
+def _offered(source: ModelSource) -> list[str]:
     """The public names the file itself defines, for the remedy."""
     module = sys.modules.get(f"model_file_{Path(source.path).stem}")
     own = getattr(module, "__name__", "")
-    names = [
+    return [
         name
         for name, value in vars(module or object).items()
         if not name.startswith("_")
         and (getattr(value, "__module__", None) == own or isinstance(value, SplitClient))
     ]
-    return ", ".join(names[:12])

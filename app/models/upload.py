@@ -6,10 +6,12 @@ import ast
 import hashlib
 import re
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import streamlit as st
 
+from app.format.numbers import plain
 from app.session import dropped_files
 from app.session import trust as session_trust
 from app.session.thing import MODEL
@@ -17,13 +19,14 @@ from app.session.uploads import refuse_untrusted
 from app.shell import frame, navigation
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import CLIENT_TEMPLATE, InputFault, quoted
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 UPLOAD = "upload"
 """The key of the uploader."""
 _TAKEN = "taken uploads"
+_STARTED = "work on the dropped file"
 _AWAITED = "awaited graph"
 _FOLLOWED = "followed job"
 _WAIT_S, _LOOK_S = 3.0, 0.05
@@ -44,7 +47,7 @@ def take_dropped(workspace: Workspace) -> None:
             if file.name.endswith(".json"):
                 _store_contract(workspace, file.name, file.getvalue())
             else:
-                start(workspace, file.name, file.getvalue())
+                _started(workspace, file, start(workspace, file.name, file.getvalue()))
     _lead_on(workspace)
 
 
@@ -61,12 +64,27 @@ def show(workspace: Workspace) -> None:
         "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated. Measuring it takes "
         "your trust, beside the model in the list."
     )
+    if (failed := _failed_here(workspace)) is not None:
+        st.error(plain(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
     if file is None or not file.name.endswith(".py"):
         return
     with frame.telling():
         offered = client_names(file.name, file.getvalue())
+        if offered.searched and not offered.clients:
+            st.warning(
+                plain(
+                    f"No class in {file.name} is a client: none has get_model(). Add one like this to the file and "
+                    "drop it again, or enter the name of a function or an object that gives a client."
+                )
+            )
+            st.code(CLIENT_TEMPLATE, language="python")
         entry = st.selectbox(
-            "Name of the SplitClient in the file", offered, accept_new_options=True, key="client-name"
+            "Name of the SplitClient in the file",
+            [*offered.clients, *offered.others],
+            0 if offered.clients else None,
+            placeholder="Choose or enter a name",
+            accept_new_options=True,
+            key="client-name",
         )
         digest = hashlib.sha256(file.getvalue()).hexdigest()
         trust = session_trust.trust_box({file.name: digest}, "trust-upload")
@@ -76,9 +94,29 @@ def show(workspace: Workspace) -> None:
             (left, "Trace this file", TRACE),
             (right, "Trace and profile this file", PROFILE),
         ):
-            if column.button(label, type="primary" if job == TRACE else "secondary"):
-                start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
+            if column.button(label, type="primary" if job == TRACE else "secondary", disabled=not entry):
+                begun = start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
+                _started(workspace, file, begun)
                 st.rerun()
+
+
+def told_in_form(workspace: Workspace) -> Sequence[str]:
+    """The job whose failure the form itself tells."""
+    failed = _failed_here(workspace)
+    return () if failed is None else (failed.id,)
+
+
+def _started(workspace: Workspace, file: Any, job: str | None) -> None:
+    st.session_state[_STARTED] = (workspace.id, file.file_id, job)
+
+
+def _failed_here(workspace: Workspace) -> jobs.JobStatus | None:
+    """The work on the file that lies in the form, where it failed."""
+    file = st.session_state.get(UPLOAD)
+    identity, file_id, job = st.session_state.get(_STARTED, (None, None, None))
+    if file is None or (identity, file_id) != (workspace.id, file.file_id):
+        return None
+    return next((one for one in jobs.statuses(workspace) if one.id == job and one.state == "failed"), None)
 
 
 def start(
@@ -89,32 +127,33 @@ def start(
     *,
     trust: bool = False,
     job: str = TRACE,
-) -> None:
-    """Store a model file and trace it in a job, whose end leads to the Graph page.
+) -> str | None:
+    """Store a model file and trace it in a job, whose end leads to the Graph page; the job.
 
-    The same file again, still traced, starts nothing. Raises InputFault for what is clearly no model
+    The same file again, still traced, starts nothing (None). Raises InputFault for what is clearly no model
     and for a Python file that is not trusted.
     """
     python = file.endswith(".py")
     trust = trust and not session_trust.refused()
     if not data:
-        raise InputFault("upload", file, "the file is not empty", "Choose another file.")
+        raise InputFault(file, "is empty", "Choose another file.")
     refuse_untrusted(file, trust)
     if python and not re.fullmatch(r"[A-Za-z_]\w*", entry):
-        raise InputFault(
-            "SplitClient", entry, "it is the name of a class or function in the file", "Enter its name."
-        )
+        problem = f"cannot define {quoted(entry)}, which is no name in Python"
+        raise InputFault(file, problem, "Enter the name of the client's class.")
     source = f"{file}:{entry}" if python else file
     digest = hashlib.sha256(data).hexdigest()
     known = named.digest(workspace, "upload", file) == digest and named.exists(workspace, "graph", source)
     if known and not python:
         st.session_state[_AWAITED] = (None, source)
-        return
+        return None
     workspace.put_bytes("upload", file, data)
     # An older graph under this name may be of another file.
     parameters = asked(job, source, UploadedFile(file, digest if trust else None), again=True)
     verb = "Trace" if job == TRACE else "Profile"
-    st.session_state[_AWAITED] = (jobs.start(workspace, f"{verb} {source}", job, parameters), source)
+    begun = jobs.start(workspace, f"{verb} {source}", job, parameters)
+    st.session_state[_AWAITED] = (begun, source)
+    return begun
 
 
 def lead_to(source: str, job: str | None) -> None:
@@ -131,31 +170,61 @@ def asked(
     return ProfileParameters((source,), uploads={source: file} if file else {}, trace_again=again)
 
 
-def client_names(file: str, data: bytes) -> list[str]:
-    """Names at the top of a Python file that may give a SplitClient, likely ones first. Executes nothing.
+class Offered(NamedTuple):
+    """Names in a Python file: of classes that are clients, and of what else may give one.
 
-    Raises InputFault where the file is no Python.
+    `searched` is False where the file is too large for that.
+    """
+
+    clients: list[str]
+    others: list[str]
+    searched: bool = True
+
+
+def client_names(file: str, data: bytes) -> Offered:
+    """The names at the top of a Python file that may be its SplitClient's. Executes nothing.
+
+    A class of layers is none of them. Raises InputFault where the file is no Python.
     """
     if len(data) > MOST_SOURCE_BYTES:
-        return []
+        return Offered([], [], searched=False)
     try:
         body = ast.parse(data).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise InputFault(
-            f"{file}{line}", str(error)[:100], "the file is valid Python", "Mend that line."
-        ) from error
-    found: dict[str, bool] = {}
+        line, told = "", str(error)[:100]
+        if isinstance(error, SyntaxError):
+            line, told = f":{error.lineno}" if error.lineno else "", error.msg
+        raise InputFault(f"{file}{line}", f"is not valid Python: {told}", "Mend that line.") from error
+    clients: list[str] = []
+    others: list[str] = []
+    layers: set[str] = set()
+    plain_classes: set[str] = set()
     for part in body:
         if isinstance(part, ast.ClassDef):
+            bases = [ast.unparse(base) for base in part.bases]
             methods = {inner.name for inner in part.body if isinstance(inner, ast.FunctionDef)}
-            found[part.name] = "get_model" in methods
+            if "get_model" in methods or any(base in clients for base in bases):
+                clients.append(part.name)
+            elif any(base in layers or _of_layers(base) for base in bases):
+                layers.add(part.name)
+            elif all(base in plain_classes or base == "object" for base in bases):
+                plain_classes.add(part.name)
+            else:
+                others.append(part.name)
         elif isinstance(part, ast.FunctionDef):
-            found[part.name] = False
+            others.append(part.name)
         elif isinstance(part, ast.Assign):
-            found |= {target.id: False for target in part.targets if isinstance(target, ast.Name)}
-    public = [name for name in found if not name.startswith("_")]
-    return sorted(public, key=lambda name: not found[name])
+            others += [target.id for target in part.targets if isinstance(target, ast.Name)]
+    return Offered(_public(clients), _public(others))
+
+
+def _public(names: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if not name.startswith("_")]
+
+
+def _of_layers(base: str) -> bool:
+    """Whether a base class, as it is written, is one of torch's modules."""
+    return base.startswith(("nn.", "torch.nn.")) or base.endswith("Module")
 
 
 def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:

@@ -33,7 +33,7 @@ MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
 def show(workspace: Workspace) -> None:
     """The whole page."""
     upload.take_dropped(workspace)
-    if not workspace.artifacts():
+    if _is_new(workspace):
         models_page.welcome(workspace)
         return
     entries = models.entries_of(workspace)
@@ -56,6 +56,16 @@ def show(workspace: Workspace) -> None:
     _models(entries)
     with st.expander("Plan something ready"):
         models_page.doors(workspace)
+
+
+def told_in_form(workspace: Workspace) -> Sequence[str]:
+    """The job whose failure the upload form tells, where this page has one."""
+    return upload.told_in_form(workspace) if _is_new(workspace) else ()
+
+
+def _is_new(workspace: Workspace) -> bool:
+    """Whether nothing is in it but files: one that was dropped stays in its form until it is a model."""
+    return all(item.kind == "upload" for item in workspace.artifacts())
 
 
 def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:

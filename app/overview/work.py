@@ -67,6 +67,7 @@ def recent(workspace: Workspace, most: int) -> None:
     for status in statuses[:most]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.badge(status.state, color=COLOURS[status.state])
-            st.caption(plain(status.title))
+            reason = f": {status.fault}" if status.state == "failed" and status.fault else ""
+            st.caption(plain(f"{status.title}{reason}"))
     if not statuses:
         st.caption("None yet.")

@@ -25,7 +25,7 @@ from app.plan.run import tab as run_tab
 from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
-from app.plan.verdict import verdict_of, without_minimum
+from app.plan.verdict import verdict_of
 from app.plan.verdict_line import owed_nothing, verdict_line
 from app.plan.what_if import proof
 from app.session import draft as drafts
@@ -38,6 +38,7 @@ from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
@@ -89,7 +90,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if verdict is not None:
             with st.container(key="results"):
                 verdict_line(verdict)
-        if request is not None and asked is not None and shown is not None and without_minimum(asked):
+        if request is not None and asked is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
     if shown is not None:
         with numbers:
@@ -144,7 +145,7 @@ def _tabs(
                 with st.container(key="map"):
                     _outcome(workspace, name, tried.request, tried.outcome, sure, stored=False)
             elif plan is None or tried is not None:
-                _not_planned(working)
+                _not_planned(working, (tried.request if tried else request))
             else:
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan, sure)
@@ -259,9 +260,11 @@ def _metrics(request: PlanRequest | None, plan: PlanOutcome, before: PlanOutcome
             st.caption(plain(item.note))
 
 
-def _not_planned(working: bool) -> None:
+def _not_planned(working: bool, asked: PlanRequest | None) -> None:
     if working:
         st.info("The first plan appears here as soon as it is found and checked.")
+    elif asked is not None and owes_nothing(asked):
+        st.info("Nothing to plan yet: give a model a minimum, or take the demands as minima (above).")
     else:
         st.info("Not planned yet: press Plan.")
 

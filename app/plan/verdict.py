@@ -58,18 +58,6 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome, found: Sureness |
     return _demands(request, found, plan)
 
 
-def without_minimum(request: PlanRequest) -> tuple[str, ...]:
-    """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
-    if not goal_of(request).by_cost:
-        return ()
-    # What arrives must be served where its response time is limited.
-    return tuple(
-        model.name
-        for model in request.models
-        if not model.min_throughput_rps and model.max_response_ms is None
-    )
-
-
 def _unknown(why: str) -> Verdict:
     return Verdict("not known", f"Whether every model gets its demand is not known: {why}.")
 

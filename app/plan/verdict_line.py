@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app.format.numbers import plain
-from app.plan.verdict import Verdict, without_minimum
+from app.plan.verdict import Verdict
 from app.session import draft as drafts
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -32,6 +33,11 @@ def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest, asked: Pl
 
 
 def _owed_words(request: PlanRequest) -> str:
+    if owes_nothing(request):
+        return "No model has a minimum, so the fewest GPUs is none: nothing is planned."
     free, total = without_minimum(request), len(request.models)
-    who = "No model has a" if len(free) == total else f"{len(free)} of {total} models have no"
-    return f"{who} minimum, and fewest GPUs owe nothing else: such a model may get nothing at all."
+    verb = "has" if len(free) == 1 else "have"
+    return (
+        f"{len(free)} of {total} models {verb} no minimum, and fewest GPUs owe nothing else: "
+        "such a model may get nothing at all."
+    )

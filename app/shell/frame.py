@@ -123,13 +123,15 @@ def run(menu: Callable[[Workspace], Any]) -> None:
         page.run()
 
 
-def open_page(title: str, *failures: str) -> Workspace:
+def open_page(
+    title: str, *failures: str, apart: Callable[[Workspace], Collection[str]] | None = None
+) -> Workspace:
     """The heading of a page, messages of the last action, and work in progress; the open workspace.
 
-    `failures` are the kinds of work whose failures belong here.
+    `failures` are the kinds of work whose failures belong here; those of the jobs `apart` the page itself tells.
     """
     opened = opened_workspace()
-    head(opened, title, failures=failures)
+    head(opened, title, failures=failures, apart=apart(opened) if apart else ())
     return opened
 
 
@@ -142,9 +144,16 @@ def opened_workspace() -> Workspace:
     return opened
 
 
-def head(opened: Workspace, title: str, *window: str, failures: Collection[str] = ()) -> None:
+def head(
+    opened: Workspace,
+    title: str,
+    *window: str,
+    failures: Collection[str] = (),
+    apart: Collection[str] = (),
+    about: str | None = None,
+) -> None:
     """The heading of a page about the open workspace, messages of the last action, work in progress, and the
-    `failures` of these kinds of work.
+    `failures` of these kinds of work: but for the jobs `apart`, and where it is said of what is asked `about` alone.
 
     `window` is what its window is called, where that is not the title.
     """
@@ -156,7 +165,7 @@ def head(opened: Workspace, title: str, *window: str, failures: Collection[str] 
             st.warning(plain(trouble))
         for text in st.session_state.pop("said", []):
             st.success(plain(text))
-        job_panel.show(opened, failures)
+        job_panel.show(opened, failures, apart, about)
 
 
 def _unknown_workspace() -> None:

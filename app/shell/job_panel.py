@@ -27,15 +27,33 @@ _MOST_RUNNING = 3
 _UNKNOWN = JobKind("", JobParameters)
 
 
-def show(workspace: Workspace, failures: Collection[str] = ()) -> None:
+def show(
+    workspace: Workspace,
+    failures: Collection[str] = (),
+    apart: Collection[str] = (),
+    about: str | None = None,
+) -> None:
     """The panel, which refreshes itself, and the page once when a job ends or stores a result; and the `failures` of
-    these kinds of work."""
+    these kinds of work, but for the jobs `apart`, of all things or of one (`about`)."""
     statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
     with st.container(key="jobs"):
         if running:
             st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
-    _failures(workspace, [status for status in statuses if status.name in failures])
+    told = [status for status in statuses if status.name in failures]
+    if about is not None and any(status.state == "failed" for status in told):
+        own = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
+        told = [status for status in told if status.id in own]
+    _failures(workspace, told, apart)
+
+
+def _subjects(parameters: Any) -> tuple[Any, ...]:
+    """The names of what a job works on, of stored parameters that may be anything in a damaged store."""
+    if not isinstance(parameters, dict):
+        return ()
+    sources = parameters.get("sources")
+    many = sources if isinstance(sources, list) else []
+    return (parameters.get("source"), parameters.get("request"), *many)
 
 
 def kind_of(status: jobs.JobStatus) -> JobKind:
@@ -68,10 +86,14 @@ def progress(status: jobs.JobStatus) -> None:
     st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
 
 
-def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus]) -> None:
+def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: Collection[str]) -> None:
     """The last failure of each piece of work, until it is dismissed or a later attempt replaces it."""
     newest = {status.title: status for status in reversed(statuses)}
-    failed = [status for status in statuses if status.state == "failed" and newest[status.title] is status]
+    failed = [
+        status
+        for status in statuses
+        if status.state == "failed" and newest[status.title] is status and status.id not in apart
+    ]
     if not failed:
         return
     dismissed = workspace.setting(_DISMISSED, [])

@@ -21,5 +21,5 @@ def show(thing: Thing, way: str, body: Callable[[Workspace, str | None, Sequence
     name = thing.current(opened, known)
     address.settle(opened, {thing.word: name})
     title = thing.word.capitalize()
-    frame.head(opened, name or title, title, *filter(None, (name,)), failures=thing.work)
+    frame.head(opened, name or title, title, *filter(None, (name,)), failures=thing.work, about=name)
     body(opened, name, known)

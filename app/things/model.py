@@ -34,7 +34,7 @@ def show(first: str = GRAPH, *, every: bool = False) -> None:
     tab = address.turned(address.TAB, TABS, TAB, first)
     open_tab = next((title for title in TABS if address.slug(title) == tab), first)
     _settle(opened, name, tab, open_tab)
-    frame.head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.work)
+    frame.head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.work, about=name)
     if name is not None and len(known) > 1:
         things.other(opened, MODEL, name, known)
     st.session_state.setdefault(TAB, first)

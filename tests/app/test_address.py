@@ -83,7 +83,7 @@ def test_an_address_of_an_earlier_version_shows_the_same_thing(
 def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(
     page: Open, filled: Workspace
 ) -> None:
-    record = filled.add_job("Trace it", TRACE, {})
+    record = filled.add_job("Trace it", TRACE, {"source": SOURCE})
     runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
     runner._path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
     opened = page("activity", filled)

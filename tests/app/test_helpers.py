@@ -16,7 +16,6 @@ from app.models.page import entries_of
 from app.plan import summary
 from app.plan.inputs import request_tables
 from app.plan.model_table import models_table
-from app.plan.verdict import without_minimum
 from app.session import dropped_files
 from app.session import trust as session_trust
 from app.session.thing import SCENARIO
@@ -38,6 +37,7 @@ from torchsplit_core.jobs.names import (
     as_stored,
 )
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.values import (
     Colocation,
     Demand,
@@ -128,8 +128,9 @@ def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None
     free = replace(first, min_throughput_rps=None), replace(second, min_throughput_rps=None)
     asked = replace(request(), objective=Objective("min_gpus"), models=free)
     assert without_minimum(asked) == ("bert", "ocr")
+    assert owes_nothing(asked) and not owes_nothing(replace(asked, objective=Objective()))
     owed = replace(asked, models=(replace(free[0], max_response_ms=200.0), free[1]))
-    assert without_minimum(owed) == ("ocr",)
+    assert without_minimum(owed) == ("ocr",) and not owes_nothing(owed)
 
 
 def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
@@ -309,9 +310,9 @@ def test_only_a_loopback_address_may_execute_by_default(
 @pytest.mark.parametrize(
     ("file", "data", "entry", "trust", "rule"),
     [
-        ("m.pt2", b"", "", False, "not empty"),
+        ("m.pt2", b"", "", False, "is empty"),
         ("m.py", b"x = 1", "Client", False, "trusted"),
-        ("m.py", b"x = 1", "no name!", True, "name of a class"),
+        ("m.py", b"x = 1", "no name!", True, "no name in Python"),
     ],
 )
 def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(

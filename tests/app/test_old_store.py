@@ -33,8 +33,8 @@ def old(tmp_path: Path) -> Workspace:
     ("name", "failed", "started_again"),
     [
         ("models", 3, ()),
-        ("model", 2, ()),
-        ("graph", 2, ()),
+        ("model", 1, ()),
+        ("graph", 1, ()),
         ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
         ("deploy", 2, ()),
         ("place", 0, ()),

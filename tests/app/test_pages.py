@@ -243,10 +243,10 @@ def test_replanning_stores_the_request_first(
     page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("plan", filled)
-    next(one for one in opened.selectbox if one.label == "What is best").set_value("min_gpus").run()
+    next(one for one in opened.selectbox if one.label == "What is best").set_value("weighted_sum").run()
     press(opened, "Keep and prove")
     assert started == [(PLAN, RequestParameters("review"))]
-    assert filled.get("plan_request", "review").objective.kind == "min_gpus"
+    assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
 
 
 def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:
@@ -371,7 +371,7 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Wor
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
     press(opened, "Rename")
-    assert len(opened.error) == 1 and "names are unique" in said(opened)
+    assert len(opened.error) == 1 and "there is already a workspace" in said(opened)
     assert filled.name == "review"
 
 
@@ -436,7 +436,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("profiled nodes are nodes of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in found.value for found in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 

@@ -42,10 +42,10 @@ REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type"
 @repeated(
     ("name", "made", "words"),
     [
-        ("bomb.zip", zipped, "takes at most 768 MiB of memory"),
-        ("bomb.json", lambda: objects(20_000_000), "takes at most 768 MiB of memory"),
-        ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "takes at most 768 MiB of memory"),
-        ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "field required"),
+        ("bomb.zip", zipped, "above the limit of 768 MiB"),
+        ("bomb.json", lambda: objects(20_000_000), "above the limit of 768 MiB"),
+        ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "above the limit of 768 MiB"),
+        ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "is missing"),
     ],
     kept=0,
     ids=lambda value: value if isinstance(value, str) and "." in value else "",

@@ -14,6 +14,7 @@ from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
+    Objective,
     PlanModel,
     PlanRequest,
     Point,
@@ -218,6 +219,31 @@ def test_a_spare_gpu_is_asked_for_on_the_command_line(
     assert read_file(alone)[1].objective.survives == 0
 
 
+def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_demands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, planned, saved = (str(tmp_path / name) for name in ("request.json", "plan.json", "saved.json"))
+    known = request()
+    model = replace(known.models[0], demand_rps=15.0)
+    write_file(replace(known, models=(model,), objective=Objective("min_gpus")), asked)
+    sweep = ["sweep", asked, "--vary", "gpus:A30-24GB=1,2"]
+    for command in (["plan", asked, "-o", planned], sweep):
+        assert main(command) == 2
+        assert capsys.readouterr().err == (
+            "torchsplit: min_gpus: no model has a minimum, so the fewest GPUs is none. Give a model a minimum "
+            "(min_throughput_rps), or take the demands as minima (--demands-as-minima).\n"
+        )
+        assert not (tmp_path / "plan.json").exists()
+    assert main(["plan", asked, "-o", planned, "--demands-as-minima", "--save-request", saved]) == 0
+    made = read_file(saved)[1]
+    assert [one.min_throughput_rps for one in made.models] == [15.0]
+    outcome = read_file(planned)[1]
+    assert outcome.request_sha256 == request_hash(made) and outcome.models[0].throughput_rps >= 15.0
+    assert main([*sweep, "--demands-as-minima"]) == 0
+    # A sweep of a minimum from 0 on asks for one.
+    assert main(["sweep", asked, "--vary", "min_throughput:bert=0,15"]) == 0
+
+
 def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = str(tmp_path / "request.json")
     models = tuple(replace(model, demand_rps=6.0) for model in request(cut=False).models)
@@ -227,7 +253,8 @@ def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.
     assert main(["plan", asked, "-o", str(tmp_path / "plan.json"), "--simulate"]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("simulated:")]
     # Two instances of 10 requests/s.
-    assert len(lines) == 1 and lines[0].startswith("simulated: bert: 6 of 20 requests/s, response mean 1")
+    assert len(lines) == 1 and lines[0].startswith("simulated: bert: 6 of 20 requests/s offered, 6.0")
+    assert " served over 16," in lines[0] and " s simulated, response mean 1" in lines[0]
     assert "p95" in lines[0] and "±" in lines[0]
 
 

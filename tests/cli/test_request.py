@@ -69,21 +69,22 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--colocate", "bert", "joins two or more models"),
-        ("--colocate", "bert+gone", "joins two or more models"),
+        ("--colocate", "bert", "'bert' names one model, needs at least two"),
+        ("--colocate", "bert+gone", "names 'gone', which is no model of the request. Known models: bert"),
         ("--colocate", "bert+bert", "different models"),
         ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
         ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),
-        ("--prefer-together", "bert+ocr=-1", "0 or more"),
-        ("--cap", "gone", "names are of the request's models"),
+        ("--prefer-together", "bert+ocr=-1", "bytes_per_request"),
+        ("--cap", "gone", "unknown model 'gone'. Known models: bert"),
         ("--forbid", "bert", "MODEL=VARIANT"),
-        ("--forbid", "bert=cut7", "it names a variant: bert=whole"),
-        ("--forbid", "bert=whole", "at least one of its variants"),
-        ("--memory-penalty", "-1", "0 or more"),
-        ("--separation-weight", "nan", "finite"),
-        ("--max-tenants", "0", "whole number"),
-        ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "fit on one"),
-        ("--gpus", "a=A30-24GB,a=A30-24GB", "ids are unique"),
+        ("--forbid", "bert=cut7", "unknown variant 'bert=cut7'"),
+        ("--forbid", "bert=whole", "no variant of whole is allowed"),
+        ("--memory-penalty", "-1", "objective.memory_violation_penalty"),
+        ("--separation-weight", "nan", "objective.separation_weight"),
+        ("--max-tenants", "0", "max_tenants_per_slice"),
+        ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
+        ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
+        ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
     ],
 )
 def test_what_is_unclear_is_one_message(
@@ -134,6 +135,6 @@ def test_a_sequence_length_that_no_row_has_is_refused(
 ) -> None:
     ask = ["--gpus", "1xA30-24GB", "--sequence-length", "64"]
     assert main(["request", two_lengths, *ask]) == 2
-    assert "It has 128, 512." in capsys.readouterr().err
+    assert "Give one of its lengths: 128, 512." in capsys.readouterr().err
     assert main(["request", paths[1], *ask]) == 2
     assert "No profile names a sequence length" in capsys.readouterr().err

@@ -44,10 +44,16 @@ def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixtu
         assert getattr(outcome, field) == getattr(expected, field), (
             "run python -m tools.write_examples --simulation"
         )
-    assert "bert: 250 of 400 requests/s, response mean" in told.err and "highest load: p95" in told.err
+    bert, load = expected.models[0], expected.highest_load
+    span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:.3g} s simulated"
+    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in told.err
+    factors = f"{load.low:.4g} times the request's rates, no longer at {load.high:.4g}\n"
+    assert f"highest load: p95 keeps every limit at {factors}" in told.err
 
 
-def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path: Path) -> None:
+def test_a_plan_is_simulated_at_a_load_and_its_request_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = simulated(tmp_path, "--load", "1.2", "--slo", "bert=500", "--find", "90", "--seed", "3")
     assert {model.name: model.arrivals for model in request.models} == {
         name: PoissonArrivals(rate * 1.2) for name, rate in DEMANDS.items()
@@ -55,6 +61,9 @@ def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path: Path) -> 
     assert request.models[0].slo_ms == 500.0 and request.find is not None and request.find.percentile == 90.0
     assert (request.requests_per_model, request.seed) == (400, 3)
     first = json.loads((tmp_path / "out.json").read_text())
+    # The file's factor is of the rates simulated, the words are of the plan's own.
+    words = f"at {1.2 * first['highest_load']['factor']:.4g} times the request's rates"
+    assert words in capsys.readouterr().err
     again = tmp_path / "again.json"
     assert main(["simulate", str(tmp_path / "made.json"), "-o", str(again), "--replications", "5"]) == 0
     assert first["models"] == json.loads(again.read_text())["models"]
@@ -103,21 +112,21 @@ def test_a_model_without_an_instance_and_another_request_are_said(
     ("arguments", "match"),
     [
         (PLAN[:1], "--request"),
-        ([str(EXAMPLES / "profile.json")], "simulate reads"),
-        ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "stand in it"),
-        ([*PLAN, "--arrivals", "weekly"], "--arrivals: 'weekly'"),
-        ([*PLAN, "--arrivals", "gamma:much"], "--arrivals: 'gamma:much'"),
-        ([*PLAN, "--arrivals", "gamma:0"], "cv: 0.0"),
-        ([*PLAN, "--arrivals", "mmpp:1"], "--arrivals: 'mmpp:1'"),
+        ([str(EXAMPLES / "profile.json")], "is a torchsplit.profile, which cannot be simulated"),
+        ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "has its own arrivals"),
+        ([*PLAN, "--arrivals", "weekly"], "--arrivals"),
+        ([*PLAN, "--arrivals", "gamma:much"], "gamma:much"),
+        ([*PLAN, "--arrivals", "gamma:0"], "cv: "),
+        ([*PLAN, "--arrivals", "mmpp:1"], "mmpp:1"),
         ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
-        ([*PLAN, "--load", "0"], "--load: 0.0"),
-        ([*PLAN, "--load", "nan"], "--load: nan"),
-        ([*PLAN, "--slo", "bert"], "--slo: 'bert'"),
-        ([*PLAN, "--slo", "nobody=5"], "--slo: 'nobody'"),
-        ([*PLAN, "--slo", "bert=inf"], "slo_ms: inf"),
-        ([*PLAN, "--find", "100"], "percentile: 100"),
-        ([*PLAN, "--replications", "0"], "replications: 0"),
-        ([*PLAN, "--seed", "-1"], "seed: -1"),
+        ([*PLAN, "--load", "0"], "--load: "),
+        ([*PLAN, "--load", "nan"], "--load: "),
+        ([*PLAN, "--slo", "bert"], "--slo: 'bert' is not MODEL=MS"),
+        ([*PLAN, "--slo", "nobody=5"], "--slo: unknown model 'nobody'. Known models: "),
+        ([*PLAN, "--slo", "bert=inf"], "slo_ms: "),
+        ([*PLAN, "--find", "100"], "percentile: "),
+        ([*PLAN, "--replications", "0"], "replications: "),
+        ([*PLAN, "--seed", "-1"], "seed: "),
     ],
 )
 def test_faults_of_the_input_are_one_message(

@@ -35,7 +35,7 @@ def test_a_stream_that_takes_nothing_stops_no_command(tmp_path: Path, stream: st
 @pytest.mark.slow
 def test_an_outcome_that_a_full_disk_loses_is_said(tmp_path: Path) -> None:
     done = run(f"{SIMULATE} >/dev/full", tmp_path)
-    assert done.returncode == 2 and "No space left on device" in done.stderr
+    assert done.returncode == 2 and "cannot be written: no space left on device" in done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 

@@ -154,10 +154,10 @@ def test_triton_s_files_and_one_profile_of_several(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "a table has a header and rows"),
+        (b"", "is empty"),
         (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
-        (b"model,compute_slices,batch_size,throughput_rps\n", "header only"),
-        (b"one column\n1\n", "several columns"),
+        (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
+        (b"one column\n1\n", "has only one column"),
         (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
         (b"{not json", "JSON"),
         (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
@@ -177,11 +177,13 @@ def test_what_is_no_table_is_one_message_and_exit_code_2(
 def test_files_and_arguments_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = str(EXAMPLES / "measured.csv")
     query = str(EXAMPLES / "query.csv")
-    assert "No such file" in refused(capsys, "estimate", table, "nowhere.csv")
+    assert "nowhere.csv: cannot be read: no such file" in refused(capsys, "estimate", table, "nowhere.csv")
     assert "directory" in refused(capsys, "import", str(tmp_path))
     assert "OURS=THEIRS" in refused(capsys, "import", table, "--map", "bs")
-    assert "catalogue" in refused(capsys, "import", table, "--gpu-type", "A1000")
-    assert "measured library has" in refused(capsys, "export", "library:nothing")
+    assert "unknown GPU type 'A1000'. Did you mean A100-80GB" in refused(
+        capsys, "import", table, "--gpu-type", "A1000"
+    )
+    assert "library" in refused(capsys, "export", "library:nothing")
     assert "torchsplit.profile" in refused(capsys, "export", str(ROOT / "examples" / "plan.json"))
     (tmp_path / "file").write_text("")
     assert "written" in refused(capsys, "estimate", table, query, "-o", str(tmp_path / "file" / "o.csv"))

@@ -22,7 +22,7 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
     (["sample:bert", "--strategy", STRATEGY, "--shares", "3:1"], "numbers with commas between"),
     (["sample:bert", "--strategy", STRATEGY, "--steps", "0"], "--steps"),
     (["sample:bert", "--strategy", STRATEGY, "--keep", "0"], "--keep"),
-    (["client.py:client", "--strategy", STRATEGY], "it must be trusted"),
+    ([f"{__file__}:client", "--strategy", STRATEGY], "it is not trusted"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_one_message(
     given: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -131,7 +131,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(InputFault, match="No space left"):
+    with pytest.raises(InputFault, match="no space left"):
         write_deployment([DeploymentFile("a.txt", "new")], tmp_path)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
 

@@ -95,7 +95,10 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
 
 @pytest.mark.parametrize(
     ("what", "without", "said"),
-    [("regions", "inline", "one of dead, constants"), ("dataflow", "dead", "drawn as traced")],
+    [
+        ("regions", "inline", "unknown preparation step 'inline'. Known steps: dead, constants"),
+        ("dataflow", "dead", "drawn as traced"),
+    ],
 )
 def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
     with pytest.raises(InputFault, match=said):
@@ -106,7 +109,7 @@ def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
     ("suffix", "what", "opened", "said"),
     [
         (".png", "dataflow", (), "svg or .dot"),
-        ("", "dataflow", (), "no suffix"),
+        ("", "dataflow", (), "names a file without a suffix"),
         (".dot", "everything", (), "dominators"),
         (".svg", "regions", (), "Write a .dot file"),
         (".svg", "dataflow", ("encoder.gone",), "encoder.gone"),
@@ -119,5 +122,5 @@ def test_what_cannot_be_drawn_is_one_message(suffix, what, opened, said):
 
 def test_more_boxes_than_a_picture_holds_are_refused(monkeypatch):
     monkeypatch.setattr("torchsplit_core.drawing.export.MOST_ITEMS", 20)
-    with pytest.raises(InputFault, match="at most 20 boxes"):
+    with pytest.raises(InputFault, match=r"makes a drawing of 3. boxes, more than 20"):
         drawing(model([("", "aten.relu.default")] * 30), ".svg", opened=("all",))

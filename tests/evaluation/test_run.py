@@ -124,7 +124,7 @@ def test_every_file_is_written_whole_and_read_back(
         "report.html",
     }
     assert write.left_in(tmp_path / "new" / "folder", quick=True) == outcome
-    with pytest.raises(InputFault, match="of the whole grid"):
+    with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
         write.left_in(tmp_path / "new" / "folder", quick=False)
     assert write_text(outcome) == paths[0].read_text()
     for picture in (path for path in paths if path.suffix == ".svg"):
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert write.left_in(tmp_path / "none", quick=True) is None
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(InputFault, match="it is a folder"):
+    with pytest.raises(InputFault, match="is a file, not a folder"):
         write.left_in(file, quick=True)
     (tmp_path / write.OUTCOME).write_text("{}")
     with pytest.raises(InputFault, match="to start anew"):

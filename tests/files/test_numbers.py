@@ -119,17 +119,17 @@ def test_control_characters_name_nothing(name: str) -> None:
     )
     for model in bad:
         changed = replace(request, models=(model,), colocations=())
-        with pytest.raises(InputFault, match="no control characters"):
+        with pytest.raises(InputFault, match="contains a control character"):
             validate_plan(changed)
-        with pytest.raises(InputFault, match=r"no control characters|Unicode"):
+        with pytest.raises(InputFault, match="half a surrogate pair"):
             read_text(as_text(request, changed))
-        with pytest.raises(InputFault, match=r"no control characters|unicode string"):
+        with pytest.raises(InputFault, match="half a surrogate pair"):
             write_text(changed)
     gpus = (replace(request.gpus[0], id=name, count=1),)
-    with pytest.raises(InputFault, match="no control characters"):
+    with pytest.raises(InputFault, match="contains a control character"):
         validate_plan(replace(request, gpus=gpus))
     placement = example("placement_request")
-    with pytest.raises(InputFault, match="no control characters"):
+    with pytest.raises(InputFault, match="contains a control character"):
         validate_placement(
             replace(placement, gpus=(replace(placement.gpus[0], id=name), *placement.gpus[1:]))
         )

@@ -26,17 +26,17 @@ WORKS = CudaFacts(
 @pytest.mark.parametrize(
     ("changed", "cause", "said"),
     [
-        ({"built_for": None}, "cpu_build", "built without CUDA"),
+        ({"built_for": None}, "cpu_build", "this build of torch has no CUDA"),
         ({"built_for": None, "driver_words": "not found"}, "cpu_build", "no driver either (not found)"),
         ({"driver_words": "library not found"}, "no_driver", "library not found"),
-        ({"listed": ()}, "no_gpu", "lists none"),
-        ({"visible": "MIG-gone"}, "stale_uuid", "nothing has the UUID MIG-gone"),
-        ({"visible": "GPU-gone,GPU-1"}, "stale_uuid", "nothing has the UUID GPU-gone"),
-        ({"nodes": frozenset({"nvidia-cap1", "nvidia-cap21"})}, "no_capability", "nvidia-cap22 missing"),
-        ({"nodes": (), "needed": ()}, "no_capability", "those of any instance missing"),
+        ({"listed": ()}, "no_gpu", "the driver lists no GPU"),
+        ({"visible": "MIG-gone"}, "stale_uuid", "names 'MIG-gone', which no device here"),
+        ({"visible": "GPU-gone,GPU-1"}, "stale_uuid", "names 'GPU-gone', which no device here"),
+        ({"nodes": frozenset({"nvidia-cap1", "nvidia-cap21"})}, "no_capability", "lacks nvidia-cap22"),
+        ({"nodes": (), "needed": ()}, "no_capability", "lacks its nodes"),
         # A container lists no instance whose nodes it has not got.
         ({"nodes": (), "needed": (), "visible": "MIG-gone"}, "no_capability", "Container Toolkit"),
-        ({"driver_cuda": "12.8"}, "old_driver", "it runs up to 12.8"),
+        ({"driver_cuda": "12.8"}, "old_driver", "runs only up to 12.8"),
         ({"driver_cuda": "13.1"}, "unknown", "CUDA still refuses"),
         ({"driver_cuda": "n/a"}, "unknown", "CUDA still refuses"),
         ({"visible": None, "nodes": ()}, "unknown", "CUDA still refuses"),
@@ -47,7 +47,7 @@ def test_every_cause_is_told_in_its_own_words(changed: dict[str, object], cause:
     facts = replace(WORKS, **changed)  # type: ignore[arg-type]
     assert cause_of(facts) == cause
     fault = cuda_fault(facts, "mig:MIG-a")
-    assert said in str(fault) and str(fault).startswith("device: 'mig:MIG-a' — ")
+    assert said in str(fault) and str(fault).startswith("device: 'mig:MIG-a' cannot be used: ")
 
 
 def test_the_beginning_of_a_uuid_is_enough_and_an_index_is_never_stale() -> None:

@@ -55,7 +55,7 @@ def test_a_host_without_gpu_has_its_processor() -> None:
 def test_gpu_devices_are_not_available_without_a_gpu(text: str) -> None:
     with pytest.raises(InputFault, match="not available on this host") as found:
         choose_devices(text, EMPTY)
-    assert found.value.where == "device" and "No GPU was found." in found.value.remedy
+    assert found.value.where == "device" and "No GPU was found." in found.value.problem
 
 
 def test_cores_of_the_processor_are_a_slice_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +70,10 @@ def test_cores_of_the_processor_are_a_slice_of_it(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("text", ["cpu:3c", "cpu:64c", f"cpu:{10**30}c"])
 def test_more_cores_than_the_host_has_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(200)))
-    with pytest.raises(InputFault, match="this host has 2 cores for us"):
+    with pytest.raises(InputFault, match="this process may use 2 cores"):
         choose_devices(text, EMPTY)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    with pytest.raises(InputFault, match="this host has 1 core for us"):
+    with pytest.raises(InputFault, match="this process may use 1 core"):
         choose_devices("cpu:2c", EMPTY)
 
 
@@ -87,7 +87,7 @@ def test_what_is_no_number_of_cores_is_no_device(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "tpu", "sm", "sm:", "cuda:", "mig:", "cpu:0", "cpu,,cuda", "auto:1"])
 def test_texts_that_are_no_device(text: str) -> None:
-    with pytest.raises(InputFault, match="a device is auto, cpu, cuda"):
+    with pytest.raises(InputFault, match=r" is not a device\. Give auto, cpu, cuda"):
         choose_devices(text, host("a100_40gb_two_halves.json"))
 
 

@@ -68,7 +68,7 @@ def test_known_layouts() -> None:
     assert place_layout(gpu, ["1g.10gb"] * 7) is not None
     assert place_layout(gpu, ["1g.10gb"] * 8) is None
     assert place_layout(gpu, []) is not None
-    with pytest.raises(InputFault, match="Known are 1g"):
+    with pytest.raises(InputFault, match=r"unknown profile '1g\.6gb'\. Did you mean 1g"):
         place_layout(gpu, ["1g.6gb"])
 
 

@@ -100,5 +100,5 @@ def test_commands_put_former_instances_back(tmp_path: Path) -> None:
 
 
 def test_commands_for_a_gpu_without_mig_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFault, match="MIG mode"):
+    with pytest.raises(InputFault, match="T4 is not in the catalogue"):
         slice_commands(read_gpu(replay(tmp_path, "t4_without_mig.json"), 0), ["1g.5gb"])

@@ -280,7 +280,7 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path:
         assert child.stdout.readline().startswith("MIG-")
         assert layout(nvml) == [("4g.24gb", 0, True)]
         with (
-            pytest.raises(InputFault, match="one change of MIG instances at a time"),
+            pytest.raises(InputFault, match="an earlier change of MIG instances is under way"),
             temporary_slices(nvml, 0, ["2g.12gb"], True, journal=journal),
         ):
             raise AssertionError("a second change must not start")
@@ -331,7 +331,7 @@ def test_a_journal_that_cannot_be_written_stops_before_any_change(tmp_path: Path
     nvml = replay(tmp_path, "a30_three_slices.json")
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(InputFault, match="before anything changes"),
+        pytest.raises(InputFault, match="Nothing was changed"),
         temporary_slices(nvml, 0, ["4g.24gb"], True, journal=tmp_path / "file" / "j"),
     ):
         raise AssertionError("the measurement must not start")

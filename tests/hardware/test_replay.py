@@ -188,5 +188,5 @@ def test_a_file_that_is_no_listing_is_refused(
     with pytest.raises(InputFault, match="listing"):
         discover_host()
     path.unlink()
-    with pytest.raises(InputFault, match="No such file"):
+    with pytest.raises(InputFault, match="cannot be read: no such file"):
         discover_host()

@@ -306,7 +306,7 @@ def test_a_plan_that_does_not_hold_is_refused() -> None:
     from torchsplit_core.planning.request.hash import request_hash
 
     claimed = replace(outcome, request_sha256=request_hash(tight))
-    with pytest.raises(InternalFault, match="are claimed"):
+    with pytest.raises(InternalFault, match=r"claims .* above its limit"):
         verify_responding(tight, claimed)
     flattered = replace(outcome.models[0], response_ms=ResponsePercentiles(1.0, 1.0, 1.0))
     with pytest.raises(InternalFault, match="does not hold its max_response_ms"):

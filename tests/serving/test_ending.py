@@ -28,7 +28,7 @@ def test_what_is_not_answered_in_time_at_the_end_is_refused(file: Path) -> None:
         time.sleep(0.3)
         server.stop()
         status, told = taken.result()
-        assert status == 503 and "stops" in told["error"]
+        assert status == 503 and "stopped" in told["error"]
 
 
 def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling: Running) -> None:

@@ -105,8 +105,8 @@ def test_a_model_that_stands_still_is_ended(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("Broken", "no weights here"), ("Dies", "ended while it loaded, with status 7"),
-    ("Flat", "has the batch in its first dimension"),
+    ("Broken", "no weights here"), ("Dies", "ended its process while it loaded, with status 7"),
+    ("Flat", "without the batch in front"),
 ])  # fmt: skip
 def test_models_that_cannot_be_served_are_named(file: Path, name: str, words: str) -> None:
     plan = cpu_plan([Placed("odd")], {"odd": f"{file}:{name}"})

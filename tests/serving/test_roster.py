@@ -110,7 +110,7 @@ def test_mig_instances_are_taken_once_each() -> None:
     one = replace(MIG, instances=MIG.instances[:1])
     with pytest.raises(InputFault) as told:
         find_places(plan, report=host(one))
-    assert "host0 A100-80GB: 3g.40gb —" in str(told.value).replace("'", "")
+    assert "lacks: host0 A100-80GB: 3g.40gb." in str(told.value)
 
 
 def test_slices_emulated_by_sms() -> None:
@@ -122,5 +122,5 @@ def test_slices_emulated_by_sms() -> None:
 def test_several_hosts_are_not_one() -> None:
     plan, _ = cpu_plan([Placed("bert")], {"bert": BERT})
     gpus = tuple(replace(plan.gpus[0], id=f"{name}/cpu") for name in ("a", "b"))
-    with pytest.raises(InputFault, match="one host is served at a time"):
+    with pytest.raises(InputFault, match="is of 2 hosts"):
         find_places(replace(plan, gpus=gpus), report=host(), cores=(0, 1))

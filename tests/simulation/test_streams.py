@@ -135,7 +135,7 @@ def test_a_rate_below_that_of_one_at_a_time_leaves_no_floor() -> None:
 
 @pytest.mark.parametrize(("single", "rate"), [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf)])
 def test_points_are_positive(single: float, rate: float) -> None:
-    with pytest.raises(InputFault, match="positive finite"):
+    with pytest.raises(InputFault, match="not a finite number above 0"):
         service_from_two_points(single, rate)
 
 

@@ -12,52 +12,52 @@ GOOD = "good,7,8,1,100,80"
 
 
 @pytest.mark.parametrize(
-    ("row", "column", "rule"),
+    ("row", "column", "problem"),
     [
         ("m,7,8,1,,80", "throughput_rps", "empty"),
         ("m,7,8,1,n/a,80", "throughput_rps", "empty"),
-        ("m,7,8,1,-5,80", "throughput_rps", "not negative"),
-        ("m,7,8,1,nan,80", "throughput_rps", "finite"),
-        ("m,7,8,1,inf,80", "throughput_rps", "finite"),
-        ("m,7,8,1,#DIV/0!,80", "throughput_rps", "finite"),
-        ("m,7,8,1,1e400,80", "throughput_rps", "at most"),
-        ("m,7,8,1,1e13,80", "throughput_rps", "at most"),
-        ("m,7,8,1,1e-300,80", "throughput_rps", "at least"),
-        ("m,7,8,1,fast,80", "throughput_rps", "is a number"),
-        ("m,7,8,1,OOM,80", "throughput_rps", "is a number"),
+        ("m,7,8,1,-5,80", "throughput_rps", "is -5, below the least value 0"),
+        ("m,7,8,1,nan,80", "throughput_rps", "not a finite number"),
+        ("m,7,8,1,inf,80", "throughput_rps", "not a finite number"),
+        ("m,7,8,1,#DIV/0!,80", "throughput_rps", "not a finite number"),
+        ("m,7,8,1,1e400,80", "throughput_rps", "beyond 1e+12"),
+        ("m,7,8,1,1e13,80", "throughput_rps", "beyond 1e+12"),
+        ("m,7,8,1,1e-300,80", "throughput_rps", "below the least positive value"),
+        ("m,7,8,1,fast,80", "throughput_rps", "not a number"),
+        ("m,7,8,1,OOM,80", "throughput_rps", "not a number"),
         ('m,7,8,1,"1,234.5",80', "throughput_rps", "thousands"),
-        ('m,7,8,1,"12,5",80', "throughput_rps", "decimal point"),
-        ("m,7,8,1,100 req/s,80", "throughput_rps", "unit"),
-        ("m,7,8,1,1_000,80", "throughput_rps", "number"),
-        ("m,7,8,1,٣,80", "throughput_rps", "is a number"),
+        ('m,7,8,1,"12,5",80', "throughput_rps", "decimal comma"),
+        ("m,7,8,1,100 req/s,80", "throughput_rps", "a number with a unit"),
+        ("m,7,8,1,1_000,80", "throughput_rps", "is '1_000', not a number"),
+        ("m,7,8,1,٣,80", "throughput_rps", "not a number"),
         ("m,7,8,1,100,0", "latency_ms", "above 0"),
         ("m,7,8,1,100,-1", "latency_ms", "above 0"),
-        ("m,7,8,1,100,80ms", "latency_ms", "unit"),
+        ("m,7,8,1,100,80ms", "latency_ms", "a number with a unit"),
         ("m,7,,1,100,80", "batch_size", "empty"),
-        ("m,7,0,1,100,80", "batch_size", "whole number"),
-        ("m,7,2.5,1,100,80", "batch_size", "whole number"),
-        ("m,7,-8,1,100,80", "batch_size", "whole number"),
-        ("m,7,10000000,1,100,80", "batch_size", "whole number"),
-        ("m,7,8,0,100,80", "processes", "whole number"),
+        ("m,7,0,1,100,80", "batch_size", "below the least value 1"),
+        ("m,7,2.5,1,100,80", "batch_size", "is 2.5, not a whole number"),
+        ("m,7,-8,1,100,80", "batch_size", "below the least value 1"),
+        ("m,7,10000000,1,100,80", "batch_size", "above the greatest value 1,000,000"),
+        ("m,7,8,0,100,80", "processes", "below the least value 1"),
         ("m,,8,1,100,80", "compute_slices", "empty"),
-        ("m,5,8,1,100,80", "compute_slices", "slice of A100-80GB"),
-        ("m,big,8,1,100,80", "compute_slices", "slice of A100-80GB"),
-        ("m,1g.6gb,8,1,100,80", "compute_slices", "slice of A100-80GB"),
+        ("m,5,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
+        ("m,big,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
+        ("m,1g.6gb,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
         (",7,8,1,100,80", "model", "empty"),
-        ("m" * 201 + ",7,8,1,100,80", "model", "at most 200"),
-        ('"m\nn",7,8,1,100,80', "model", "control"),
-        ("m,7,8,1,100,80,5", "the row", "cells of the header"),
+        ("m" * 201 + ",7,8,1,100,80", "model", "has 201 characters, more than 200"),
+        ('"m\nn",7,8,1,100,80', "model", "contains a control character"),
+        ("m,7,8,1,100,80,5", "", "has 7 cells, more than the 6 of the header"),
         ("m,7", "batch_size", "empty"),
     ],
 )
-def test_each_kind_is_named_and_the_good_row_survives(row: str, column: str, rule: str) -> None:
+def test_each_kind_is_named_and_the_good_row_survives(row: str, column: str, problem: str) -> None:
     text = f"{HEADER}\n{GOOD}\n{row}\n"
     with pytest.raises(InputFault) as caught:
         read_profile_csv(text, origin="mine.csv")
     message = str(caught.value)
-    assert message.startswith("mine.csv: '1 of 2 rows'")
-    assert f"line 3, {column}:" in message
-    assert rule in message
+    assert message.startswith("mine.csv: 1 of 2 rows cannot be read:")
+    assert f"line 3{column and f', {column}'}:" in message
+    assert problem in message
     assert "--skip-bad" in message
     kept = read_profile_csv(text, skip_bad=True)
     assert [profile.source for profile in kept.profiles] == ["import:good"]
@@ -106,13 +106,13 @@ def test_a_file_of_bad_rows_alone_is_a_fault_even_when_they_may_be_left_out() ->
 @pytest.mark.parametrize("second", ["m,7,8,1,101,80", "m,7,8,1,100,81", "m,7,8,1,0,"])
 def test_a_point_with_two_figures_is_refused_and_the_first_line_named(second: str) -> None:
     text = f"{HEADER}\nm,7,8,1,100,80\n{second}\n"
-    with pytest.raises(InputFault, match="line 2 has it with other figures"):
+    with pytest.raises(InputFault, match="line 3: has other figures than line 2"):
         read_profile_csv(text)
     assert read_profile_csv(text, skip_bad=True).profiles[0].rows[0].throughput_rps == 100
 
 
 def test_contradicting_cells_of_a_slice() -> None:
-    with pytest.raises(InputFault, match=r"3g\.40gb has not 4 compute slices"):
+    with pytest.raises(InputFault, match=r"compute_slices: is '4', but the slice 3g\.40gb has 3"):
         read_profile_csv("model,compute_slices,profile,batch_size,throughput_rps\nm,4,3g.40gb,8,1\n")
-    with pytest.raises(InputFault, match="not of CPU"):
+    with pytest.raises(InputFault, match=r"is '3g\.40gb', but CPU has no known slices"):
         read_profile_csv("model,profile,batch_size,throughput_rps,gpu_type\nm,3g.40gb,8,1,CPU\n")

@@ -47,7 +47,7 @@ def test_any_text_is_profiles_or_an_input_fault(text: str, skip_bad: bool) -> No
     try:
         imported = read_any(text, model="given", batch_size=2, skip_bad=skip_bad)
     except InputFault as fault:
-        assert fault.rule and fault.remedy and fault.where
+        assert fault.problem and fault.remedy
         return
     for profile in imported.profiles:
         assert profile.rows or profile.failures
@@ -61,7 +61,7 @@ def test_what_was_read_is_read_again_from_what_is_written(text: str) -> None:
     try:
         imported = read_profile_csv(text, skip_bad=True)
     except InputFault as fault:
-        assert fault.rule
+        assert fault.problem
         return
     again = read_profile_csv(write_profile_csv(imported.profiles))
     assert [(item.source, item.rows) for item in again.profiles] == [
@@ -75,7 +75,7 @@ def test_estimates_of_any_two_texts(measured: str, query: str, skip_bad: bool) -
     try:
         table = estimate_table(measured, query, skip_bad=skip_bad)
     except InputFault as fault:
-        assert fault.rule and fault.remedy
+        assert fault.problem and fault.remedy
         return
     assert all(found.low_rps <= found.throughput_rps <= found.high_rps for found in table.estimates)
 
@@ -85,4 +85,4 @@ def test_any_bytes_are_text_or_an_input_fault(data: bytes) -> None:
     try:
         assert isinstance(decode(data), str)
     except InputFault as fault:
-        assert "UTF" in fault.rule
+        assert "UTF" in fault.problem

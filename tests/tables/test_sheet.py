@@ -46,23 +46,23 @@ def test_a_spreadsheet_may_name_its_delimiter(top: str, delimiter: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"),
+    ("text", "problem"),
     [
-        ("", "has a header and rows"),
-        (" \r\n\t\n", "has a header and rows"),
+        ("", "is empty"),
+        (" \r\n\t\n", "is empty"),
         ('{"format": "torchsplit.profile"}', "looks like JSON"),
         ("[1, 2]", "looks like JSON"),
-        ("\x89PNG\r\n\x1a\n\0\0\0", "a table is text"),
-        ("just words\nand more\n", "several columns"),
-        ('model,bs\na,"1\nb,2\n', "closed quotes"),
-        ("model,bs\na,\ud800\n", "valid Unicode"),
-        ("model,bs\na," + "x" * 200_000, "closed quotes"),
+        ("\x89PNG\r\n\x1a\n\0\0\0", "is binary data, not text"),
+        ("just words\nand more\n", "has only one column: 'just words\\nand more"),
+        ('model,bs\na,"1\nb,2\n', "cannot be read as a row"),
+        ("model,bs\na,\ud800\n", "half a surrogate pair"),
+        ("model,bs\na," + "x" * 200_000, "cannot be read as a row"),
     ],
 )
-def test_what_is_no_table_is_said(text: str, rule: str) -> None:
+def test_what_is_no_table_is_said(text: str, problem: str) -> None:
     with pytest.raises(InputFault) as caught:
         read_sheet(text, "mine.csv")
-    assert rule in caught.value.rule
+    assert problem in caught.value.problem
     assert "mine.csv" in caught.value.where
 
 

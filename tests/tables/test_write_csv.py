@@ -190,9 +190,9 @@ def test_files_of_one_model_at_two_sequence_lengths_are_joined() -> None:
 
 def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:
     first = Profile("import:m", "g", {}, (ROW,))
-    with pytest.raises(InputFault, match="same figures for one point"):
+    with pytest.raises(InputFault, match="has two measurements of"):
         merge_profiles([first, replace(first, rows=(replace(ROW, latency_ms=1.0),))])
-    with pytest.raises(InputFault, match="one architecture"):
+    with pytest.raises(InputFault, match="has profiles of 2 architectures"):
         merge_profiles([first, replace(first, architecture_hash="h")])
 
 

@@ -19,7 +19,7 @@ from torchsplit_core.isolation import Limits
 from torchsplit_core.model_source import example_arguments, load_client, open_model, parse_source
 from torchsplit_core.tracing import pt2, trace
 from torchsplit_core.tracing.export import export_program
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import CLIENT_TEMPLATE, InputFault
 
 CLIENT = """
 import torch
@@ -66,6 +66,43 @@ def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_path_may_lead_through_a_folder_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child may read the file's folder alone: a path that went through another would end there."""
+    for name in ("here", "other"):
+        (tmp_path / name).mkdir()
+    source = Path(python_file(tmp_path / "other", "return x"))
+    monkeypatch.chdir(tmp_path / "here")
+    parsed = parse_source("../other/mine.py:Client", trust=True)
+    assert parsed.text == f"{source}:Client"
+    assert all(".." not in path for path in parsed.files)
+    assert trace("../other/mine.py:Client", trust=True).nodes
+
+
+def test_the_template_of_a_client_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(CLIENT_TEMPLATE)
+    client = load_client(f"{path}:Client", trust=True)
+    args, kwargs = example_arguments(client, 2)
+    assert len(open_model(client)(*args, **kwargs)) == 2
+
+
+def test_the_last_cause_is_what_is_told() -> None:
+    def fails() -> None:
+        try:
+            raise ValueError("no such vocabulary")
+        except ValueError as error:
+            raise RuntimeError("the model could not be built") from error
+
+    client = sample_models.load("diamond")
+    client.get_model = fails  # type: ignore[method-assign]
+    with pytest.raises(
+        InputFault, match=r"^get_model\(\): raised ValueError: no such vocabulary \(test_faults"
+    ):
+        open_model(client)
+
+
 def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
     source = f"{python_file(tmp_path, 'return x')}:Client"
     with pytest.raises(InputFault, match="--trust"):
@@ -77,11 +114,12 @@ def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("bert", r"sample:NAME"),
-        ("sample:brt", r"clip, bert"),
+        ("bert", r"^unknown model source 'bert'. Did you mean sample:bert\?$"),
+        ("net.onnx", r"sample:NAME"),
+        ("sample:brt", r"bert"),
         ("sample:bert@huge", r"small, large"),
-        ("missing.pt2", r"the file exists"),
-        ("missing.py:Client", r"the file exists"),
+        ("missing.pt2", r"^missing\.pt2: cannot be read: no such file\."),
+        ("missing.py:Client", r"^missing\.py: cannot be read: no such file\."),
         ("model.py", r"model\.py:NAME"),
         (".:Client", "sample:NAME"),
     ],
@@ -94,9 +132,12 @@ def test_a_source_of_no_known_form_names_the_forms(source: str, said: str) -> No
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return x.view(2, 2, 2)", r"input x.*fixed.*at mine\.py:12.*any batch size.*x\.shape\[0\]"),
-        ("return x @ torch.ones(5, 5)", r"RuntimeError.*mine\.py:12"),
-        ("return x, object()", r"the result of forward\[1\]: 'object'.*a model returns tensors"),
+        ("return x.view(2, 2, 2)", r"^mine\.py:Client: input x: .*fixed.*at mine\.py:12.*x\.shape\[0\]"),
+        (
+            "return x @ torch.ones(5, 5)",
+            r"^mine\.py:Client: forward .*: raised RuntimeError.*\(mine\.py:12\)\. Mend",
+        ),
+        ("return x, object()", r"result\[1\]: is of type object, which torch\.export does not know"),
     ],
 )
 def test_a_model_that_does_not_export_says_why_and_where(body: str, said: str, tmp_path: Path) -> None:
@@ -141,18 +182,36 @@ def test_a_model_that_asks_for_all_memory_is_refused(ask: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        ("def broken(:\n    pass\n", "Client", r"^mine\.py:1: .*valid Python"),
+        ("def broken(:\n    pass\n", "Client", r"^mine\.py:1: is not valid Python: "),
         ("import nowhere_to_be_found\n", "Client", r"ModuleNotFoundError.*mine\.py:1"),
-        ("def other(): pass\n", "Client", r"mine\.py:Client.*defines other"),
-        ("Client = 3\n", "Client", r"'int'.*SplitClient"),
-        ("def Client(): return 3\n", "Client", r"'int'.*get_example_inputs"),
+        ("def other(): pass\n", "Client", r"^mine\.py: does not define 'Client'\. .*: other\."),
+        ("Client = 3\n", "Client", r"^mine\.py:Client: gives a value of type int, not a client"),
+        ("def Client(): return 3\n", "Client", r"type int.*get_example_inputs"),
         ("def Client(): return 1 / 0\n", "Client", r"ZeroDivisionError.*mine\.py:1"),
-        ("import torch\nClient = torch.nn.Linear(2, 2)\n", "Client", r"a model alone; wrap it"),
-        ("import torch\nClient = torch.nn.Linear\n", "Client", r"TypeError.*give them defaults"),
+        (
+            "import torch\nClient = torch.nn.Linear(2, 2)\n",
+            "Client",
+            r"Client is an nn\.Module, not a client\. Add",
+        ),
+        (
+            "import torch\nClient = torch.nn.Linear\n",
+            "Client",
+            r"Client is an nn\.Module, not a client\. Add",
+        ),
+        (
+            "class Client:\n    def __init__(self, width): pass\n",
+            "Client",
+            r"raised TypeError.*without arguments",
+        ),
+        (
+            "class Client:\n    def get_model(self): pass\n",
+            "Client",
+            r"without get_example_inputs\(.*\) and batch_",
+        ),
         (
             CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"),
             "Client",
-            r"batch sizes are whole numbers",
+            r"^mine\.py:Client\.batch_sizes: is \(0, 2\), not a sequence of whole numbers",
         ),
     ],
 )
@@ -168,9 +227,9 @@ def test_a_file_that_gives_no_client_says_what_it_gives(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"get_model": lambda: 3}, r"get_model\(\): 'int'.*nn\.Module"),
+        ({"get_model": lambda: 3}, r"^get_model\(\): returns a value of type int, not an nn\.Module"),
         ({"get_model": lambda: 1 / 0}, r"ZeroDivisionError"),
-        ({"get_example_inputs": lambda batch: torch.ones(batch)}, r"'Tensor'.*\(x,\)"),
+        ({"get_example_inputs": lambda batch: torch.ones(batch)}, r"type Tensor, not a tuple.*\(x,\)"),
         ({"get_example_inputs": lambda batch: 1 / 0}, r"ZeroDivisionError"),
     ],
 )
@@ -199,7 +258,7 @@ def write(path: Path, content: bytes) -> Path:
 def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
     noise = random.Random(1).randbytes(10 * 2**20)
     for content, said in (
-        (b"", "empty file"),
+        (b"", "is empty"),
         (noise, "zip archive"),
         (b"PK\x03\x04 not really", "zip archive"),
     ):
@@ -211,13 +270,16 @@ def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
     ("members", "said"),
     [
         ({"readme.txt": b"hello"}, r"models/NAME\.json"),
-        ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds an exported program"),
-        ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"one program"),
-        ({"m/models/model.json": b"\xff\x00"}, r"it is JSON"),
-        ({"m/models/model.json": b"[" * 200_000}, r"it is JSON"),
-        ({"m/models/model.json": b"[]"}, r"a JSON object"),
+        ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds no exported program"),
+        ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"holds 2 programs: a, b"),
+        ({"m/models/model.json": b"\xff\x00"}, r"is not a JSON object"),
+        ({"m/models/model.json": b"[" * 200_000}, r"is not a JSON object"),
+        ({"m/models/model.json": b"[]"}, r"is not a JSON object"),
         ({"m/models/model.json": b"{}"}, r"export schema"),
-        ({"m/models/model.json": b'{"schema_version": {"major": 99}}'}, r"major version 8"),
+        (
+            {"m/models/model.json": b'{"schema_version": {"major": 99}}'},
+            r"schema_version: is 99, and version 8",
+        ),
         ({"m/models/model.json": b'{"schema_version": {"major": 8}, "graph_module": []}'}, r"export schema"),
     ],
 )
@@ -238,7 +300,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
         for _ in range(65):
             member.write(bytes(2**20))
     assert path.stat().st_size < 2**19
-    with pytest.raises(InputFault, match="unpacks to at most"):
+    with pytest.raises(InputFault, match=r"unpacks to .* above the largest"):
         read_file(path)
 
 

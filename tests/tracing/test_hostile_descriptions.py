@@ -38,10 +38,10 @@ def reads(program: dict[str, Any], place: int, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda p: reads(p, 0, "linear_4"), "leads nowhere or back"),
-        (lambda p: reads(p, 1, "relu"), "leads nowhere or back"),
-        (lambda p: reads(p, 1, "nowhere"), "leads nowhere or back"),
-        (lambda p: p["graph_module"]["graph"]["outputs"].append({"as_tensor": {"name": "no"}}), "nowhere"),
+        (lambda p: reads(p, 0, "linear_4"), "which no node before it makes"),
+        (lambda p: reads(p, 1, "relu"), "which no node before it makes"),
+        (lambda p: reads(p, 1, "nowhere"), "which no node before it makes"),
+        (lambda p: p["graph_module"]["graph"]["outputs"].append({"as_tensor": {"name": "no"}}), "reads 'no'"),
         (lambda p: nodes_of(p).append(nodes_of(p)[0]), "unique"),
         (lambda p: sizes_of(p).append({"as_int": 10**400}), "64 bits"),
         (lambda p: sizes_of(p).append({"as_int": -1}), "64 bits"),
@@ -51,7 +51,7 @@ def reads(program: dict[str, Any], place: int, name: str) -> None:
         (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9**9**9**9**9**9", "hint": None}}), "short"),
         (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "1+" * 900 + "1", "hint": None}}), "size"),
         (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9" * 3000, "hint": None}}), "whole number"),
-        (lambda p: nodes_of(p)[0].update(name="n" * 201), "200 characters"),
+        (lambda p: nodes_of(p)[0].update(name="n" * 201), "201 characters, more than 200"),
         (lambda p: nodes_of(p)[0]["metadata"].update(nn_module_stack="a,[" + "[" * 10**6 + ",c"), "too long"),
         (lambda p: nodes_of(p)[0]["metadata"].update(stack_trace=["x"]), "schema"),
         (lambda p: nodes_of(p)[0].update(target="half \ud800"), "surrogate"),

@@ -173,28 +173,48 @@ def halves(x: Tensor) -> Any:
         (
             Plain(halves),
             rows,
-            rf"input x: .*fixed to the example's batch at {FILE}:\d+ .*no loop over the batch",
+            rf"input x: .*fixed to the example's batch size at {FILE}:\d+\..*no loop over the batch",
         ),
         (Plain(lambda x: x.to_sparse()), rows, rf"forward at {FILE}.*without data.*dense instead of sparse"),
-        (Plain(lambda x: pickle.loads(pickle.dumps(x))), rows, rf"forward at {FILE}.*torch alone.*custom_op"),
+        (
+            Plain(lambda x: pickle.loads(pickle.dumps(x))),
+            rows,
+            rf"forward at {FILE}.*computes outside torch.*custom_op",
+        ),
         (
             Plain(lambda x, y: x),
             lambda n: ((torch.ones(n, 4), object()), {}),
-            r"inputs are tensors.*in forward",
+            r"has an input that is no tensor.*in forward",
         ),
-        (torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)), rows, r"not TorchScript.*before torch\.jit"),
-        (packed(), rows, r"weights are tensors.*torch\.ao\.quantization"),
-        (Plain(lambda x: (x, {"f": len})), rows, r"the result of forward\[1\]\['f'\]: 'builtin.*dataclasses"),
+        (torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)), rows, r"returns TorchScript.*before torch\.jit"),
+        (packed(), rows, r"weights that are packed.*torch\.ao\.quantization"),
+        (Plain(lambda x: (x, {"f": len})), rows, r"result\[1\]\['f'\]: is of type builtin"),
         (
             Plain(lambda x: 1 / 0),
             rows,
-            rf"on its example inputs: ZeroDivisionError.*{FILE}.*without gradients",
+            rf"^forward on the example inputs: raised ZeroDivisionError.*{FILE}.*without gradients",
         ),
-        (Typed(), lambda n: ((torch.ones(n, 4),), {"masks": 1}), r"'masks' — .*It takes x: .*mask: .*None"),
-        (Typed(), lambda n: ((torch.ones(2, 4),), {}), r"no tensor with a size that follows batch_size"),
-        (Plain(lambda x, n: x), lambda n: ((torch.ones(n, 4), n), {}), r"\[0\]\[1\]: 2 — .*x\.shape\[0\]"),
-        (Plain(lambda x: x), lambda n: (([torch.ones(4)] * n,), {}), r"2 values, and 3.*Stack the samples"),
-        (Plain(lambda x: x), lambda n: ((torch.ones(n, *[4] * (n - 1)),), {}), r"2 dimensions, and 3 for"),
+        (
+            Typed(),
+            lambda n: ((torch.ones(n, 4),), {"masks": 1}),
+            r"'masks'\. Return what it takes \(x: .*mask: .*None",
+        ),
+        (
+            Typed(),
+            lambda n: ((torch.ones(2, 4),), {}),
+            r"returns no tensor with a size that follows batch_size",
+        ),
+        (
+            Plain(lambda x, n: x),
+            lambda n: ((torch.ones(n, 4), n), {}),
+            r"\[0\]\[1\]: is 2, but 3 .*x\.shape\[0\]",
+        ),
+        (Plain(lambda x: x), lambda n: (([torch.ones(4)] * n,), {}), r"2 values and 3.*Stack the samples"),
+        (
+            Plain(lambda x: x),
+            lambda n: ((torch.ones(n, *[4] * (n - 1)),), {}),
+            r"has 2 dimensions, but 3 for",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -210,6 +230,6 @@ def test_a_way_that_even_a_draft_cannot_follow_names_the_line() -> None:
         return found.sum() + x if found.shape[0] > 0 else x
 
     with pytest.raises(
-        InputFault, match=rf"forward at {FILE}:\d+: GuardOnDataDep.*torch\.cond.*torch\._check"
+        InputFault, match=rf"forward at {FILE}:\d+: takes a path .*GuardOnDataDep.*torch\.cond.*torch\._check"
     ):
         traced(Plain(kept))

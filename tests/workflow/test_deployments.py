@@ -32,7 +32,8 @@ from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
 from torchsplit_core.deployment.image import requirements
 from torchsplit_core.planning import plan
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of
+from torchsplit_core.serving.wire.bodies import headers_of
+from torchsplit_core.serving.wire.tensors import LENGTH_HEADER
 from torchsplit_core.stages import open_stages
 from torchsplit_core.values import (
     FleetEntry,

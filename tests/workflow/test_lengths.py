@@ -83,8 +83,8 @@ def test_the_grid_is_measured_at_every_length(source: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "length", "said"),
     [
-        ("Plain", 8, "Give it sequence_lengths, for example"),
-        ("Client", 16, "It offers 8, 600."),
+        ("Plain", 8, "Give the client sequence_lengths, for example"),
+        ("Client", 16, "Choose one of 8, 600."),
         ("Client", 0, "whole numbers from 1"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_length_that_the_client_does_not_offer_is_refused(
 
 
 def test_a_pt2_has_one_length() -> None:
-    with pytest.raises(InputFault, match="the length it was exported with"):
+    with pytest.raises(InputFault, match="has only the length it was exported with"):
         profile("model.pt2", settings=replace(QUICK, sequence_length=8))
 
 

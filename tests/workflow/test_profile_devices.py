@@ -171,7 +171,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
         if device.kind == "mig":
             assert started.wait(30)
             failed.set()
-            raise InputFault("model", "x", "it runs here", "Mend it.")
+            raise InputFault("model", "x does not run here", "Mend it.")
         started.set()
         assert failed.wait(30)
         try:
@@ -183,7 +183,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
             raise
         raise AssertionError("was never stopped")
 
-    with pytest.raises(InputFault, match="it runs here"):
+    with pytest.raises(InputFault, match="x does not run here"):
         profiled(monkeypatch, measure, device="cpu,mig", store=Store(tmp_path / "s"))
     assert ended.is_set()
 
@@ -210,9 +210,9 @@ def test_a_measurement_that_fails_restores_the_layout_too(
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
     def fails(*arguments: Any, **options: Any) -> Found:
-        raise InputFault("model", "x", "it runs", "Mend it.")
+        raise InputFault("model", "x does not run", "Mend it.")
 
-    with pytest.raises(InputFault, match="it runs"):
+    with pytest.raises(InputFault, match="x does not run"):
         profiled(
             monkeypatch,
             fails,
@@ -293,7 +293,7 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
         heard.append((processes, options["known"]))
         found = base(source, graph, device)
         if processes == 3:
-            raise InputFault("processes", 3, "each of them can build the model", "Measure fewer at once.")
+            raise InputFault("processes", "3 of them cannot build the model", "Measure fewer at once.")
         options["progress"](1.0, "done")
         content = {"batch_size": 1, "processes": processes}
         options["keep"](KeptPoint.made(found.graph.architecture_hash, "batch", content))
@@ -313,7 +313,9 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
     assert [count for count, _ in heard] == [1, 2, 3] * 2
     known = [[point.content["processes"] for point in points] for _, points in heard]
     assert known == [[], [], [], [1], [2], []]
-    assert "1 told 2 told 3 processes: processes: 3" in found.environment["notes"]
+    assert (
+        "1 told 2 told 3 processes: processes: 3 of them cannot build the model" in found.environment["notes"]
+    )
     first = shares[: len(shares) // 2]
     assert first == sorted(first) and first[-1] == 1.0
 

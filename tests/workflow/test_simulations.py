@@ -125,10 +125,16 @@ def test_a_whole_gpu_is_named_so() -> None:
 @pytest.mark.parametrize(
     ("plan", "match"),
     [
-        (plan_of((), status="infeasible"), "a plan with slices is simulated"),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)), "every model"),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "variant"),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)), "has a point"),
+        (plan_of((), status="infeasible"), "has no slices to simulate"),
+        (
+            plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)),
+            "runs other / whole",
+        ),
+        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
+        (
+            plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
+            "has no throughput for that",
+        ),
         (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
     ],
 )

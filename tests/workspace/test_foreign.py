@@ -183,8 +183,8 @@ def never_end(_arguments: object, _progress: object) -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("abort_like_rust", "needs more memory"),
-        ("fill_memory", "needs more memory"),
+        ("abort_like_rust", "needs more than 768 MiB of memory"),
+        ("fill_memory", "needs more than 768 MiB of memory"),
         ("never_end", "takes longer"),
     ],
 )
@@ -219,7 +219,7 @@ def test_whole_characters_pass_however_they_are_written(text: str) -> None:
 def test_an_object_has_a_limited_number_of_keys() -> None:
     full = {str(number): 0 for number in range(MOST_KEYS)}
     assert parse_json(json.dumps(full), "the file") == full
-    with pytest.raises(InputFault, match="at most 10000 keys"):
+    with pytest.raises(InputFault, match="10001 keys, more than 10000"):
         parse_json(json.dumps(full | {"more": 0}), "the file")
 
 

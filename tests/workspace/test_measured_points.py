@@ -146,7 +146,7 @@ def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.Monk
         return database
 
     monkeypatch.setattr("torchsplit_core.workspace.store.sqlite3.connect", small)
-    with pytest.raises(InputFault, match="room on its disk"):
+    with pytest.raises(InputFault, match="has no room left on its disk"):
         for batch in range(2, 2000):
             points.keep(point("x" * 1000, batch))
     monkeypatch.undo()
@@ -163,7 +163,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)
-    with pytest.raises(InputFault, match="room on its disk"):
+    with pytest.raises(InputFault, match="has no room left on its disk"):
         workspace.put_bytes("upload", "a", b"after")
     monkeypatch.undo()
     assert workspace.get_bytes("upload", "a") == b"before"

@@ -14,6 +14,7 @@ from pathlib import Path
 from torchsplit_core import telemetry
 from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.workflow.profiling import restore_slices
 from torchsplit_core.workspace.store import Store
 
@@ -121,9 +122,8 @@ def host_name(text: str) -> str:
     if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
         raise InputFault(
             "--host",
-            text,
-            "it is a host name or an IP address, without a scheme, a port or a path",
-            "Write for example plan.example.com (a name in other letters as xn--…).",
+            f"is {quoted(text)}, not a host name or IP address",
+            "Give one without a scheme, a port or a path, for example plan.example.com (other letters as xn--…).",
         )
     return name
 
@@ -134,6 +134,7 @@ def _in_address(address: str) -> str:
 
 def _free_port(address: str, wanted: int | None) -> int:
     """The wanted port, or without a wish the first free one from 8501 on."""
+    reason = ""
     for port in [wanted] if wanted is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -141,11 +142,13 @@ def _free_port(address: str, wanted: int | None) -> int:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((address, port))
             return port
-        except (OSError, OverflowError):
-            continue
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        except OverflowError:
+            reason = "ports are 0 to 65535"
+    told = f"port {wanted} cannot"
+    if wanted is None:
+        told = f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} can"
     raise InputFault(
-        "--port",
-        wanted or "8501 to 8600",
-        f"the port is free on {address}",
-        "Choose another --port or --address.",
+        "--port", f"{told} be opened on {address}: {reason}", "Choose another --port or --address."
     )

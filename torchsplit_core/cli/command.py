@@ -17,6 +17,7 @@ from typing import Any
 
 from torchsplit_core import __version__, telemetry
 from torchsplit_core.cli.app import add_app_command
+from torchsplit_core.cli.arguments.parser import Parser
 from torchsplit_core.cli.common import drop_output, readable_too, settled_streams
 from torchsplit_core.cli.deploy import add_deploy_commands
 from torchsplit_core.cli.evaluate import add_evaluate_command
@@ -39,11 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # numpy's small matrices are several times slower with threads that wait for a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with settled_streams():
-        return _run(_parser().parse_args(arguments))
+        return _run(arguments)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(arguments: Sequence[str] | None) -> int:
     try:
+        options = _parser().parse_args(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
@@ -65,7 +67,8 @@ def _run(options: argparse.Namespace) -> int:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             drop_output()
             where = error.filename or "standard output, or the folder for temporary files"
-            print(f"torchsplit: {where}: {error.strerror}. Make room, and run it again.", file=sys.stderr)
+            told = f"{where}: cannot be written: {os.strerror(error.errno).lower()}"
+            print(f"torchsplit: {told}. Make room, and run it again.", file=sys.stderr)
             return 2
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()
@@ -84,7 +87,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="torchsplit",
         description="Trace, profile, partition, plan and deploy PyTorch models on MIG-partitioned GPUs.",
         epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed) "

@@ -15,6 +15,7 @@ from torchsplit_core.files import write_file, write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.isolation.confinement.access import READABLE
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.status import SolveStatus
 
 Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
@@ -82,9 +83,11 @@ def tell_notes(graph: TorchGraph) -> None:
 def readable_too(paths: Sequence[str]) -> Iterator[None]:
     """A model's code may read these as well meanwhile (--read). Raises InputFault for one that is not there."""
     for path in paths:
-        if os.pathsep in path or not Path(path).expanduser().exists():
-            rule = f"the path exists and has no {os.pathsep} in it"
-            raise InputFault("--read", path, rule, "Name a file or folder that the model reads.")
+        if os.pathsep in path:
+            problem = f"the path {quoted(path)} has a {os.pathsep} in it, which cannot be passed on"
+            raise InputFault("--read", problem, "Rename the file or folder.")
+        if not Path(path).expanduser().exists():
+            raise InputFault("--read", f"there is no file or folder {quoted(path)}", "Check the path.")
     before = os.environ.get(READABLE)
     if paths:
         named = [str(Path(path).expanduser().absolute()) for path in paths]

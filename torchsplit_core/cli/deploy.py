@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchsplit_core import workflow
+from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, quoted
@@ -63,8 +64,11 @@ def add_deploy_commands(command: Command) -> None:
 
 
 def _deploy(options: argparse.Namespace) -> int:
+    # Here, since the formats load the planner, which no other command needs.
     from torchsplit_core.deployment import FORMATS, left_out, own_images
 
+    for name in options.format or ():
+        check_choice("--format", name, FORMATS, "format")
     _, outcome = read_file(options.plan, expected="torchsplit.plan")
     request = None
     if options.request is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import replace_file, write_file, write_text
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
 
 
 def add_evaluate_command(command: Command) -> None:
@@ -40,7 +41,9 @@ def _evaluate(options: argparse.Namespace) -> int:
     from torchsplit_core.workflow.evaluation import evaluate
 
     if options.doc and not options.doc.endswith(".md"):
-        raise InputFault("--doc", options.doc, "the file ends in .md", "Name it so.")
+        raise InputFault(
+            "--doc", f"is {quoted(options.doc)}, not a Markdown file", "Give a name that ends in .md."
+        )
     folder = Path(options.output)
     known = None if options.fresh else write.left_in(folder, quick=options.quick)
     outcome = with_progress(

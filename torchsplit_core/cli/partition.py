@@ -11,6 +11,7 @@ from torchsplit_core import workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, PartitionOutcome
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.units import GIB
 
 
@@ -86,14 +87,15 @@ def _of_request(options: argparse.Namespace) -> PartitionOutcome:
 
     if options.export:
         raise InputFault(
-            "--export", options.export, "parts are those of a model", "Pass its source instead of a request."
+            "--export",
+            f"{options.input} is a costed graph, and only a model has parts to write",
+            "Pass the model's source in place of the request.",
         )
     for name in ("objective", "memory", "time_factors", "behind", "pareto"):
         if getattr(options, name):
             raise InputFault(
                 f"--{name.replace('_', '-')}",
-                getattr(options, name),
-                "it goes with a source",
+                f"is given with the request {options.input}, and only a source takes it",
                 "Say it in the request.",
             )
     _, request = read_file(options.input, expected="torchsplit.partition_request")
@@ -104,21 +106,28 @@ def _of_request(options: argparse.Namespace) -> PartitionOutcome:
 def _of_source(options: argparse.Namespace) -> PartitionOutcome:
     if not options.profile:
         raise InputFault(
-            "--profile", "none", "cutting a model needs its profile", "Run torchsplit profile first."
+            "--profile",
+            "is missing, and a model is cut by its profile",
+            "Run torchsplit profile first, and give its file.",
         )
     if not 1 <= options.stages <= 64:
-        raise InputFault("--stages", options.stages, "stages are 1 to 64", "Pass for example --stages 2.")
+        raise InputFault("--stages", f"is {options.stages}, not 1 to 64", "Give for example --stages 2.")
     if options.memory is not None and not 0 < options.memory < float("inf"):
         raise InputFault(
-            "--memory", options.memory, "memory is above 0", "Give GiB, for example --memory 10."
+            "--memory", f"is {options.memory:g}, not a size above 0", "Give GiB, for example --memory 10."
         )
     factors = _time_factors(options)
     if options.behind and (options.pareto or options.memory is not None):
+        other = "--pareto" if options.pareto else "--memory"
         raise InputFault(
-            "--behind", options.behind, "it goes without --pareto and --memory", "Leave these out."
+            "--behind",
+            f"is given with {other}, and a cut of your own leaves nothing to choose",
+            f"Leave {other} out.",
         )
     if options.candidate is not None and not options.export:
-        raise InputFault("--candidate", options.candidate, "it goes with --export", "Add --export DIR.")
+        raise InputFault(
+            "--candidate", f"is {options.candidate}, but nothing is exported", "Add --export DIR."
+        )
     if options.export:
         from torchsplit_core.stages.folder import check_target
 
@@ -169,16 +178,14 @@ def _time_factors(options: argparse.Namespace) -> tuple[float, ...] | None:
     if not found or not all(0 < factor < float("inf") for factor in found):
         raise InputFault(
             "--time-factors",
-            options.time_factors,
-            "numbers above 0 with commas between",
-            "Write 1,1,2 for example.",
+            f"is {quoted(options.time_factors)}, not numbers above 0 with commas between",
+            "Give for example 1,1,2.",
         )
     if not options.behind and len(found) != options.stages:
         raise InputFault(
             "--time-factors",
-            options.time_factors,
-            f"one for each of --stages {options.stages}",
-            "Give all of them.",
+            f"has {len(found)} numbers for {options.stages} stages",
+            "Give one for each stage, or change --stages.",
         )
     return found
 
@@ -191,9 +198,8 @@ def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
     if not 1 <= first <= len(outcome.candidates):
         raise InputFault(
             "--candidate",
-            first,
-            f"candidates are 1 to {len(outcome.candidates)}",
-            "Pass a smaller number, or a larger --top-k.",
+            f"is {first}, and the candidates found are 1 to {len(outcome.candidates)}",
+            "Give one of them, or a larger --top-k.",
         )
     asked = outcome.candidates if options.candidate is None else outcome.candidates[first - 1 : first]
 

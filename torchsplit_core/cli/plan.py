@@ -10,10 +10,17 @@ from typing import Literal, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli import plan_summary
+from torchsplit_core.cli.arguments.request_options import (
+    add_plan_at,
+    add_request_options,
+    demands_as_minima_option,
+    request_choices,
+    with_owed,
+)
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.cli.request_options import add_plan_at, add_request_options, request_choices
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
+from torchsplit_core.values.errors import quoted
 
 SIMULATED_REQUESTS = 20_000
 """Of each model in a replication of `plan --simulate`."""
@@ -42,6 +49,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
     _spare(made, 0)
+    demands_as_minima_option(made)
     made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
     made.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
@@ -56,6 +64,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     )
     made.add_argument("request")
     _spare(made, None)
+    demands_as_minima_option(made)
     made.add_argument(
         "--explain",
         action="store_true",
@@ -85,7 +94,7 @@ def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
 def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.build import build_request, model_names
     from torchsplit_core.planning.request.fleet_text import parse_fleet
-    from torchsplit_core.planning.request.validate import validate
+    from torchsplit_core.planning.request.validate import check_owed, validate
 
     profiles = [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
@@ -106,7 +115,9 @@ def _request(options: argparse.Namespace) -> int:
         time_limit_s=options.time_limit,
         **request_choices(options, model_names(profiles)),
     )
+    request = with_owed(request, options)
     validate(request)
+    check_owed(request)
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
@@ -116,7 +127,7 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = read_file(options.request, expected="torchsplit.plan_request")
-    request = _planned_at(request, options.plan_at)
+    request = _with_minima(_planned_at(request, options.plan_at), options)
     if options.save_request:
         write_file(request, options.save_request)
     if options.spare is not None:
@@ -157,6 +168,17 @@ def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None)
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
 
 
+def _with_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request with what `--demands-as-minima` says, and a word where that makes another request of it."""
+    owed = with_owed(request, options)
+    if owed != request:
+        print(
+            "note: demands are taken as minima, so this answers the request with these minima",
+            file=sys.stderr,
+        )
+    return owed
+
+
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
     """`bert=20` entries, several of them comma-separated or the option repeated."""
     table: dict[str, float] = {}
@@ -167,5 +189,5 @@ def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or not name.strip():
-            raise InputFault(option, entry, "an entry is MODEL=NUMBER", "Write for example bert=20.")
+            raise InputFault(option, f"{quoted(entry)} is not MODEL=NUMBER", "Write for example bert=20.")
     return table

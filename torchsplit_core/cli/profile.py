@@ -17,6 +17,7 @@ from torchsplit_core.cli.common import Command, Options, engine_option, hand_ove
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import InputFault, SlicesToMake
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
@@ -114,19 +115,19 @@ def _profile(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         seed=options.seed,
         host_copies=options.host_copies,
-        processes=_whole_numbers("--processes", "numbers of processes", options.processes),
+        processes=_whole_numbers("--processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
     measured = workflow.profile
     if options.sequence_lengths is not None:
-        lengths = _whole_numbers("--sequence-lengths", "sequence lengths", options.sequence_lengths)
+        lengths = _whole_numbers("--sequence-lengths", options.sequence_lengths)
         measured = partial(workflow.profile_lengths, lengths=lengths)
     started = time.time()
     asked = partial(
         measured,
         options.source,
         device=options.device or ("" if options.make_slices else "auto"),
-        batch_sizes=_whole_numbers("--batch-sizes", "batch sizes", options.batch_sizes),
+        batch_sizes=_whole_numbers("--batch-sizes", options.batch_sizes),
         gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
         trust=options.trust,
         settings=settings,
@@ -172,9 +173,10 @@ def _reserved(options: argparse.Namespace) -> tuple[int, int | None]:
     Raises InputFault for slices to make: the GPU that Ray gives is nobody's own.
     """
     if options.make_slices:
-        rule = "slices are made on a GPU that one has to oneself, and Ray gives any"
         raise InputFault(
-            "--make-slices", options.make_slices, rule, "Run it on that machine, without --engine."
+            "--make-slices",
+            "is given with --engine ray, which picks a GPU that others may use",
+            "Run it on the machine of that GPU, without --engine.",
         )
     names = [name.strip() for name in (options.device or "auto").split(",")]
     cores = [int(told.group(1)) for name in names if (told := re.fullmatch(r"cpu:(\d{1,4})c", name))]
@@ -192,21 +194,19 @@ def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
     if not gpu.isascii() or not gpu.isdigit():
         raise InputFault(
             "--make-slices",
-            options.make_slices,
-            "it is PROFILE,PROFILE@GPU",
-            "For example 1g.10gb,7g.80gb@0.",
+            f"{quoted(options.make_slices)} names GPU {quoted(gpu)}, which is not a number",
+            "Write PROFILE,PROFILE@GPU, for example 1g.10gb,7g.80gb@0.",
         )
     profiles = tuple(name.strip() for name in names.split(",") if name.strip())
     return SlicesToMake(int(gpu), profiles, options.i_own_this_gpu)
 
 
-def _whole_numbers(where: str, what: str, text: str) -> tuple[int, ...]:
+def _whole_numbers(where: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(","))
     except ValueError as error:
         raise InputFault(
             where,
-            text,
-            f"{what} are whole numbers, comma-separated",
-            "Write for example 1,2,4.",
+            f"is {quoted(text)}, not whole numbers with commas between",
+            "Give for example 1,2,4.",
         ) from error

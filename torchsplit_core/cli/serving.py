@@ -113,7 +113,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace) -> int:
     outcome, request = _files(options)
     if options.seed < 0:
-        raise InputFault("--seed", options.seed, "it is 0 or more", "For example 0.")
+        raise InputFault("--seed", f"is {options.seed}, below the least value 0", "Give 0 or more.")
     chosen = arrivals_of(options.arrivals, request)
     load = LoadSettings(options.duration_s, options.load, options.seed)
     found = with_progress(

@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     TraceArrivals,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.simulation import arrivals_text
 from torchsplit_core.values.simulation.request import Arrivals
 
@@ -82,21 +83,30 @@ def _simulate(options: argparse.Namespace) -> int:
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
     hand_over(outcome, options)
-    _tell(outcome)
+    _tell(outcome, options.load)
     return 0
 
 
 def _of_file(options: argparse.Namespace) -> SimulationRequest:
     name, request = read_file(options.input)
     if name == "torchsplit.plan":
-        rule = "a plan is simulated with the request that it answers"
-        raise InputFault("--request", "nothing", rule, "Add --request PLAN_REQUEST.")
+        raise InputFault(
+            "--request",
+            f"is missing, and the plan {options.input} does not say what it answers",
+            "Add --request PLAN_REQUEST.",
+        )
     if not isinstance(request, SimulationRequest):
-        rule = "simulate reads a torchsplit.simulation_request, or a torchsplit.plan with --request"
-        raise InputFault(f"{options.input}: format", name, rule, "Pass such a file.")
+        raise InputFault(
+            options.input,
+            f"is a {name}, which cannot be simulated",
+            "Pass a torchsplit.simulation_request, or a torchsplit.plan with --request.",
+        )
     if options.arrivals:
-        rule = "arrivals of a simulation request stand in it"
-        raise InputFault("--arrivals", options.arrivals[0], rule, "Change them in the file.")
+        raise InputFault(
+            "--arrivals",
+            f"is given with the simulation request {options.input}, which has its own arrivals",
+            "Change them in the file.",
+        )
     return request
 
 
@@ -147,8 +157,11 @@ def _of_kind(
     if kind in tables:
         times = tables[kind].get(model.name, tables[kind].get(None))
         if times is None:
-            rule = f"{kind} has arrivals of {model.name}, or no column model"
-            raise InputFault("--arrivals", model.name, rule, "Add its rows, or write MODEL=KIND for it.")
+            raise InputFault(
+                "--arrivals",
+                f"{kind} has no row of the model {quoted(model.name)}",
+                f"Add its rows, or give --arrivals {model.name}=KIND.",
+            )
         return TraceArrivals(times)
     return arrivals_text.parse_arrivals(kind, model.demand_rps, "--arrivals")
 
@@ -160,23 +173,28 @@ def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
         try:
             found[name] = float(value)
         except ValueError as error:
-            raise InputFault("--slo", entry, "it is MODEL=MS", "Write for example bert=200.") from error
+            raise InputFault(
+                "--slo", f"{quoted(entry)} is not MODEL=MS", "Write for example bert=200."
+            ) from error
         if name not in names:
-            raise InputFault("--slo", name, f"it names one of {', '.join(sorted(names))}", "Check the name.")
+            raise InputFault(
+                "--slo", f"unknown model {quoted(name)}", suggestion(name, sorted(names), "models")
+            )
     return found
 
 
-def _tell(outcome: SimulationOutcome) -> None:
-    """What a person looks for first, on standard error."""
+def _tell(outcome: SimulationOutcome, times: float) -> None:
+    """What a person looks for first, on standard error; the rates simulated are so many times the request's."""
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in outcome.models:
         print(line(model), file=sys.stderr)
     load = outcome.highest_load
+    simulated = "" if times == 1 else f"; simulated above: {times:g} times"
     if load is not None and load.factor is not None and load.high is not None:
         print(
-            f"highest load: p{load.percentile:g} keeps every limit at {load.low:.4g} times the rates, "
-            f"no longer at {load.high:.4g}",
+            f"highest load: p{load.percentile:g} keeps every limit at {times * load.factor:.4g} times the request's "
+            f"rates, no longer at {times * load.high:.4g}{simulated}",
             file=sys.stderr,
         )
     elif load is not None:
@@ -186,7 +204,12 @@ def _tell(outcome: SimulationOutcome) -> None:
 def line(model: ModelLoad) -> str:
     """One model under load, as `simulate` and `plan --simulate` print it."""
     offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
-    text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s"
+    text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s offered"
+    if model.throughput_rps:
+        # Random arrivals come to a little more or less than their rate in any span.
+        span = model.completed / model.throughput_rps
+        seconds = f"{span:,.0f}" if span >= 100 else f"{span:.3g}"
+        text += f", {model.throughput_rps:.4g} served over {seconds} s simulated"
     times = model.response_ms
     if times.mean is None or times.p95 is None or times.p99 is None:
         return f"{text}, not stable: no response times"

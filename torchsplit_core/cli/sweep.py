@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted, suggestion
 
 if TYPE_CHECKING:
     # The planner takes its time to load, and no other command needs it.
@@ -40,6 +42,7 @@ def add_sweep_command(command: Command) -> None:
     made.add_argument(
         "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
+    demands_as_minima_option(made)
     made.add_argument("-o", "--output", metavar="FILE", help="FILE.csv or FILE.json (default: CSV, printed)")
     made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
 
@@ -50,12 +53,13 @@ def parse_vary(text: str) -> SweepRequest:
 
     name, colon, rest = text.partition(":")
     target, equals, values = rest.rpartition("=")
-    if not (colon and equals and target.strip() and name in PARAMETERS):
+    if not (colon and equals and target.strip()):
         raise InputFault(
-            "--vary",
-            text,
-            f"it is WHAT:WHICH=VALUES, WHAT one of {', '.join(PARAMETERS)}",
-            "Write gpus:A100-80GB=1..8 for example.",
+            "--vary", f"{quoted(text)} is not WHAT:WHICH=VALUES", "Write for example gpus:A100-80GB=1..8."
+        )
+    if name not in PARAMETERS:
+        raise InputFault(
+            "--vary", f"{quoted(name)} cannot be varied", suggestion(name, PARAMETERS, "parameters")
         )
     return SweepRequest(name, target.strip(), _values(name, values))
 
@@ -72,7 +76,9 @@ def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
         return spread(parameter, start, stop, max(1, int(stop - start) + 1))
     steps = _number(found["steps"] or str(DEFAULT_STEPS))
     if steps != int(steps):
-        raise InputFault("--vary", found["steps"], "steps are a whole number", "Write 0.5..2/4.")
+        raise InputFault(
+            "--vary", f"{found['steps']} steps are not a whole number", "Write for example 0.5..2/4."
+        )
     return spread(parameter, start, stop, int(steps))
 
 
@@ -82,7 +88,7 @@ def _number(text: str) -> float:
     except ValueError:
         found = float("nan")
     if not float("-inf") < found < float("inf"):
-        raise InputFault("--vary", text, "values are finite numbers", "Write 1..8 or 10,20,40.")
+        raise InputFault("--vary", f"value {quoted(text)} is not a number", "Write 1..8 or 10,20,40.")
     return found
 
 
@@ -90,12 +96,17 @@ def _sweep(options: argparse.Namespace) -> int:
     from torchsplit_core.workflow.sweeps import sweep, worst_responses
 
     if not 0 < options.time_limit < float("inf"):
-        raise InputFault("--time-limit", options.time_limit, "it is a number above 0", "Give seconds.")
+        raise InputFault("--time-limit", f"is {options.time_limit:g}, not above 0", "Give seconds above 0.")
     what = parse_vary(options.vary)
     suffix = Path(options.output).suffix if options.output else ""
     if suffix not in ("", ".csv", ".json"):
-        raise InputFault("-o", options.output, "the file ends in .csv or .json", "Name it so.")
+        raise InputFault(
+            "-o",
+            f"{quoted(options.output)} ends neither in .csv nor in .json",
+            "Give a name that ends in one of them.",
+        )
     _, request = read_file(options.request, expected="torchsplit.plan_request")
+    request = with_owed(request, options)
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from torchsplit_core.cli.common import Command
 from torchsplit_core.files import read_file, replace_file, write_text
 from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values.errors import quoted
 
 SHOWN_OUTLIERS = 5
 """Measured rows far off that are printed one by one."""
@@ -139,9 +140,8 @@ def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace)
         if folder.suffix == ".json" or folder.is_file():
             raise InputFault(
                 "-o",
-                options.output,
-                f"{len(profiles)} models make a file each, so the output is a folder",
-                "Write for example -o profiles/.",
+                f"{quoted(options.output)} is one file, and {len(profiles)} models make a file each",
+                "Give a folder, for example -o profiles/.",
             )
         names: list[str] = []
         for profile in profiles:
@@ -150,7 +150,7 @@ def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace)
             print(folder / names[-1], file=sys.stderr)
     elif not options.json:
         raise InputFault(
-            "-o", "nothing", f"{len(profiles)} models make a file each", "Give a folder: -o profiles/."
+            "-o", f"is missing, and {len(profiles)} models make a file each", "Give a folder: -o profiles/."
         )
     if options.json:
         documents = [json.loads(write_text(profile)) for profile in profiles]
@@ -200,9 +200,8 @@ def read_table(path: str) -> str:
             data = stream.read(LARGEST_TABLE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputFault(
-            path, reason or "unreadable", "the input file can be read", "Check the path."
-        ) from error
+        told = (reason or "it is unreadable").lower()
+        raise InputFault(path, f"cannot be read: {told}", "Check the path.") from error
     return decode(data, path)
 
 
@@ -212,7 +211,9 @@ def _mapping(entries: Sequence[str]) -> dict[str, str]:
     for entry in entries:
         ours, separator, theirs = entry.partition("=")
         if not separator or not ours.strip():
-            raise InputFault("--map", entry, "an entry is OURS=THEIRS", "Write for example batch_size=bs.")
+            raise InputFault(
+                "--map", f"{quoted(entry)} is not OURS=THEIRS", "Write for example batch_size=bs."
+            )
         mapping[ours.strip()] = theirs.strip()
     return mapping
 

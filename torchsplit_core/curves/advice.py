@@ -15,7 +15,7 @@ from torchsplit_core.curves.form import Array
 from torchsplit_core.curves.model import LARGEST_LOG, ModelCurves, fit_model
 from torchsplit_core.curves.prior import LEARNT, Belief
 from torchsplit_core.curves.values import Advice, Query, Sample, SizeUncertainty
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 
 def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = LEARNT) -> Advice:
@@ -28,14 +28,20 @@ def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = 
     """
     models = sorted({sample.model for sample in measured})
     if len(models) != 1:
-        raise InputFault("measured model", models, "advice is about one model", "Give the rows of one model.")
+        raise InputFault(
+            "measured rows",
+            f"are of {len(models)} models ({', '.join(models)})" if models else "are missing",
+            "Give the rows of one model.",
+        )
     if not sizes:
-        raise InputFault("sizes", list(sizes), "advice needs a slice size to judge", "Give one or more.")
+        raise InputFault("sizes", "are empty", "Give at least one slice size.")
     curves = fit_model(measured, belief)
     grid = [query for size in sizes for query in _grid(curves, size)]
     if not grid:
         raise InputFault(
-            "sizes", list(sizes), "out-of-memory rows rule every batch out", "Measure a smaller batch."
+            "sizes",
+            f"{quoted(list(sizes))} leave no batch that fits in memory, by the measured rows",
+            "Measure a smaller batch.",
         )
     now = curves.posterior.predict(curves.units.points(grid)).half_width
     after = now[:, None] * _shrinkage(curves, grid)

@@ -13,7 +13,7 @@ from torchsplit_core.curves.posterior import Prediction
 from torchsplit_core.curves.prior import LEARNT, Belief
 from torchsplit_core.curves.table import check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Outlier, Query, Sample
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 FAR_OFF = 3.0
 """A row is flagged where it lies beyond this many half-widths of the interval that the other rows give it."""
@@ -37,12 +37,10 @@ def estimate(
     for index, query in enumerate(queries):
         check_row(query, "query")
         if query.model not in by_model:
-            known = ", ".join(sorted(by_model)) or "none"
             raise InputFault(
-                "query model",
-                query.model,
-                f"a query's model is among the measured ones: {known}",
-                "Correct the name, or measure one row of it.",
+                "query",
+                f"names model {quoted(query.model)}, of which no row was measured",
+                f"{suggestion(query.model, sorted(by_model), 'models')} Or measure one row of it.",
             )
         indices.setdefault(query.model, []).append(index)
     answers: dict[int, Estimate] = {}

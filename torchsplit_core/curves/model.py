@@ -13,7 +13,7 @@ from torchsplit_core.curves.posterior import Posterior, half_width_of_noise
 from torchsplit_core.curves.prior import LEARNT, Belief
 from torchsplit_core.curves.table import Units, cells, check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Query, Sample
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 LARGEST_LOG = 600.0
 """exp of this is finite: what lies beyond is said as the largest or smallest figure."""
@@ -152,10 +152,10 @@ def fit_model(samples: Sequence[Sample], belief: Belief = LEARNT) -> ModelCurves
     for sample in samples:
         check_row(sample, "measured")
     if not any(sample.throughput_rps > 0 for sample in samples):
-        name = samples[0].model if samples else ""
-        raise InputFault(
-            "measured model", name, "a model has a row that ran", "Measure one row that is not out of memory."
-        )
+        problem = "are missing"
+        if samples:
+            problem = f"of {quoted(samples[0].model)} all ran out of memory"
+        raise InputFault("measured rows", problem, "Measure one row that fits in memory.")
     return ModelCurves(samples, belief)
 
 

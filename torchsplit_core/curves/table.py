@@ -59,29 +59,34 @@ def check_row(row: Sample | Query, where: str) -> None:
     """Raise InputFault for a size, batch, count of processes, share or figure that cannot be."""
     if not (math.isfinite(row.size) and row.size > 0):
         raise InputFault(
-            f"{where} size", row.size, "a slice's size is above 0", "Give compute slices or SMs."
+            f"{where} size", f"is {row.size}, {_side(row.size, 'not above 0')}", "Give compute slices or SMs."
         )
-    if row.batch_size < 1:
-        raise InputFault(f"{where} batch_size", row.batch_size, "a batch has 1 or more", "Correct the row.")
-    if row.processes < 1:
-        raise InputFault(
-            f"{where} processes", row.processes, "a slice runs 1 process or more", "Correct the row."
-        )
+    for name, count in (("batch_size", row.batch_size), ("processes", row.processes)):
+        if count < 1:
+            raise InputFault(f"{where} {name}", f"is {count}, below the least value 1", "Correct the row.")
     share = row.memory_share
     if share is not None and not 0 < share <= 1:
         raise InputFault(
-            f"{where} memory_share", share, "a slice has a share above 0 and up to 1", "Give a fraction."
+            f"{where} memory_share", f"is {share}, not a share above 0 and at most 1", "Give a fraction."
         )
     if isinstance(row, Sample):
         rate, latency = row.throughput_rps, row.latency_ms
         if not (math.isfinite(rate) and rate >= 0):
             raise InputFault(
-                f"{where} throughput_rps", rate, "a throughput is finite, 0 or more", "0 says out of memory."
+                f"{where} throughput_rps",
+                f"is {rate}, {_side(rate, 'below the least value 0')}",
+                "Correct the row; 0 means that memory ran out.",
             )
         if latency is not None and not (math.isfinite(latency) and latency >= 0):
             raise InputFault(
-                f"{where} latency_ms", latency, "a latency is finite, 0 or more", "Leave it out if unknown."
+                f"{where} latency_ms",
+                f"is {latency}, {_side(latency, 'below the least value 0')}",
+                "Leave it out if unknown.",
             )
+
+
+def _side(value: float, beyond: str) -> str:
+    return beyond if math.isfinite(value) else "not a finite number"
 
 
 def log_batch_time(sample: Sample) -> float:

@@ -12,7 +12,7 @@ from torchsplit_core.drawing.view import MOST_ITEMS, first_view, view
 from torchsplit_core.graph import ALL_STEPS, DominanceInformation, TorchGraph, prepare, region_tree
 from torchsplit_core.graph.dot import dominance_dot, regions_dot
 from torchsplit_core.graph.preparation.steps import chosen_steps
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 What = Literal["dataflow", "dominators", "post-dominators", "regions"]
 
@@ -34,12 +34,20 @@ def drawing(
     another step, and a drawing of more than `MOST_ITEMS` boxes.
     """
     if suffix not in (".svg", ".dot"):
-        raise InputFault("-o", suffix or "no suffix", "a drawing is .svg or .dot", "Name the file so.")
+        raise InputFault(
+            "-o",
+            f"names a file with the suffix {quoted(suffix)}" if suffix else "names a file without a suffix",
+            "End its name in .svg or .dot.",
+        )
     if what not in get_args(What):
-        raise InputFault("--what", what, f"it is one of {', '.join(get_args(What))}", "Choose one.")
+        raise InputFault(
+            "--what", f"is {quoted(what)}, not a known drawing", suggestion(what, get_args(What), "drawings")
+        )
     if what != "dataflow":
         if suffix == ".svg":
-            raise InputFault("-o", suffix, f"{what} are drawn by Graphviz", "Write a .dot file.")
+            raise InputFault(
+                "-o", f"asks for an SVG of the {what}, which only Graphviz draws", "Write a .dot file."
+            )
         left_out = chosen_steps(without)
         prepared = prepare(graph, [step for step in ALL_STEPS if step not in left_out])
         if what == "regions":
@@ -48,7 +56,9 @@ def drawing(
         return dominance_dot(dominance, post=what == "post-dominators")
     if without:
         raise InputFault(
-            "--without", without[0], "the dataflow is drawn as traced", "Name --what regions or dominators."
+            "--without",
+            "has no effect on the dataflow, which is drawn as traced",
+            "Add --what regions or --what dominators.",
         )
     hierarchy = Hierarchy(graph)
     scene = _scene(hierarchy, opened)
@@ -63,17 +73,16 @@ def _scene(hierarchy: Hierarchy, opened: tuple[str, ...]) -> Scene:
         paths = {group.path: name for name, group in hierarchy.groups.items() if group.kind == "module"}
         missing = next((path for path in opened if path not in paths), None)
         if missing is not None:
-            near = sorted(path for path in paths if path)[:5]
+            known = sorted(path for path in paths if path)
             raise InputFault(
-                "--open",
-                missing,
-                "it is a module of the graph",
-                f"Modules are for example {', '.join(near)}.",
+                "--open", f"unknown module {quoted(missing)}", suggestion(missing, known, "modules")
             )
         groups = groups.union(*(hierarchy.around(paths[path]) for path in opened))
     shown = view(hierarchy, groups)
     if len(shown.items) > MOST_ITEMS:
         raise InputFault(
-            "--open", len(shown.items), f"a drawing has at most {MOST_ITEMS} boxes", "Open fewer modules."
+            "--open",
+            f"makes a drawing of {len(shown.items)} boxes, more than {MOST_ITEMS}",
+            "Open fewer modules.",
         )
     return draw(hierarchy, shown)

@@ -24,6 +24,8 @@ from torchsplit_core.values import (
     PlanRequest,
     SolverOptions,
     Variant,
+    quoted,
+    suggestion,
 )
 from torchsplit_core.values.evaluation.outcome import CaseKey, MixTold
 
@@ -99,7 +101,7 @@ def mix(name: str) -> Mix:
     """The mix of that name. Raises InputFault for one that there is not."""
     made = MIXES.get(name)
     if made is None:
-        raise InputFault("mix", name, f"it is one of {', '.join(MIXES)}", "Check the name.")
+        raise InputFault("", f"unknown mix {quoted(name)}", suggestion(name, MIXES, "mixes"))
     return made()
 
 

@@ -21,7 +21,7 @@ def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
     grid: the quick one, or the whole.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputFault("-o", str(folder), "it is a folder", "Name a folder; it is made where missing.")
+        raise InputFault("-o", f"{folder} is a file, not a folder", "Name a folder; it is made if missing.")
     if not (folder / OUTCOME).exists():
         return None
     try:
@@ -33,12 +33,11 @@ def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
             f"Remove {folder / OUTCOME} to start anew, or name another folder.",
         ) from fault
     if found.settings.quick != quick:
-        rule = f"the evaluation in the folder is {'a quick one' if quick else 'one of the whole grid'}, as asked for"
+        there, asked = "the quick grid", "the whole one"
+        if quick:
+            there, asked = "the whole grid", "the quick one"
         raise InputFault(
-            str(folder / OUTCOME),
-            f"quick: {found.settings.quick}",
-            rule,
-            "Name another folder, or say --fresh.",
+            str(folder / OUTCOME), f"is of {there}, not of {asked}", "Name another folder, or add --fresh."
         )
     return found
 

@@ -15,6 +15,7 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from torchsplit_core.files.complaint import fault_of
 from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
@@ -34,16 +35,18 @@ from torchsplit_core.values import (
     SimulationOutcome,
     SimulationRequest,
     StageManifest,
+    quoted,
+    suggestion,
+    system_reason,
 )
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
-from torchsplit_core.values.limits import LONGEST_NAME, SMALLEST_POSITIVE
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.serving.routes import Routes
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, TypeAdapter, ValidationError
+    from pydantic import BaseModel, TypeAdapter
 
 LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
@@ -126,33 +129,6 @@ def schema_of(format_name: str) -> dict[str, Any]:
     return TypeAdapter(Annotated[any_version, Field(discriminator="version")]).json_schema(by_alias=True)
 
 
-def _fault(error: ValidationError, origin: str) -> InputFault:
-    """The first of pydantic's complaints, in our four parts."""
-    errors = error.errors(include_url=False)
-    first = errors[0]
-    where = ".".join(str(part)[:LONGEST_NAME] for part in first["loc"]) or "the file"
-    more = f" ({len(errors) - 1} more fault(s) in this file)" if len(errors) > 1 else ""
-    value = first.get("input")
-    if first["type"] == "missing":
-        value = "nothing"
-    if isinstance(value, (dict, list)):
-        value = f"{type(value).__name__} of {len(value)} entries"
-    remedy = {
-        "extra_forbidden": "Remove the key, or check its spelling in docs/file-formats.md.",
-        "missing": "Add the field; docs/file-formats.md shows an example.",
-    }.get(first["type"], "Mend the value; docs/file-formats.md gives the field's rule.")
-    return InputFault(f"{origin}: {where}", value, _rule(first) + more, remedy)
-
-
-def _rule(complaint: Mapping[str, Any]) -> str:
-    """What pydantic asks for, as a person would say it."""
-    if complaint.get("ctx", {}).get("ge") == SMALLEST_POSITIVE:
-        above = complaint["input"] > 0
-        return f"must be at least {SMALLEST_POSITIVE:g}" if above else "must be above 0"
-    told: str = complaint["msg"]
-    return told[:1].lower() + told[1:]
-
-
 def read_text(
     text: str, *, origin: str = "the file", expected: str | None = None, memory_bytes: int = OWN_BYTES
 ) -> tuple[str, Any]:
@@ -172,23 +148,31 @@ def _parsed(
     """A contract file's format name, version and plain data, whose fields nobody has checked yet."""
     data = parse_json(text, origin, memory_bytes=memory_bytes)
     if not isinstance(data, dict):
-        raise InputFault(origin, type(data).__name__, "a contract file is a JSON object", "Check the file.")
-    name = data.get("format")
+        raise InputFault(
+            origin, "is JSON, but not an object with a format", "Pass a file that TorchSplit wrote."
+        )
+    if "format" not in data:
+        raise InputFault(
+            origin, "has no field format, so it is no contract file", "Pass a file that TorchSplit wrote."
+        )
+    name = data["format"]
     if not isinstance(name, str) or name not in FORMATS:
         raise InputFault(
             f"{origin}: format",
-            name,
-            f"format is one of {', '.join(FORMATS)}",
-            "Pass a file that TorchSplit wrote.",
+            f"is {quoted(name)}, not a known format",
+            suggestion(name, FORMATS, "formats"),
         )
     if expected is not None and name != expected:
-        raise InputFault(
-            f"{origin}: format", name, f"this command reads {expected}", f"Pass a {expected} file."
-        )
+        raise InputFault(origin, f"is a {name} file, not a {expected} file", f"Pass a {expected} file.")
     version, newest = data.get("version"), newest_version(name)
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= newest:
-        rule = "version is 1" if newest == 1 else f"version is 1 to {newest}"
-        raise InputFault(f"{origin}: version", version, rule, "Convert the file, or update TorchSplit.")
+        raise InputFault(
+            f"{origin}: version",
+            f"is {quoted(version)}, not a version of {name} that can be read"
+            if "version" in data
+            else "is missing",
+            f"Give 1{f' to {newest}' if newest > 1 else ''}, or update TorchSplit if the file is newer.",
+        )
     if name != "torchsplit.graph":
         refuse_large(measure(text).checked_bytes, memory_bytes, origin)
     return name, version, data
@@ -215,7 +199,7 @@ def _checked(model: type[BaseModel], data: dict[str, Any], origin: str, *, own: 
     try:
         return model.model_validate(data, by_alias=not own, by_name=own)
     except ValidationError as error:
-        raise _fault(error, origin) from error
+        raise fault_of(error, model, data, origin) from error
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
@@ -235,17 +219,15 @@ def _text_of(path: Path) -> str:
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
             raise InputFault(
-                str(path), f"{size} bytes", "a contract file has at most 512 MiB", "Pass a smaller one."
+                str(path),
+                f"has {size >> 20} MiB, more than the {LARGEST_FILE_BYTES >> 20} MiB of a contract file",
+                "Pass a smaller file.",
             )
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputFault(
-            str(path), error.strerror or "unreadable", "the input file can be read", "Check the path."
-        ) from error
+        raise InputFault(str(path), f"cannot be read: {system_reason(error)}", "Check the path.") from error
     except UnicodeDecodeError as error:
-        raise InputFault(
-            str(path), "binary data", "a contract file is JSON text", "Pass a JSON file."
-        ) from error
+        raise InputFault(str(path), "is not text in UTF-8", "Pass a JSON file.") from error
 
 
 def format_of(value: Any) -> str:

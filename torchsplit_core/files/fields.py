@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 from pydantic_core import PydanticCustomError
 
+from torchsplit_core.values import quoted
 from torchsplit_core.values.limits import (
     LARGEST_MAGNITUDE,
     LARGEST_WHOLE,
     LONGEST_NAME,
-    NAME_RULE,
+    NAME_FAULT,
     SMALLEST_POSITIVE,
     is_name,
 )
@@ -23,13 +24,13 @@ MOST_DEPTH = 32
 
 def _name(text: str) -> str:
     if not is_name(text):
-        raise PydanticCustomError("name", NAME_RULE)
+        raise PydanticCustomError("name", "{problem}", {"problem": f"is {quoted(text)}, which {NAME_FAULT}"})
     return text
 
 
 def _not_tiny(number: float) -> float:
     if 0 < number < SMALLEST_POSITIVE:
-        raise PydanticCustomError("tiny", f"it is 0, or at least {SMALLEST_POSITIVE:g}")
+        raise PydanticCustomError("tiny", "", {"ge": SMALLEST_POSITIVE})
     return number
 
 
@@ -41,12 +42,12 @@ def _free(found: dict[str, Any]) -> dict[str, Any]:
         for one in level:
             for item in one.values() if isinstance(one, dict) else one:
                 if isinstance(item, float) and not math.isfinite(item):
-                    raise PydanticCustomError("finite_number", "numbers are finite JSON numbers")
+                    raise PydanticCustomError("not_finite", "holds a number that is not finite")
                 if isinstance(item, (dict, list)):
                     inside.append(item)
         level = inside
     if level:
-        raise PydanticCustomError("depth", f"it is nested at most {MOST_DEPTH} levels deep")
+        raise PydanticCustomError("depth", f"is nested more than {MOST_DEPTH} levels deep")
     return found
 
 

@@ -41,6 +41,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
 
 
+_SAID = {
+    "Expecting value": "a value is missing",
+    "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
+    "Expecting ',' delimiter": "a comma is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Extra data": "text follows the end of the value",
+    "Unterminated string starting at": "the text that begins here has no closing quote",
+    "Invalid control character at": "a text contains a control character",
+}
+"""What json says of a text that it cannot read → the same in the indicative."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """The marks of a JSON text; those inside of texts count too, so every figure is an upper one."""
@@ -87,31 +99,26 @@ def parse_json(
     try:
         value = json.loads(text, parse_constant=_constant, object_hook=_few_keys)
     except json.JSONDecodeError as error:
+        if not text.strip():
+            raise InputFault(origin, "is empty", f"Pass {what}.") from error
         raise InputFault(
-            origin, text[:40], f"{what} is JSON (line {error.lineno}: {error.msg})", "Check the file."
+            f"{origin}: line {error.lineno}, column {error.colno}",
+            f"is not JSON: {_SAID.get(error.msg, error.msg[:1].lower() + error.msg[1:])}",
+            "Correct the file.",
         ) from error
     except RecursionError as error:
-        raise InputFault(
-            origin, text[:40], f"{what} is nested a few levels deep", "Check the file."
-        ) from error
+        raise InputFault(origin, "has lists or objects nested too deeply to read", f"Pass {what}.") from error
     except InputFault as fault:
         raise InputFault(origin, fault.problem, fault.remedy) from fault
     except ValueError as error:
         # int() takes at most sys.get_int_max_str_digits() digits, for more take quadratic time.
-        raise InputFault(
-            origin, "an integer of thousands of digits", "numbers have a few digits", "Check the file."
-        ) from error
+        raise InputFault(origin, "has a number of thousands of digits", "Shorten the number.") from error
     except MemoryError as error:
         raise InputFault(
-            origin, f"{len(text)} characters", "the file fits in memory", "Pass a smaller file."
+            origin, f"has {len(text)} characters, too many for the free memory", "Pass a smaller file."
         ) from error
     if not _whole_texts(text):
-        raise InputFault(
-            origin,
-            "half a surrogate pair",
-            "texts are Unicode; half a surrogate pair is none",
-            "Check the file.",
-        )
+        raise InputFault(origin, "contains half a surrogate pair", "Correct the text that holds it.")
     return value
 
 
@@ -125,8 +132,7 @@ def refuse_large(needed: int, memory_bytes: int, origin: str) -> None:
             )
         raise InputFault(
             origin,
-            f"up to {needed >> 20} MiB to read it",
-            f"reading a file here takes at most {memory_bytes >> 20} MiB of memory",
+            f"could need {needed >> 20} MiB of memory to read, above the limit of {memory_bytes >> 20} MiB",
             remedy,
         )
 
@@ -140,16 +146,13 @@ def _whole_texts(text: str) -> bool:
 
 def _constant(name: str) -> float:
     raise InputFault(
-        "the file", name, "numbers are finite JSON numbers", "Replace it by a number, or by null."
+        "", f"has the number {name}, which JSON does not have", "Replace it by a number, or by null."
     )
 
 
 def _few_keys(found: dict[str, Any]) -> dict[str, Any]:
     if len(found) > MOST_KEYS:
         raise InputFault(
-            "the file",
-            f"an object of {len(found)} keys",
-            f"an object has at most {MOST_KEYS} keys",
-            "Check the file.",
+            "", f"has an object of {len(found)} keys, more than {MOST_KEYS}", "Split the object."
         )
     return found

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 
 def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
@@ -27,7 +27,7 @@ def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
         raise InputFault(
-            str(path), error.strerror or "failed", "the output can be written", "Choose another path."
+            str(path), f"cannot be written: {system_reason(error)}", "Choose another path."
         ) from error
 
 

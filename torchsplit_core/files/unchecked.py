@@ -31,9 +31,7 @@ def read_unchecked(data: bytes, kind: type[Value], *, origin: str) -> Value:
     try:
         found: Value = _adapter(known).validate_json(data)
     except ValidationError as error:
-        raise InputFault(
-            origin, "damaged", "it is what this program wrote", "Discard it, and edit again."
-        ) from error
+        raise InputFault(origin, "is damaged or of another version", "Discard it, and edit again.") from error
     return found
 
 

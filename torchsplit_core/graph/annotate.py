@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash, is_former
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values import InputFault, Profile, quoted
 
 
 def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGraph:
@@ -20,7 +20,9 @@ def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGr
     for node in profile.nodes:
         if node.id not in graph.by_id:
             raise InputFault(
-                "profile nodes", node.id, "profiled nodes are nodes of the graph", "Profile it again."
+                "profile nodes",
+                f"name {quoted(node.id)}, which is no node of the graph",
+                "Profile the model again.",
             )
     return replace(graph, metadata={node.id: node for node in profile.nodes})
 
@@ -32,16 +34,12 @@ def measured_under_former(graph: TorchGraph, profile: Profile) -> bool:
 
 
 def _misfit(graph: TorchGraph, profile: Profile) -> InputFault:
-    where = "profile architecture_hash"
     if measured_under_former(graph, profile):
-        return InputFault(
-            where, profile.architecture_hash, OF_FORMER_SCHEME, "What was measured stays in its file."
-        )
+        return InputFault("profile", OF_FORMER_SCHEME, "Measure again; the file keeps what was measured.")
+    if profile.architecture_hash and is_former(graph):
+        return InputFault("graph", "was traced by an earlier version of TorchSplit", "Trace the model again.")
     return InputFault(
-        where,
-        profile.architecture_hash,
-        f"profile and graph describe one architecture (the graph's is {graph.architecture_hash!r})",
-        "The version before traced this graph: trace the model again."
-        if profile.architecture_hash and is_former(graph)
-        else "Profile the model that was traced, or trace the one that was profiled.",
+        "profile architecture_hash",
+        f"is {quoted(profile.architecture_hash)}, not the graph's {quoted(graph.architecture_hash)}",
+        "Profile the model that was traced, or trace the one that was profiled.",
     )

@@ -12,7 +12,7 @@ from torchsplit_core.values import GraphNode
 SCHEME = "torchsplit.architecture.2"
 FORMER_SCHEME = "torchsplit.architecture.1"
 WEIGHTS = ("parameter", "buffer", "constant")
-OF_FORMER_SCHEME = "measured for the architecture as the version before described it; measure again"
+OF_FORMER_SCHEME = "was measured by an earlier version of TorchSplit, which hashed architectures differently"
 MESSAGE = "assert_msg"
 """The one argument that changes no work: torch writes it, with the names of symbols and nodes inside."""
 

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.errors import json_words
 
 MOST_DEPTH = 8
 """Lists in lists; torch's own operators have two."""
@@ -84,35 +85,37 @@ def _digest(length: int, value: Any) -> dict[str, Any]:
 def checked(given: Any, inputs: int, where: str) -> dict[str, Any]:
     """The arguments of a node that reads so many values. Raises InputFault where they break the contract."""
     if not isinstance(given, Mapping):
-        raise _fault(where, given, "arguments are an object")
+        raise _fault(where, f"is {json_words(given)}, not an object")
     if len(given) > MOST_ARGUMENTS:
-        raise _fault(where, len(given), f"a node has at most {MOST_ARGUMENTS} arguments")
+        raise _fault(where, f"has {len(given)} arguments, more than {MOST_ARGUMENTS}")
     return {_name(name, where): _checked(value, inputs, where, 1) for name, value in given.items()}
 
 
 def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
-            raise _fault(where, value, f"a text among arguments has at most {LONGEST_TEXT} characters")
+            raise _fault(where, f"has a text of {len(value)} characters, more than {LONGEST_TEXT}")
         return _unicode(value, where)
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
         if not LEAST_WHOLE <= value <= MOST_WHOLE:
-            raise _fault(where, value, "a whole number among arguments has 64 bits")
+            raise _fault(where, f"has a whole number beyond 64 bits: {quoted(value)}")
         return value
     if isinstance(value, float):
         if not isfinite(value):
-            raise _fault(where, str(value), f"a number that JSON has not is a text, {', '.join(NOT_FINITE)}")
+            raise _fault(
+                where, f"has the number {value}, which stands as text in JSON: {', '.join(NOT_FINITE)}"
+            )
         return value
     if isinstance(value, (list, tuple)):
-        _check_depth(value, where, depth)
+        _check_depth(where, depth)
         if len(value) > LONGEST_LIST:
-            raise _fault(where, len(value), f"a list among arguments has at most {LONGEST_LIST} entries")
+            raise _fault(where, f"has a list of {len(value)} entries, more than {LONGEST_LIST}")
         return [_checked(item, inputs, where, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return _checked_form(value, inputs, where, depth)
-    raise _fault(where, value, "an argument is JSON")
+    raise _fault(where, f"has a {type(value).__name__}, which JSON does not have")
 
 
 def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -> dict[str, Any]:
@@ -120,38 +123,40 @@ def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int)
     if value.keys() == {"length", "sha256"}:
         length, digest = value["length"], value["sha256"]
         if type(length) is not int or not 0 <= length <= MOST_WHOLE or not _is_digest(digest):
-            raise _fault(where, str(dict(value)), "a digest has a length and 64 hexadecimal digits")
+            raise _fault(where, f"has {quoted(dict(value))}, not a length and 64 hexadecimal digits")
         return {"length": length, "sha256": digest}
     if len(value) != 1 or not _FORMS.issuperset(value):
         raise _fault(
             where,
-            ", ".join(map(str, value)),
-            f"an object among arguments has one key of {', '.join(sorted(_FORMS))}, or length and sha256",
+            f"has an object with the keys {quoted(', '.join(map(str, value)))}, not one of "
+            f"{', '.join(sorted(_FORMS))} or length and sha256",
         )
     ((form, content),) = value.items()
     if form == "input":
         if type(content) is not int or not 0 <= content < inputs:
-            raise _fault(where, content, f"input is the place of one of the node's {inputs} inputs, from 0")
+            raise _fault(
+                where, f"has input {json_words(content)}, no place among its {inputs} inputs counted from 0"
+            )
     elif form in ("body", "object"):
         if not isinstance(content, str):
-            raise _fault(where, content, f"{form} is a text")
+            raise _fault(where, f"has a {form} that is {json_words(content)}, not text")
     elif form == "entries":
-        _check_depth(value, where, depth)
+        _check_depth(where, depth)
         if not isinstance(content, Mapping) or len(content) > LONGEST_LIST:
-            raise _fault(where, content, f"entries are an object of at most {LONGEST_LIST} keys")
+            raise _fault(where, f"has entries that are not an object of at most {LONGEST_LIST} keys")
         return {
             form: {
                 _name(key, where): _checked(item, inputs, where, depth + 1) for key, item in content.items()
             }
         }
     elif not isinstance(content, (list, tuple)):
-        raise _fault(where, content, f"{form} is a list")
+        raise _fault(where, f"has a {form} that is {json_words(content)}, not a list")
     return {form: _checked(content, inputs, where, depth + 1)}
 
 
-def _check_depth(value: Any, where: str, depth: int) -> None:
+def _check_depth(where: str, depth: int) -> None:
     if depth > MOST_DEPTH:
-        raise _fault(where, value, f"an argument nests at most {MOST_DEPTH} deep")
+        raise _fault(where, f"nests more than {MOST_DEPTH} deep")
 
 
 def _is_digest(value: Any) -> bool:
@@ -160,16 +165,15 @@ def _is_digest(value: Any) -> bool:
 
 def _name(name: Any, where: str) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise _fault(where, name, f"an argument's name is a text of 1 to {LONGEST_NAME} characters")
+        raise _fault(where, f"has the name {json_words(name)}, not text of 1 to {LONGEST_NAME} characters")
     return _unicode(name, where)
 
 
 def _unicode(value: str, where: str) -> str:
     if not value.isascii() and _LONE_SURROGATE.search(value):
-        raise _fault(where, ascii(value), "texts are Unicode; half a surrogate pair is none")
+        raise _fault(where, f"has half a surrogate pair in {quoted(value)}")
     return value
 
 
-def _fault(where: str, value: Any, rule: str) -> InputFault:
-    shown = value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
-    return InputFault(where, shown, rule, "Check the file.")
+def _fault(where: str, problem: str) -> InputFault:
+    return InputFault(where, problem, "Correct the file, or write it again from the model.")

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 ENTRY = "<entry>"
 EXIT = "<exit>"
@@ -96,13 +96,14 @@ def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
     label = dict(zip(ids, range(1, len(ids) + 1), strict=True))
     if len(label) < len(ids) or ENTRY in label or EXIT in label:
         twice = next(name for i, name in enumerate(ids, 1) if label[name] != i or name in (ENTRY, EXIT))
-        raise InputFault("graph nodes", twice, "ids are unique and not <entry> or <exit>", "Rename the node.")
+        problem = "have a reserved id" if twice in (ENTRY, EXIT) else "have one id twice"
+        raise InputFault("graph nodes", f"{problem}: {quoted(twice)}", "Rename the node.")
     pairs = edges if isinstance(edges, Sequence) else tuple(edges)
     try:
         flat = np.fromiter(map(label.__getitem__, chain.from_iterable(pairs)), np.int64, 2 * len(pairs))
     except KeyError as missing:
         raise InputFault(
-            "graph edges", missing.args[0], "an edge joins two ids of the graph", "Add the node."
+            "graph edges", f"name {quoted(missing.args[0])}, which is no node of the graph", "Add the node."
         ) from None
     sources, targets = flat[0::2], flat[1::2]
     if not (sources < targets).all():
@@ -163,7 +164,7 @@ def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list
     if len(order) < len(ids):
         stuck = min(name for i, name in enumerate(ids, 1) if missing[i])
         raise InputFault(
-            "graph edges", stuck, "a dataflow graph has no cycle", "Remove the edge that closes it."
+            "graph edges", f"form a cycle through {quoted(stuck)}", "Remove the edge that closes it."
         )
     return order
 

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from torchsplit_core.graph.arguments import checked
 from torchsplit_core.graph.torch_graph import Route, TorchGraph
-from torchsplit_core.values import GraphNode, InputFault
+from torchsplit_core.values import GraphNode, InputFault, quoted, suggestion
+from torchsplit_core.values.errors import json_words
 from torchsplit_core.values.graph import NodeKind
 from torchsplit_core.values.limits import LARGEST_WHOLE
 
@@ -30,6 +31,7 @@ _HEAD = ("architecture_hash", "traced_batch", "route", "notes")
 _TEXTS = ("op", "target", "module", "source", "code")
 _NODE_KEYS = frozenset(field.name for field in fields(GraphNode))
 _GRAPH_KEYS = frozenset(("format", "version", *_HEAD, "nodes", "subgraphs"))
+_CORRECT = "Correct the file, or write it again from the model."
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -75,15 +77,17 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
     """The graph behind a contract JSON object. Raises InputFault where it breaks the contract."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         raise InputFault(
-            "graph: format",
-            data.get("format"),
-            f"format is {FORMAT}, version {VERSION}",
+            "graph",
+            f"has format {json_words(data.get('format'))}, version {json_words(data.get('version'))},"
+            f" not {FORMAT}, version {VERSION}",
             "Pass a graph file.",
         )
     if unknown := data.keys() - _GRAPH_KEYS:
-        raise _fault("graph", min(unknown), "a graph has the keys of the contract, and no others")
+        raise _unknown_field("", min(unknown), _GRAPH_KEYS)
+    if "nodes" not in data:
+        raise _missing("nodes")
     parts = GraphParts()
-    parts.add({"nodes": None} | dict(data))
+    parts.add(data)
     found = parts.graph()
     found.check_order()
     return found
@@ -106,9 +110,9 @@ class GraphParts:
         """Take one part."""
         nodes, bodies = part.get("nodes", []), part.get("subgraphs", {})
         if not isinstance(nodes, list):
-            raise _fault("graph: nodes", type(nodes).__name__, "nodes is a list")
+            raise _wrong("nodes", nodes, "a list")
         if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
-            raise _fault("graph: subgraphs", type(bodies).__name__, "it is an object of graphs")
+            raise _wrong("subgraphs", bodies, "an object of graphs")
         keep = self._kept.setdefault
         self._nodes += [_node(entry, len(self._nodes) + index, keep) for index, entry in enumerate(nodes)]
         self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
@@ -118,12 +122,12 @@ class GraphParts:
         """The graph of the parts taken so far."""
         batch = self._head.get("traced_batch", 1)
         if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
-            raise _fault("graph: traced_batch", batch, "it is a whole number from 1")
+            raise _wrong("traced_batch", batch, "a whole number from 1 on")
         route, notes = self._head.get("route", ""), self._head.get("notes", [])
         if route not in ROUTES:
-            raise _fault("graph: route", route, f"route is empty or one of {', '.join(ROUTES[1:])}")
+            raise _unknown("route", route, ROUTES)
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise _fault("graph: notes", type(notes).__name__, "notes is a list of texts")
+            raise _wrong("notes", notes, "a list of texts")
         return TorchGraph(
             nodes=tuple(self._nodes),
             architecture_hash=str(self._head.get("architecture_hash", "")),
@@ -155,36 +159,35 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
 
 def _node(entry: Any, index: int, keep: Any) -> GraphNode:
     """The node of a contract entry; `keep(x, x)` gives the one object that stands for all equal to x."""
-    where = f"graph: nodes.{index}"
+    where = f"nodes[{index}]"
     if not isinstance(entry, Mapping):
-        raise _fault(where, type(entry).__name__, "a node is an object")
+        raise _wrong(where, entry, "an object")
     if not entry.keys() <= _NODE_KEYS:
         unknown = min(entry.keys() - _NODE_KEYS)
-        raise _fault(where, unknown, "a node has the keys of the contract, and no others")
+        raise _unknown_field(f"{where}.", unknown, _NODE_KEYS)
     name, dtype = entry.get("id"), entry.get("dtype")
     kind: Any = entry.get("kind")
     shape, inputs, size = entry.get("shape"), entry.get("inputs", ()), entry.get("output_bytes", 0)
     if kind not in KINDS:
-        raise _fault(f"{where}.kind", kind, f"kind is one of {', '.join(KINDS)}")
+        raise _unknown(f"{where}.kind", kind, KINDS) if "kind" in entry else _missing(f"{where}.kind")
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_ID:
-        raise _fault(f"{where}.id", name, f"id is a text of 1 to {LONGEST_ID} characters")
+        wanted = f"text of 1 to {LONGEST_ID} characters"
+        raise _wrong(f"{where}.id", name, wanted) if "id" in entry else _missing(f"{where}.id")
     if not isinstance(inputs, (list, tuple)) or not all(isinstance(read, str) for read in inputs):
-        raise _fault(f"{where}.inputs", inputs, "inputs is a list of ids")
+        raise _wrong(f"{where}.inputs", inputs, "a list of ids")
     if not isinstance(shape, (list, tuple, type(None))):
-        raise _fault(f"{where}.shape", shape, "shape is a list or null")
+        raise _wrong(f"{where}.shape", shape, "a list or null")
     if type(size) is not int or not 0 <= size <= LARGEST_WHOLE:
-        raise _fault(
-            f"{where}.output_bytes", size, f"output_bytes is a whole number, 0 or more, up to {LARGEST_WHOLE}"
-        )
+        raise _wrong(f"{where}.output_bytes", size, f"a whole number from 0 to {LARGEST_WHOLE}")
     if not isinstance(dtype, (str, type(None))):
-        raise _fault(f"{where}.dtype", dtype, "dtype is a text or null")
+        raise _wrong(f"{where}.dtype", dtype, "text or null")
     texts = [entry.get(key, "") for key in _TEXTS]
     for key, text in zip(_TEXTS, texts, strict=True):
         if not isinstance(text, str):
-            raise _fault(f"{where}.{key}", text, "it is a text")
+            raise _wrong(f"{where}.{key}", text, "text")
     for text in (name, dtype or "", *texts):
         if not text.isascii() and _LONE_SURROGATE.search(text):
-            raise _fault(where, ascii(text), "texts are Unicode; half a surrogate pair is none")
+            raise InputFault(where, f"has half a surrogate pair in {quoted(text)}", "Correct the text.")
     op, target, module, source, code = (keep(text, text) for text in texts)
     read = tuple(keep(one, one) for one in inputs)
     arguments = _arguments(entry, len(read), f"{where}.arguments", keep)
@@ -219,9 +222,28 @@ def _size(size: Any, where: str) -> int | str:
         and size.count("**") <= MOST_POWERS
     ):
         return size
-    raise _fault(where, size, "a size is a whole number, 0 or more, of 64 bits, or a short expression")
+    raise InputFault(
+        where,
+        f"has the size {json_words(size)}, neither a whole number of 64 bits nor a short expression",
+        _CORRECT,
+    )
 
 
-def _fault(where: str, value: Any, rule: str) -> InputFault:
-    shown = value if isinstance(value, (str, int, float, type(None))) else type(value).__name__
-    return InputFault(where, shown, rule, "Check the file.")
+def _wrong(where: str, value: Any, wanted: str) -> InputFault:
+    # "is a list, not a list of texts" would contradict itself.
+    shown = "" if isinstance(value, (list, dict)) else f"{json_words(value)}, "
+    return InputFault(where, f"is {shown}not {wanted}", _CORRECT)
+
+
+def _missing(where: str) -> InputFault:
+    return InputFault(where, "is missing", "Add it; docs/file-formats.md shows an example.")
+
+
+def _unknown(where: str, value: Any, known: Iterable[str]) -> InputFault:
+    return InputFault(
+        where, f"is {json_words(value)}, not a known value", suggestion(value, filter(None, known), "values")
+    )
+
+
+def _unknown_field(where: str, name: str, known: Iterable[str]) -> InputFault:
+    return InputFault(f"{where}{name}", "is not a known field", suggestion(name, sorted(known), "fields"))

@@ -23,7 +23,7 @@ from functools import lru_cache
 from math import prod
 
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.values import GraphNode, InputFault
+from torchsplit_core.values import GraphNode, InputFault, quoted
 
 DTYPE_BYTES: Mapping[str, float] = {
     "float64": 8, "double": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2,
@@ -78,12 +78,18 @@ def element_bytes(dtype: str | None) -> float:
 @lru_cache(maxsize=4096)
 def _parsed(expression: str) -> ast.expr:
     if len(expression) > _LONGEST_EXPRESSION:
-        raise InputFault("shape", expression, "a size expression is short", "Trace the model again.")
+        raise InputFault(
+            "shape",
+            f"has a size of {len(expression)} characters, more than {_LONGEST_EXPRESSION}",
+            "Trace the model again.",
+        )
     try:
         return ast.parse(expression, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise InputFault(
-            "shape", expression, "a size is an integer or an arithmetic expression of symbols", "Trace again."
+            "shape",
+            f"has the size {quoted(expression)}, neither a number nor an arithmetic expression",
+            "Trace the model again.",
         ) from fault
 
 
@@ -104,7 +110,11 @@ def evaluate_size(size: int | str, symbols: Mapping[str, int]) -> int:
     try:
         return int(_evaluate(_parsed(size), symbols, size))
     except (ZeroDivisionError, OverflowError, TypeError) as fault:
-        raise InputFault("shape", size, "a size can be computed", "Trace the model again.") from fault
+        raise InputFault(
+            "shape",
+            f"has the size {quoted(size)}, which cannot be computed: {fault}",
+            "Trace the model again.",
+        ) from fault
 
 
 def _evaluate(node: ast.expr, symbols: Mapping[str, int], whole: str) -> float:
@@ -127,9 +137,8 @@ def _evaluate(node: ast.expr, symbols: Mapping[str, int], whole: str) -> float:
             return _FUNCTIONS[name](*(_evaluate(item, symbols, whole) for item in args))
     raise InputFault(
         "shape",
-        whole,
-        "sizes use numbers, known symbols, + - * / // % ** and min, max, floor, ceiling",
-        "Trace again.",
+        f"has the size {quoted(whole)}, with an unknown symbol or operation",
+        "Give every symbol its value, or trace the model again.",
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from torchsplit_core.values import GraphNode, InputFault, NodeProfile
+from torchsplit_core.values import GraphNode, InputFault, NodeProfile, quoted
 
 Route = Literal["", "non-strict", "strict", "draft", "read"]
 
@@ -39,16 +39,15 @@ class TorchGraph:
         seen: set[str] = set()
         for node in self.nodes:
             if node.id in seen:
-                raise InputFault("graph nodes", node.id, "node ids are unique", "Rename one.")
+                raise InputFault("graph nodes", f"have the id {quoted(node.id)} twice", "Rename one of them.")
             seen.add(node.id)
         for node in self.nodes:
             for name in node.inputs:
                 if name not in seen:
                     raise InputFault(
-                        f"graph node {node.id!r}",
-                        name,
-                        "inputs name nodes of the graph",
-                        "Add the node or drop the input.",
+                        f"graph node {quoted(node.id)}",
+                        f"reads {quoted(name)}, which is no node of the graph",
+                        "Add the node or remove the input.",
                     )
 
     @cached_property
@@ -126,7 +125,7 @@ class TorchGraph:
         if len(order) < len(self.nodes):
             stuck = sorted(name for name, count in missing.items() if count)
             raise InputFault(
-                "graph edges", stuck[0], "a dataflow graph has no cycle", "Remove the edge that closes it."
+                "graph edges", f"form a cycle through {quoted(stuck[0])}", "Remove the edge that closes it."
             )
         return tuple(order)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from torchsplit_core.hardware.nvml import Nvml, NvmlFault
 from torchsplit_core.hardware.nvml_driver import open_driver
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 Cause = Literal["cpu_build", "no_driver", "no_gpu", "stale_uuid", "no_capability", "old_driver", "unknown"]
 
@@ -73,8 +73,8 @@ def cause_of(facts: CudaFacts) -> Cause:
 
 def cuda_fault(facts: CudaFacts, device_id: str) -> InputFault:
     """The refusal of a device in the words of its cause."""
-    rule, remedy = _words(cause_of(facts), facts)
-    return InputFault("device", device_id, rule, remedy)
+    problem, remedy = _words(cause_of(facts), facts)
+    return InputFault("device", f"{quoted(device_id)} cannot be used: {problem}", remedy)
 
 
 def first_visible(visible: str | None) -> str:
@@ -89,42 +89,40 @@ def is_stale(visible: str | None, listed: Collection[str]) -> bool:
 
 
 def _words(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
-    """Rule and remedy."""
+    """What is wrong, and the remedy."""
     asked = first_visible(facts.visible)
     words: Mapping[Cause, tuple[str, str]] = {
         "cpu_build": (
-            "this build of torch can use the GPU; it was built without CUDA",
+            "this build of torch has no CUDA",
             "Install a CUDA build of torch, or use --device cpu."
             + (f" There is no driver either ({facts.driver_words})." if facts.driver_words else ""),
         ),
         "no_driver": (
-            f"the NVIDIA driver answers; it does not ({facts.driver_words})",
+            f"the NVIDIA driver does not answer ({facts.driver_words})",
             f"Install or load it (nvidia-smi must work), or use --device cpu. {CONTAINER}",
         ),
         "no_gpu": (
-            "the driver lists a GPU; it lists none",
+            "the driver lists no GPU",
             f"See nvidia-smi -L and dmesg, or use --device cpu. {CONTAINER}",
         ),
         "stale_uuid": (
-            f"CUDA_VISIBLE_DEVICES names what is here; nothing has the UUID {asked}",
-            "An instance that is made anew gets another UUID: take the one of nvidia-smi -L, and measure again.",
+            f"CUDA_VISIBLE_DEVICES names {quoted(asked)}, which no device here has as its UUID",
+            "Take a UUID of nvidia-smi -L (an instance that is made anew gets another), and measure again.",
         ),
         "no_capability": (
-            "this process may open the MIG instance: /dev/nvidia-caps has its nodes; "
-            + (
-                f"{', '.join(sorted(set(facts.needed) - set(facts.nodes))) or 'those of any instance'} missing"
-            ),
-            "In a container let the instance in: NVIDIA_VISIBLE_DEVICES or --gpus 'device=MIG-…' with the NVIDIA "
-            "Container Toolkit, or add the nodes of /dev/nvidia-caps by --device. On a host nvidia-modprobe -m "
-            "-f makes them.",
+            "this process may not open the MIG instance, as /dev/nvidia-caps lacks "
+            + (", ".join(sorted(set(facts.needed) - set(facts.nodes))) or "its nodes"),
+            "In a container pass the instance with NVIDIA_VISIBLE_DEVICES or --gpus 'device=MIG-…' (NVIDIA "
+            "Container Toolkit), or its nodes of /dev/nvidia-caps with --device. On a host run nvidia-modprobe "
+            "-m -f, which makes them.",
         ),
         "old_driver": (
-            f"the driver runs CUDA {facts.built_for}, for which torch was built; it runs up to {facts.driver_cuda}",
+            f"torch was built for CUDA {facts.built_for}, and the driver runs only up to {facts.driver_cuda}",
             "Install a newer driver, or a build of torch for an older CUDA.",
         ),
         "unknown": (
-            "CUDA can be used; driver, build of torch and device are here, and CUDA still refuses",
-            "See whether nvidia-smi lists the device without an error, and whether another process holds it in "
+            "driver, build of torch and device are here, and CUDA still refuses",
+            "Check that nvidia-smi lists the device without an error, and that no other process holds it in "
             f"exclusive mode. {HOLDERS}",
         ),
     }

@@ -15,13 +15,11 @@ from torchsplit_core.hardware.cuda_causes import CONTAINER, is_stale
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.peaks import peak_names, peaks
-from torchsplit_core.values import Device, InputFault, SliceProfile
+from torchsplit_core.values import Device, InputFault, SliceProfile, quoted, suggestion
 
 CPU = "CPU"
 """The gpu_type of a processor."""
-FORMS = (
-    "a device is auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PROFILE or cpu:Kc (K cores)"
-)
+FORMS = "auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PROFILE or cpu:Kc (K cores)"
 
 
 def available_devices(host: HostReport) -> tuple[Device, ...]:
@@ -111,15 +109,22 @@ def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
     if kind == "cpu" and rest:
         return (_cores(part, rest, devices[0], host),)
     if kind not in ("cuda", "mig", "sm") or bool(colon) != bool(rest) or part == "sm":
-        raise InputFault("device", text, FORMS, "Use --device auto.")
+        raise _no_device(text)
     if not host.gpus:
-        rule = "not available on this host"
-        raise InputFault("device", part, rule, f"Use --device cpu. {host.message} {CONTAINER}")
+        raise InputFault(
+            "device",
+            f"{quoted(part)} is not available on this host. {host.message}",
+            f"Use --device cpu. {CONTAINER}",
+        )
     if kind == "cuda":
         return _cuda(part, rest, devices, host)
     if kind == "mig":
         return _mig(part, rest, devices, host)
     return _sms(part, rest, devices, host)
+
+
+def _no_device(text: str) -> InputFault:
+    return InputFault("device", f"{quoted(text)} is not a device", f"Give {FORMS}.")
 
 
 def _auto(devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -140,14 +145,21 @@ def _cores(part: str, rest: str, whole: Device, host: HostReport) -> Device:
     """So many of the cores (logical processors) that this process may run on."""
     text = rest.removesuffix("c")
     if rest == text or not (text.isascii() and text.isdecimal()) or text.startswith("0"):
-        raise InputFault("device", part, FORMS, "For example cpu:1c.")
+        raise _no_device(part)
     if not hasattr(os, "sched_setaffinity"):
-        rule = "this system can hold a process to some cores; Linux can"
-        raise InputFault("device", part, rule, "Use --device cpu.")
+        raise InputFault(
+            "device",
+            f"{quoted(part)} is not available: this system cannot hold a process to some cores",
+            "Use --device cpu.",
+        )
     there = min(host.cpu_cores, len(os.sched_getaffinity(0)))
     if len(text) > 6 or int(text) > there:
         has = "1 core" if there == 1 else f"{there} cores"
-        raise InputFault("device", part, f"this host has {has} for us", f"Use cpu:{there}c or fewer.")
+        raise InputFault(
+            "device",
+            f"{quoted(part)} is not available: this process may use {has}",
+            f"Use cpu:{there}c or fewer.",
+        )
     name = f"{text} core{'s' if text != '1' else ''} of {whole.name}"
     return replace(whole, id=f"cpu:{text}c", name=name, profile=f"{text}c")
 
@@ -157,12 +169,12 @@ def _cuda(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -
     if found:
         return (found[0],)
     if rest and not rest.isdecimal():
-        raise InputFault("device", part, "the N of cuda:N is a GPU's index", _present(devices, host))
+        raise InputFault("device", f"{quoted(part)} has no index of a GPU", _present(devices, host))
     in_mig = [g.index for g in host.gpus if g.mig_enabled and (not rest or g.index == int(rest))]
     if in_mig:
-        rule = f"not available on this host: GPU {in_mig[0]} is in MIG mode, where CUDA sees instances alone"
-        raise InputFault("device", part, rule, _present(devices, host))
-    raise InputFault("device", part, "not available on this host", _present(devices, host))
+        why = f": GPU {in_mig[0]} is in MIG mode, where CUDA sees only instances"
+        raise InputFault("device", f"{quoted(part)} is not available{why}", _present(devices, host))
+    raise InputFault("device", f"{quoted(part)} is not available on this host", _present(devices, host))
 
 
 def _mig(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
@@ -173,7 +185,7 @@ def _mig(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
         found = tuple(d for d in _one_of_each(devices) if not rest or d.profile == rest)
         remedy = f"{_present(devices, host)} {_how_to_make(rest, host)}"
     if not found:
-        raise InputFault("device", part, "not available on this host", remedy)
+        raise InputFault("device", f"{quoted(part)} is not available on this host", remedy)
     return found
 
 
@@ -200,8 +212,11 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
     first = whole[0] if whole else None
     gpu = next((d for d in whole if d.id == f"cuda:{number}"), None) if at else first
     if gpu is None:
-        rule = "not available on this host: SMs are taken of a whole GPU that is not in MIG mode"
-        raise InputFault("device", part, rule, _present(devices, host))
+        named = f"GPU {number} is none" if at else "this host has none"
+        problem = (
+            f"{quoted(part)} is not available: SMs are taken from a whole GPU outside MIG mode, and {named}"
+        )
+        raise InputFault("device", problem, _present(devices, host))
     if wanted.isdecimal():
         count = int(wanted)
         profile = _by_sms(gpu, count)
@@ -209,8 +224,11 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
         profile = _named(part, wanted, gpu)
         count = profile.sm_count or 0
     if count < 1 or (gpu.sm_count is not None and count > gpu.sm_count):
-        most = "its number of SMs" if gpu.sm_count is None else str(gpu.sm_count)
-        raise InputFault("device", part, f"{gpu.name} gives 1 to {most} SMs", "For example sm:16.")
+        if count < 1:
+            raise InputFault("device", f"{quoted(part)} names no SMs", "Give at least one, such as sm:16.")
+        raise InputFault(
+            "device", f"{quoted(part)} names more SMs than the {gpu.sm_count} of {gpu.name}", "Give fewer."
+        )
     # One device has one id, whichever way it was asked for.
     usual = _by_sms(gpu, count)
     label = wanted if profile is not None and profile != usual else str(count)
@@ -238,9 +256,11 @@ def _named(part: str, name: str, gpu: Device) -> SliceProfile:
     for profile in counted:
         if profile.name == name:
             return profile
-    names = ", ".join(profile.name for profile in counted)
-    remedy = f"Known are {names}; or give a number of SMs." if names else "Give a number of SMs, as sm:16."
-    raise InputFault("device", part, f"it is a number of SMs or a profile of {gpu.gpu_type}", remedy)
+    remedy = "Give a number of SMs, such as sm:16."
+    if counted:
+        remedy = f"{suggestion(name, [profile.name for profile in counted], 'profiles')} {remedy}"
+    problem = f"{quoted(part)} names neither a number of SMs nor a known profile of {gpu.gpu_type}"
+    raise InputFault("device", problem, remedy)
 
 
 def _by_sms(gpu: Device, count: int) -> SliceProfile | None:

@@ -21,6 +21,8 @@ from torchsplit_core.values import (
     PlacedProfile,
     SliceProfile,
     profile_words,
+    quoted,
+    suggestion,
 )
 
 
@@ -73,9 +75,11 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
         try:
             wanted.append(gpu.profile(name))
         except KeyError:
-            known = ", ".join(p.name for p in gpu.profiles)
+            known = [profile.name for profile in gpu.profiles]
             raise InputFault(
-                f"layout of {gpu.name}", name, "it is a profile of this GPU", f"Known are {known}."
+                f"layout of {gpu.name}",
+                f"unknown profile {quoted(name)}",
+                suggestion(name, known, "profiles"),
             ) from None
     if sum(profile.memory_slices for profile in wanted) > gpu.memory_slices:
         return None

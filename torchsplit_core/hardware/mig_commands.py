@@ -56,19 +56,24 @@ def creation_line(index: int, placed: Sequence[tuple[str, int]], *, compute: boo
 def catalogued(gpu: HostGpu) -> GpuType:
     """The catalogue's type of a GPU with MIG mode; InputFault for any other GPU."""
     if gpu.gpu_type is None or gpu.mig_enabled is None:
-        rule = "MIG slices are made on a GPU that has MIG mode and stands in the catalogue"
-        raise InputFault(f"GPU {gpu.index}", gpu.name, rule, "Measure the whole GPU, or SMs with sm:N.")
+        why = "is not in the catalogue" if gpu.gpu_type is None else "has no MIG mode"
+        raise InputFault(
+            f"GPU {gpu.index}",
+            f"{gpu.name} {why}, so no MIG slices can be made on it",
+            "Measure the whole GPU, or SMs with sm:N.",
+        )
     return gpu_type(gpu.gpu_type)
 
 
 def legal_layout(kind: GpuType, profiles: Sequence[str]) -> Layout:
     """Starts for these slices on one GPU; InputFault where there are none or they do not fit together."""
-    layout = place_layout(kind, profiles) if profiles else None
+    if not profiles:
+        raise InputFault(f"slices of {kind.name}", "are not given", "Name at least one.")
+    layout = place_layout(kind, profiles)
     if layout is None:
         raise InputFault(
             f"slices of {kind.name}",
-            ", ".join(profiles),
-            "they are at least one and fit on one GPU together",
+            f"{', '.join(profiles)} do not fit on one GPU together",
             "Measure them in turns: fewer or smaller slices at a time.",
         )
     return layout

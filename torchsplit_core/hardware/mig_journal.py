@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.hardware.nvml import GpuInstanceListing
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 FORMAT = "torchsplit.mig_journal"
 
@@ -74,8 +74,11 @@ def open_journal(path: Path, change: Change) -> Iterator[None]:
             os.fsync(stream.fileno())
             _link(Path(beside), path)
         except OSError as error:
-            rule = "the journal of the change can be written before anything changes"
-            raise InputFault(str(path), error.strerror or "failed", rule, "Free some space there.") from error
+            raise InputFault(
+                str(path),
+                f"the journal of the change cannot be written: {system_reason(error)}",
+                "Nothing was changed. Free some space there, or make its folder writable.",
+            ) from error
         finally:
             if beside is not None:
                 Path(beside).unlink(missing_ok=True)
@@ -110,8 +113,7 @@ def _link(written: Path, path: Path) -> None:
     except FileExistsError as error:
         raise InputFault(
             str(path),
-            "present",
-            "one change of MIG instances at a time, and an earlier one was not undone or is under way",
+            "exists, as an earlier change of MIG instances is under way or was not undone",
             "Wait for it, or bring the former instances back first.",
         ) from error
 
@@ -125,7 +127,11 @@ def _parsed(path: Path, text: str) -> Change:
         return Change(data["gpu_uuid"], data["gpu_name"], former, target)
     except (ValueError, KeyError, TypeError) as error:
         remedy = "Compare `nvidia-smi mig -lgi` with what the GPU should have, then delete the file."
-        raise InputFault(str(path), str(error), f"the file is a {FORMAT}", remedy) from error
+        raise InputFault(str(path), f"is not a readable {FORMAT} file: {_missing(error)}", remedy) from error
+
+
+def _missing(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _instances(rows: Iterable[dict[str, Any]]) -> tuple[Instance, ...]:

@@ -75,36 +75,33 @@ def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> C
     try:
         listing, gpu = nvml.gpu(index), read_gpu(nvml, index)
     except NvmlFault as fault:
-        raise InputFault(f"GPU {index}", fault.words, "the GPU answers", "See nvidia-smi -L.") from fault
+        raise InputFault(f"GPU {index}", f"does not answer: {fault.words}", "See nvidia-smi -L.") from fault
     where = f"MIG slices of GPU {index} ({gpu.name})"
     kind = catalogued(gpu)
     legal_layout(kind, profiles)
     commands = "By hand:\n" + "\n".join(slice_commands(gpu, profiles))
     if not consent:
-        rule = "MIG instances are changed with explicit consent only; this path is untested on hardware"
-        raise InputFault(where, ", ".join(profiles), rule, f"Consent, or do it yourself. {commands}")
+        problem = f"making {', '.join(profiles)} changes MIG instances without consent (untested on hardware)"
+        raise InputFault(where, problem, f"Consent, or do it yourself. {commands}")
     if not listing.mig_current or not listing.mig_pending:
         pending = " now, off after the next reset" if listing.mig_current else ""
-        mode = f"MIG mode is {'on' if listing.mig_current else 'off'}{pending}"
-        raise InputFault(where, mode, "MIG mode is on; it is never switched here", commands)
+        mode = (
+            f"MIG mode is {'on' if listing.mig_current else 'off'}{pending}, and TorchSplit never switches it"
+        )
+        raise InputFault(where, mode, commands)
     try:
         busy = nvml.processes(index)
         if busy:
-            shown = f"processes {', '.join(map(str, busy))}"
-            raise InputFault(
-                where, shown, "nothing computes on the GPU", f"Wait for them or stop them first. {HOLDERS}"
-            )
+            shown = f"in use by {'process' if len(busy) == 1 else 'processes'} {', '.join(map(str, busy))}"
+            raise InputFault(where, shown, f"Wait for them or stop them first. {HOLDERS}")
         present = nvml.gpu_instances(index)
     except NvmlFault as fault:
-        raise InputFault(
-            where, fault.words, "an administrator's rights", f"Run as root. {commands}"
-        ) from fault
+        raise InputFault(where, f"cannot be listed: {fault.words}", f"Run as root. {commands}") from fault
     for item in present:
         if len(item.compute_instances) > 1 or not all(part.whole for part in item.compute_instances):
             raise InputFault(
                 where,
-                f"{item.profile} at {item.start} is divided into compute instances",
-                "every instance has one compute instance that takes all of it, so that it can be made again",
+                f"{item.profile} at {item.start} is divided into compute instances, which cannot be made again",
                 f"Measure another GPU, or do it by hand. {commands}",
             )
     former = tuple(as_instance(item) for item in present)
@@ -167,10 +164,11 @@ def _make(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, 
         _reach(nvml, _find(nvml, change), change.target, change.former)
         return _devices(nvml, change, profiles)
     except NvmlFault as fault:
-        where, rule = f"MIG slices of {change.gpu_name}", f"the driver makes {', '.join(profiles)}"
         held = f" {HOLDERS}" if fault.kind == "in_use" else ""
         raise InputFault(
-            where, fault.words, rule, f"The former instances come back.{held} {UNTESTED}"
+            f"MIG slices of {change.gpu_name}",
+            f"the driver did not make {', '.join(profiles)}: {fault.words}",
+            f"The former instances come back.{held} {UNTESTED}",
         ) from fault
 
 
@@ -233,7 +231,6 @@ def _differences(
 
 def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | None) -> InputFault:
     where = f"MIG instances of {change.gpu_name}"
-    rule = "they are as before the measurement again (a path untested on hardware)"
     words = "" if refused is None else f" (the driver said: {refused.words})"
     held = f"{HOLDERS} " if refused is not None and refused.kind == "in_use" else ""
     after = f"{held}Or start TorchSplit again: {journal} knows what is to be restored."
@@ -243,7 +240,7 @@ def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | 
     except NvmlFault:
         names = ", ".join(f"{item.profile}:{item.start}" for item in change.former) or "no instance"
         remedy = f"When the GPU answers again it has to have {names}. {after}"
-        return InputFault(where, f"not restored{words}", rule, remedy)
+        return InputFault(where, f"could not be restored{words} (untested on hardware)", remedy)
     told = [f"{item.profile} at {item.start} is missing" for item in missing]
     told += [f"{item.profile} at {item.start} is still there" for item in left]
     told += [f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other]
@@ -254,8 +251,7 @@ def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | 
         if order:
             lines.append(creation_line(index, [(i.profile, i.start) for i in order], compute=computes))
     if other:
-        lines.append(f"{at} -lci  # and mend the compute instances named above")
-    # In the remedy, as a value is cut short when it is long.
+        lines.append(f"{at} -lci  # and repair the compute instances named above")
     found = ("; ".join(told) or "what is there could not be verified") + words
-    mend = "\n".join(["To mend it:", *lines, after])
-    return InputFault(where, "not restored", rule, f"{found}. {mend}")
+    repair = "\n".join(["To restore them:", *lines, after])
+    return InputFault(where, f"could not be restored (untested on hardware): {found}", repair)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def peaks(name: str) -> GpuPeaks:
     """The peaks of that GPU. Raises InputFault with the known names for any other."""
     table = _table()
     if name not in table:
-        raise InputFault("GPU peaks", name, "it is a GPU of the table", f"Known are {', '.join(table)}.")
+        raise InputFault("", f"unknown GPU type {quoted(name)}", suggestion(name, table, "GPU types"))
     return table[name]
 
 

@@ -27,7 +27,7 @@ from torchsplit_core.hardware.nvml import (
     MigDeviceListing,
     NvmlFault,
 )
-from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile
+from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile, system_reason
 from torchsplit_core.values.units import GIB, MIB
 
 VARIABLE = "TORCHSPLIT_NVML_REPLAY"
@@ -158,9 +158,10 @@ class ReplayNvml:
             data: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
             _check(data)
         except OSError as error:
-            raise _bad_file(self.path, error.strerror or "cannot be read") from error
+            raise _bad_file(self.path, f"cannot be read: {system_reason(error)}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _bad_file(self.path, f"{type(error).__name__}: {error}") from error
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise _bad_file(self.path, f"is not a readable {FORMAT} file: {said}") from error
         return data
 
     def _write(self, data: Mapping[str, Any]) -> None:
@@ -179,18 +180,20 @@ def replay_from_environment() -> ReplayNvml | None:
 
 def _check(data: Mapping[str, Any]) -> None:
     """Raise what the first missing or impossible entry raises; `_read` makes it an InputFault."""
+    if not isinstance(data, dict):
+        raise TypeError("it is not an object")
     if (data["format"], data["version"]) != (FORMAT, 1):
         raise ValueError(f"not {FORMAT} version 1")
     if not isinstance(data["source"], str) or not isinstance(data["permission"], bool):
-        raise ValueError("source is a text and permission true or false")
+        raise ValueError("source is not text, or permission not true or false")
     for item in data["gpus"]:
         for key in ("name", "uuid", "pci_device_id", "type", "lost"):
             item[key]
         if item["mig"] not in ("on", "off", None) or (item["mig"] == "on" and item["type"] is None):
-            raise ValueError("mig is on, off or null, and on only with a type of the catalogue")
+            raise ValueError("mig is not on, off or null, or is on without a type of the catalogue")
         int(item["memory_mib"])
         if item["instances"] and item["mig"] != "on":
-            raise ValueError("instances where MIG is off")
+            raise ValueError("a GPU has instances where MIG is off")
         placed = [PlacedProfile(one["profile"], int(one["start"])) for one in item["instances"]]
         fault = layout_fault(_type(item), placed) if placed else None
         if fault is not None:
@@ -202,11 +205,11 @@ def _check(data: Mapping[str, Any]) -> None:
         dict(item["state"])
 
 
-def _bad_file(path: Path, value: str) -> InputFault:
+def _bad_file(path: Path, problem: str) -> InputFault:
     remedy = (
-        f"Unset {VARIABLE} to ask this machine's driver, or mend the file; its fields stand in ReplayNvml."
+        f"Unset {VARIABLE} to ask this machine's driver, or correct the file; its fields stand in ReplayNvml."
     )
-    return InputFault(f"{VARIABLE}={path}", value, f"the file is a {FORMAT} listing", remedy)
+    return InputFault(f"{VARIABLE}={path}", problem, remedy)
 
 
 def _permitted(data: Mapping[str, Any]) -> None:

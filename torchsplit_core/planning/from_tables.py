@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 
 ProfileKey = str | tuple[str, str]
 """A whole profile name ("3g.40gb"), or (GPU type, profile) where the types of the fleet differ."""
@@ -111,7 +112,7 @@ def _tables(
 ) -> _Tables:
     for name in options:
         if name not in OPTIONS:
-            raise InputFault("options", name, "it is a known option", f"Known are {', '.join(OPTIONS)}.")
+            raise InputFault("", f"unknown option {quoted(name)}", suggestion(name, OPTIONS, "options"))
     return _Tables(
         throughput,
         mem or {},
@@ -147,7 +148,7 @@ def _request(
     for table, entries in per_model.items():
         for name in entries:
             if name not in models:
-                raise InputFault(table, name, "it names one of the models", f"Known are {', '.join(models)}.")
+                raise InputFault(table, f"unknown model {quoted(name)}", suggestion(name, models, "models"))
     kinds = list(dict.fromkeys(entry.type for entry in fleet))
     penalty = options.get("memory_violation_penalty")
     return PlanRequest(
@@ -183,7 +184,9 @@ def _fleet(nodes: Nodes, valid_layouts: Layouts) -> tuple[FleetEntry, ...]:
 def _model(name: str, kinds: Sequence[str], tables: _Tables, per_model: Mapping[str, Any]) -> PlanModel:
     if name in tables.latency_targets and name not in tables.latency_ms:
         raise InputFault(
-            "latency_ms", name, "a model with a latency target has latencies", "Give its latency per profile."
+            "latency_ms",
+            f"has no entry for {quoted(name)}, which has a latency target",
+            "Give its latency per profile.",
         )
     points = []
     for kind in kinds:
@@ -194,7 +197,9 @@ def _model(name: str, kinds: Sequence[str], tables: _Tables, per_model: Mapping[
             latency = _entry(tables.latency_ms.get(name, 0.0), kind, profile.name)
             if latency is None:
                 raise InputFault(
-                    f"latency_ms of {name}", profile.name, "each profile with a throughput has one", "Add it."
+                    f"latency_ms of {name}",
+                    f"has no entry for {profile.name}, which has a throughput",
+                    "Add its latency.",
                 )
             memory = _entry(tables.mem.get(name, {}), kind, profile.name)
             low = _entry(tables.low_rps.get(name, {}), kind, profile.name)
@@ -227,9 +232,8 @@ def _known_profiles(table: str, name: str, kinds: Sequence[str], rates: PerProfi
         if not (key in known if isinstance(key, tuple) else key in names):
             raise InputFault(
                 f"{table} of {name}",
-                key,
-                "it is a whole profile name",
-                f"Known are {', '.join(sorted(names))}.",
+                f"unknown profile {quoted(key)}",
+                suggestion(key[-1] if isinstance(key, tuple) else key, sorted(names), "profiles"),
             )
 
 

@@ -40,9 +40,7 @@ def simulation_request(
     they serve nobody.
     """
     if not any(gpu.slices for gpu in outcome.gpus):
-        raise InputFault(
-            "the plan", outcome.status, "a plan with slices is simulated", "Plan again, or ease a demand."
-        )
+        raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
     asked = {model.name: model for model in request.models}
     instances = [
         _Instance(gpu, item, tenant, _variant(asked.get(tenant.model), tenant))
@@ -90,8 +88,7 @@ def _variant(model: PlanModel | None, tenant: Tenant) -> Variant:
             return variant
     raise InputFault(
         "the plan",
-        f"{tenant.model} / {tenant.variant} / {tenant.stage}",
-        "the request has every model, variant and stage of the plan",
+        f"runs {tenant.model} / {tenant.variant} / {tenant.stage}, which the request does not have",
         "Give the request that this plan answers.",
     )
 
@@ -123,8 +120,8 @@ def _server(instance: _Instance, waits: Mapping[str, float]) -> Server:
     if tenant.batch_size not in times:
         raise InputFault(
             f"the plan: {id}",
-            f"{tenant.model} in batches of {tenant.batch_size} on {tenant.processes} process(es)",
-            "the request has a point for every instance of the plan, with a throughput above 0",
+            f"runs {tenant.model} in batches of {tenant.batch_size} with {tenant.processes} "
+            f"process{'es' if tenant.processes > 1 else ''}, and the request has no throughput for that",
             "Give the request that this plan answers.",
         )
     wait = waits.get(tenant.model, 0.0)
@@ -168,13 +165,12 @@ def _model(
     variants = {one.variant.name: one.variant for one in instances}
     if len(variants) > 1:
         raise InputFault(
-            f"the plan: {spec.name}", ", ".join(variants), "a model runs one variant", "Plan again."
+            f"the plan: {spec.name}", f"runs several variants ({', '.join(variants)})", "Plan again."
         )
     (variant,) = variants.values()
     missing = {stage.name for stage in variant.stages} - {one.tenant.stage for one in instances}
     if missing:
-        rule = "a model has an instance of every stage"
-        raise InputFault(f"the plan: {spec.name}", f"no instance of {min(missing)}", rule, "Plan again.")
+        raise InputFault(f"the plan: {spec.name}", f"has no instance of {min(missing)}", "Plan again.")
     return SimulatedModel(
         spec.name,
         tuple(stage.name for stage in variant.stages),

@@ -16,12 +16,13 @@ from torchsplit_core.serving.crew import Crew
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
-from torchsplit_core.serving.seats import Refused, Seat, Station, warm_up
+from torchsplit_core.serving.seats import Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
-from torchsplit_core.serving.wire.tensors import TensorPort, check_rows, port_of
+from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, check_rows, port_of
 from torchsplit_core.values import Progress
 
+SERVER = "the server"
 STUCK = 2.0
 """So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
 
@@ -93,7 +94,7 @@ class Engine:
         """A worker cannot be started any more."""
         station = self._station(seat)
         if station.lost:
-            self._refuse(station.queue.empty(), Refused(503, f"{seat.spec.model} lost its workers"))
+            self._refuse(station.queue.empty(), _lost(station))
 
     async def drain(self) -> None:
         """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
@@ -101,7 +102,8 @@ class Engine:
         until = time.monotonic() + self.settings.drain_s
         while self._inside and time.monotonic() < until:
             await asyncio.sleep(0.02)
-        self._refuse(tuple(self._inside), Refused(503, "the server stops"))
+        stopped = RequestFault(SERVER, "stopped before this request was served", "Ask another server.", 503)
+        self._refuse(tuple(self._inside), stopped)
 
     # --- what clients ask ---
 
@@ -109,26 +111,32 @@ class Engine:
         """Whether every stage of the model has a worker that is warm."""
         return not self.draining and model in self.inputs and all(s.warm for s in self.stations[model])
 
+    def check_open(self, model: str) -> None:
+        """Raises RequestFault where the server takes no request for the model now."""
+        if self.draining:
+            raise RequestFault(SERVER, "is draining and takes no more requests", "Ask another server.", 503)
+        if model not in self.inputs:
+            raise RequestFault(model, "is not ready yet", "Ask again later.", 503)
+
     async def infer(
         self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
     ) -> list[bytes]:
-        """The bytes of each output. Raises Refused with the status that says why there are none."""
+        """The bytes of each output. Raises RequestFault with the status that says why there are none."""
+        self.check_open(model)
         stations = self.stations[model]
-        if self.draining:
-            raise Refused(503, "the server is draining: ask another one")
-        if model not in self.inputs:
-            raise Refused(503, f"{model} is not ready yet")
         if gone := [station for station in stations if station.lost]:
-            raise Refused(503, f"{model} lost its workers of stage {gone[0].model.stages[gone[0].position]}")
+            raise _lost(gone[0])
         waiting = sum(station.queue.rows for station in stations)
         if waiting + rows > self.settings.queue_limit:
-            words = f"{waiting} rows wait for {model}, and at most {self.settings.queue_limit} may"
-            raise Refused(429, words)
+            problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
+            raise RequestFault(model, problem, "Ask again later.", 429)
         items = self._items(model, rows, inputs)
         loop = asyncio.get_running_loop()
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
-        words = f"no answer within {limit_s:g} s"
-        deadline = loop.call_later(limit_s, self._expire, stations, items, words)
+        late = RequestFault(
+            model, f"gave no answer within {limit_s:g} s", "Ask again later, or allow more time.", 504
+        )
+        deadline = loop.call_later(limit_s, self._expire, stations, items, late)
         self._inside.update(items)
         try:
             for item in items:
@@ -162,13 +170,13 @@ class Engine:
             found.append(Item(count, piece, loop.create_future(), now))
         return found
 
-    def _expire(self, stations: Sequence[Station], items: Sequence[Item], words: str) -> None:
-        self._refuse(items, Refused(504, words))
+    def _expire(self, stations: Sequence[Station], items: Sequence[Item], late: RequestFault) -> None:
+        self._refuse(items, late)
         for station in stations:
             station.queue.head()
 
     @staticmethod
-    def _refuse(items: Sequence[Item], error: Refused) -> None:
+    def _refuse(items: Sequence[Item], error: RequestFault) -> None:
         for item in items:
             if not item.gone:
                 item.answer.set_exception(error)
@@ -268,7 +276,9 @@ class Engine:
         """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
         if answer.fault:
             if len(batch.items) == 1:
-                self._refuse(batch.items, Refused(500, f"the model failed on this request: {answer.fault}"))
+                problem = f"failed on this request: {answer.fault}"
+                remedy = "Send other values, or mend the model's code."
+                self._refuse(batch.items, RequestFault(station.model.name, problem, remedy, 500))
             else:
                 # Whose rows it was shows when each runs by itself.
                 self._again(station.model.name, batch.items)
@@ -283,7 +293,9 @@ class Engine:
             ports = self.outputs[station.model.name]
             outputs = check_rows(answer.shapes, answer.dtypes, answer.payload, batch.rows, ports)
         except ValueError as error:
-            self._refuse(batch.items, Refused(500, f"the model's answer has another form: {error}"))
+            problem = f"gave another result than its metadata says: {error}"
+            remedy = "Return the same datatypes and shapes for every batch."
+            self._refuse(batch.items, RequestFault(station.model.name, problem, remedy, 500))
             return
         at = 0
         for item in batch.items:
@@ -323,8 +335,8 @@ class Engine:
         for item in batch.items:
             item.lost += 1
             if item.lost > 1:
-                lost = Refused(503, f"two workers of {seat.spec.model} died with this request.{words}")
-                self._refuse([item], lost)
+                problem, remedy = "lost two workers to this request", f"Send other values.{words}"
+                self._refuse([item], RequestFault(seat.spec.model, problem, remedy, 503))
             elif not item.gone:
                 again.append(item)
         if again:
@@ -340,3 +352,9 @@ class Engine:
             },
             "workers": {seat.spec.id: {"state": seat.state, "pid": seat.process.pid} for seat in self.seats},
         }
+
+
+def _lost(station: Station) -> RequestFault:
+    stage = station.model.stages[station.position]
+    problem = f"has no worker left of stage {stage}: each was started again and ended again"
+    return RequestFault(station.model.name, problem, "Serve the plan again.", 503)

@@ -45,8 +45,7 @@ def find_places(
     if len(hosts) > 1:
         raise InputFault(
             "the plan",
-            ", ".join(host.shown for host in hosts),
-            "one host is served at a time, and it is of several",
+            f"is of {len(hosts)} hosts ({', '.join(host.shown for host in hosts)}), and one is served at a time",
             f"Deploy it (torchsplit deploy). {OFFER}",
         )
     places: list[SlicePlace] = []
@@ -73,8 +72,8 @@ def find_places(
         whole = any(one.kind == "cuda" for one in available_devices(report))
         raise InputFault(
             "the plan",
-            "; ".join(_counted(missing)),
-            f"its slices are on this host, which has {here}. {report.message.rstrip('.')}",
+            f"has slices that this host lacks: {'; '.join(_counted(missing))}. It has {here or 'no devices'}. "
+            + report.message.rstrip("."),
             OFFER + (SM_OFFER if whole else ""),
         )
     return tuple(places)

@@ -19,7 +19,7 @@ from typing import IO, Any
 from torchsplit_core.isolation import Limits, private_room
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined, launch
-from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
 from torchsplit_core.serving.roster import ServedModel, SlicePlace, WorkerSpec
 from torchsplit_core.values import Device, InputFault
@@ -108,11 +108,11 @@ class WorkerProcess:
                     if self._heard(line):
                         return
         except TimeoutError:
-            raise self._fault(f"not ready after {START_S:g} s") from None
+            raise self._fault(f"is not ready after {START_S:g} s") from None
         finally:
             transport.close()
         how = await asyncio.to_thread(self._how_it_ended)
-        raise self._fault(f"its process ended while it loaded, {how}")
+        raise self._fault(f"ended its process while it loaded, {how}")
 
     def _how_it_ended(self) -> str:
         """The limit that it passed, else its status. Blocks until all that it started has ended."""
@@ -133,22 +133,22 @@ class WorkerProcess:
                 self.ports = {name: list(content[name]) for name in ("inputs", "outputs", "example")}
                 return True
             if kind == "fault":
-                where, value, rule, remedy = (printable(str(told)) for told in content)
-                raise InputFault(f"{self.assignment.spec.model}: {where}", Told(value), rule, remedy)
+                where, problem, remedy = (printable(str(told)) for told in content)
+                raise InputFault(where, problem, remedy).within(self.assignment.spec.model)
             if kind == "progress":
                 return False
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             if isinstance(error, InputFault):
                 raise
-            kind, content = "unread", line[:80].decode(errors="replace")
-        raise self._fault(printable_line(f"{kind}: {content}"[:500]))
+            kind, content = "text", line[:80].decode(errors="replace")
+        told = printable_line(f"{kind}: {content}"[:500])
+        raise self._fault(f"sent what its server cannot read ({told})")
 
-    def _fault(self, value: str) -> InputFault:
+    def _fault(self, problem: str) -> InputFault:
         words = self.last_words()
         return InputFault(
             self.assignment.spec.model,
-            Told(value),
-            "the model loads and runs on its slice",
+            problem,
             f"Run it on its own to see why (torchsplit profile {self.assignment.model.source}).{words}",
         )
 

@@ -20,13 +20,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     headers_of,
     json_length,
     largest_body,
     unpacked,
 )
-from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, parse_request, response
+from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
+    RequestFault,
+    TensorPort,
+    parse_request,
+    response,
+    too_many_rows,
+)
+from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.datatypes import OF_TORCH
 
 DTYPES = {datatype: getattr(torch, name) for name, datatype in OF_TORCH.items()}
@@ -102,14 +109,18 @@ class Front:
             return JSONResponse({"name": "torchsplit", "version": "1", "extensions": ["binary_tensor_data"]})
         if request.method == "GET":
             model = self.models.get(f"{name}/{verb}" if name else verb)
-            return _unknown(verb) if model is None else JSONResponse(_metadata(model))
+            return self._unknown(verb) if model is None else JSONResponse(_metadata(model))
         model = self.models.get(name)
         if model is None or verb != "infer":
-            return _unknown(name or verb)
+            return self._unknown(name or verb)
         try:
             return await self._infer(model, request)
         except RequestFault as fault:
-            return JSONResponse({"error": str(fault)}, fault.status)
+            return _told(fault)
+
+    def _unknown(self, name: str) -> Response:
+        remedy = suggestion(name, self.models, "models")
+        return _told(RequestFault("", f"unknown model {quoted(name)}", remedy, 404))
 
     async def _infer(self, model: Mapping[str, Any], request: Request) -> Response:
         takes = [TensorPort(one["name"], one["datatype"], tuple(one["shape"][1:])) for one in model["inputs"]]
@@ -118,7 +129,7 @@ class Front:
         body = unpacked(await request.body(), request.headers.get("content-encoding", ""), most)
         asked = parse_request(body, json_length(request.headers.get(LENGTH_HEADER)), takes, list(gives))
         if asked.rows > model["max_batch"]:
-            raise RequestFault(f"a request has 1 to {model['max_batch']} rows, not {asked.rows}")
+            raise too_many_rows(takes[0].name, asked.rows, model["max_batch"])
         known = {
             port.name: _torch(port.datatype, shape, data)
             for port, shape, data in zip(takes, asked.shapes, asked.inputs, strict=True)
@@ -127,7 +138,8 @@ class Front:
             async with asyncio.timeout(asked.timeout_s):
                 await self._through(model, known)
         except TimeoutError:
-            raise RequestFault(f"no answer within {asked.timeout_s:g} s", 504) from None
+            problem = f"gave no answer within {asked.timeout_s:g} s"
+            raise RequestFault(model["name"], problem, "Ask again later, or allow more time.", 504) from None
         given = {name: known[value] for name, value in gives.items()}
         ports = [TensorPort(name, _datatype(one), tuple(one.shape[1:])) for name, one in given.items()]
         text, length = response(asked, model["name"], ports, list(map(_bytes, given.values())))
@@ -184,5 +196,5 @@ def _metadata(model: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unknown(name: str) -> Response:
-    return JSONResponse({"error": f"there is no model {name!r} here"}, 404)
+def _told(fault: RequestFault) -> Response:
+    return JSONResponse({"error": str(fault)}, fault.status)

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from torchsplit_core.responding.servers import server_id, simulation_request
-from torchsplit_core.values import Device, InputFault, PlanModel, PlanOutcome, PlanRequest, Tenant, Variant
+from torchsplit_core.values import (
+    Device,
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    Variant,
+    quoted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +161,16 @@ def _served(model: PlanModel, variant: Variant, max_wait_ms: float) -> ServedMod
     if not can_be_run(model.source):
         raise InputFault(
             f"models: {model.name}: source",
-            model.source or None,
-            "what is served has a source that can be run: sample:NAME, FILE.pt2 or FILE.py:NAME",
-            "Make the request from the model's profile (torchsplit request PROFILE), or write its source there.",
+            f"is {quoted(model.source)}, which cannot be run" if model.source else "is missing",
+            "Make the request from the model's profile (torchsplit request PROFILE), or write there sample:NAME, "
+            "FILE.pt2 or FILE.py:NAME.",
         )
     cut = len(variant.stages) > 1
     if cut and not all(stage.nodes for stage in variant.stages):
         missing = next(stage.name for stage in variant.stages if not stage.nodes)
         raise InputFault(
             f"models: {model.name}: variants: {variant.name}: stage {missing}: nodes",
-            None,
-            "a cut that is served says which nodes of the graph each stage has",
+            "are missing, and a cut is served by the nodes of its stages",
             "Make the request with --candidates FILE, which fills them.",
         )
     return ServedModel(

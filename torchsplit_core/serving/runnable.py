@@ -22,6 +22,9 @@ from torchsplit_core.stages.wire import DTYPES
 from torchsplit_core.values import InputFault, SplitClient, StageManifest
 from torchsplit_core.values.serving.datatypes import OF_TORCH
 
+EXAMPLE = "get_example_inputs(2)"
+BATCH_FIRST = "Return it with the batch in front, so that each request gets its rows."
+
 
 @dataclass(frozen=True, slots=True)
 class Port:
@@ -50,14 +53,12 @@ class Example:
         for index in self.sent:
             if leaves[index].shape[0] != 2:
                 raise InputFault(
-                    "get_example_inputs(2)",
-                    tuple(leaves[index].shape),
-                    "every tensor has the batch in its first dimension, so that requests can share one",
-                    "Give it that dimension.",
+                    EXAMPLE,
+                    f"returns a tensor of the shape {tuple(leaves[index].shape)} without the batch in front",
+                    "Put the batch first, so that requests can share one.",
                 )
         if not self.sent:
-            rule = "a model that is served takes at least one tensor"
-            raise InputFault("get_example_inputs(2)", None, rule, "Give it a tensor with the batch in front.")
+            raise InputFault(EXAMPLE, "returns no tensor", "Return one with the batch in front.")
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The model's arguments with these tensors in the places of those that are sent."""
@@ -118,7 +119,7 @@ class WholeModel:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Its tensors' rows for these; the result's leaves that are tensors."""
         args, kwargs = self.example.arguments([tensor.to(self.device) for tensor in tensors])
-        with foreign_code("the model"), torch.inference_mode():
+        with foreign_code("forward"), torch.inference_mode():
             result = self.model(*args, **kwargs)
         return [leaf.cpu() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
@@ -174,10 +175,9 @@ def _described_outputs(manifest: StageManifest) -> tuple[Port, ...]:
         inner = [size for size in value.shape[1:] if isinstance(size, int)]
         if not value.shape or isinstance(value.shape[0], int) or len(inner) != len(value.shape) - 1:
             raise InputFault(
-                f"the model's output_{number}",
-                value.shape,
-                "every tensor that it returns has the batch in its first dimension, and no other that is free",
-                "Return it in that form.",
+                f"output_{number}",
+                f"has the shape {value.shape}, in which not the first dimension alone is free",
+                BATCH_FIRST,
             )
         found.append(Port(f"output_{number}", DTYPES[value.dtype], tuple(inner)))
     return tuple(found)
@@ -187,14 +187,10 @@ def output_ports(found: Sequence[tuple[str, torch.Tensor]]) -> tuple[Port, ...]:
     """The outputs of a batch of 2. Raises InputFault where one has not the batch in front."""
     for name, tensor in found:
         if not tensor.dim() or tensor.shape[0] != 2:
-            raise InputFault(
-                f"the model's {name}",
-                tuple(tensor.shape),
-                "every tensor that it returns has the batch in its first dimension, so that each request gets its rows",
-                "Return it in that form.",
-            )
+            problem = f"has the shape {tuple(tensor.shape)} for a batch of 2, without the batch in front"
+            raise InputFault(name, problem, BATCH_FIRST)
     if not found:
-        raise InputFault("the model", None, "it returns at least one tensor", "Return one.")
+        raise InputFault("forward", "returns no tensor", "Return one with the batch in front.")
     return tuple(Port(name, tensor.dtype, tuple(tensor.shape[1:])) for name, tensor in found)
 
 
@@ -202,7 +198,6 @@ def _datatype(port: Port) -> str:
     name = str(port.dtype).removeprefix("torch.")
     if name not in OF_TORCH:
         known = ", ".join(OF_TORCH)
-        raise InputFault(
-            f"the model's {port.name}", name, f"its dtype is one of {known}", "Convert it in forward."
-        )
+        problem = f"has the dtype {name}, which the protocol does not have"
+        raise InputFault(port.name, problem, f"Convert it in forward to one of {known}.")
     return OF_TORCH[name]

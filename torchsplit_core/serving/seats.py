@@ -8,20 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from torchsplit_core.model_source import Told
 from torchsplit_core.serving.process import Answer, Assignment, WorkerDied, WorkerProcess
 from torchsplit_core.serving.roster import ServedModel, WorkerSpec
 from torchsplit_core.serving.settings import WARM_UPS
 from torchsplit_core.serving.waiting import Queue
 from torchsplit_core.values import InputFault
-
-
-class Refused(Exception):
-    """A request that is not served: the protocol's status and the words."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
 
 
 class Seat:
@@ -86,6 +77,6 @@ async def warm_up(stations: Sequence[Station]) -> None:
                 except WorkerDied as error:
                     answer = Answer(0.0, (), b"", f"its process ended.{error}")
                 if answer.fault:
-                    rule = "a cut model runs on its own example"
-                    raise InputFault(f"{seat.tenant}", Told(answer.fault), rule, "Cut it elsewhere.")
+                    problem = f"fails on the example of its model: {answer.fault}"
+                    raise InputFault(seat.tenant, problem, "Cut the model elsewhere.")
         blocks, sizes = [answer.payload], None

@@ -66,8 +66,8 @@ def check_settings(settings: ServeSettings) -> None:
     """Raises InputFault for a number out of range."""
     check_port(settings.port)
     if not 1 <= settings.queue_limit <= 10_000_000:
-        rule = "a queue holds 1 to 10,000,000 rows"
-        raise InputFault("--queue-limit", settings.queue_limit, rule, f"For example {LONGEST_QUEUE}.")
+        problem = f"is {settings.queue_limit}, outside 1 to 10,000,000 rows"
+        raise InputFault("--queue-limit", problem, f"Give, for example, {LONGEST_QUEUE}.")
     check_number("--deadline-s", settings.deadline_s, positive=True)
     check_number("--drain-s", settings.drain_s)
 
@@ -75,4 +75,4 @@ def check_settings(settings: ServeSettings) -> None:
 def check_port(port: int) -> None:
     """Raises InputFault for what is none; 0 takes a free one."""
     if not 0 <= port <= 65535:
-        raise InputFault("--port", port, "a port is 0 to 65535", f"For example {DEFAULT_PORT}.")
+        raise InputFault("--port", f"is {port}, outside 0 to 65535", f"Give, for example, {DEFAULT_PORT}.")

@@ -37,8 +37,9 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     except (BrokenPipeError, ConnectionResetError):
         status = 0  # the front is gone
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the front is told
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:2000].rstrip(":")
-        tell("fault", [request["id"], f"failed with {words}", "Mend the code named."])
+        from torchsplit_core.model_source import raised
+
+        tell("fault", [request["id"], raised(error), "Mend the model's code."])
     os._exit(status)
 
 
@@ -151,11 +152,11 @@ def _answer(model: Any, message: Any) -> tuple[dict[str, Any], list[Any]]:
     except InputFault as fault:
         if "CUDA error" in str(fault):
             raise  # the device failed for this process: another has to take its place
-        return {"fault": f"{fault.where}: {fault.problem}"[:2000]}, []
+        return {"fault": f"{fault.where} {fault.problem}"[:2000]}, []
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        return {"fault": "out of memory"}, []
+        return {"fault": "forward ran out of memory"}, []
     shapes = [list(tensor.shape) for tensor in found]
     told = [str(tensor.dtype).removeprefix("torch.") for tensor in found]
     return {"ms": spent, "shapes": shapes, "dtypes": told}, blocks

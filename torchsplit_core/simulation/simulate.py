@@ -74,7 +74,7 @@ def simulate(
     found = None
     if request.find is not None:
         if any(model.slo_ms is None for model in request.models):
-            warnings.append("models without a slo_ms do not limit the highest load")
+            warnings.append("Models without a slo_ms do not limit the highest load.")
         found = highest_load(
             request, prepared, lambda share, text: progress(whole + (1 - whole) * share, text)
         )
@@ -102,11 +102,12 @@ def _run(request: SimulationRequest, prepared: Prepared) -> ModelRun:
 
 
 def _unstable(load: ModelLoad, prepared: Prepared) -> str:
-    offered = "all at once" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
-    text = f"{load.name}: {offered} are offered and {load.capacity_rps:.6g} requests/s can be served"
+    arriving = "all requests" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
+    at_once = " at once" if load.offered_rps is None else ""
+    text = f"{load.name}: {arriving} arrive{at_once} and {load.capacity_rps:.6g} requests/s can be served"
     if is_random(prepared.model.arrivals):
-        return f"{text}: it is not stable, and its times have no limit"
-    return f"{text}: it is not stable, and its times are those of these arrivals alone"
+        return f"{text}, so its queue grows without limit."
+    return f"{text}, so it is not stable: its times are of these arrivals alone."
 
 
 def _model_load(

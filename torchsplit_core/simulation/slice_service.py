@@ -26,7 +26,9 @@ class SliceService:
         """The same where the slice keeps this share of its speed, above 0 and up to 1, beside loaded neighbours."""
         if not 0 < share <= 1:
             raise InputFault(
-                "share", share, "it lies above 0 and is at most 1", "Without neighbours it is 1."
+                "share",
+                f"is {share}, not a share above 0 and at most 1",
+                "Give 1 where there are no neighbours.",
             )
         return SliceService(self.floor_ms / share, self.per_request_ms / share)
 
@@ -38,6 +40,6 @@ def service_from_two_points(single_ms: float, offline_rps: float) -> SliceServic
     """
     for name, value in (("single_ms", single_ms), ("offline_rps", offline_rps)):
         if not 0 < value < float("inf"):
-            raise InputFault(name, value, "it is a positive finite number", "Give what was measured.")
+            raise InputFault(name, f"is {value}, not a finite number above 0", "Give what was measured.")
     per_request_ms = 1e3 / offline_rps
     return SliceService(max(0.0, single_ms - per_request_ms), per_request_ms)

@@ -20,6 +20,8 @@ from torchsplit_core.values import (
     SimulatedModel,
     SimulationRequest,
     TraceArrivals,
+    quoted,
+    suggestion,
 )
 from torchsplit_core.values.limits import check_name, check_number, check_whole
 from torchsplit_core.values.simulation.request import Arrivals
@@ -50,9 +52,11 @@ def validate(request: SimulationRequest) -> None:
     share = request.warmup_share
     check_number("warmup_share", share)
     if share >= 1:
-        raise InputFault("warmup_share", share, "it is below 1", "Leave some requests to count.")
+        raise InputFault(
+            "warmup_share", f"is {share:g}, which leaves no request to count", "Give less than 1."
+        )
     if not request.models:
-        raise InputFault("models", "none", "there is a model", "Add a model.")
+        raise InputFault("models", "is empty", "Add a model.")
     _unique("models", [model.name for model in request.models])
     _unique("servers", [server.id for server in request.servers])
     for model in request.models:
@@ -68,7 +72,7 @@ def _unique(where: str, names: list[str]) -> None:
     for name in names:
         check_name(where, name)
         if name in seen:
-            raise InputFault(where, name, "a name stands for one of them", "Rename one.")
+            raise InputFault(where, f"has the name {quoted(name)} twice", "Rename one of them.")
         seen.add(name)
 
 
@@ -76,7 +80,7 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
     where = f"models.{model.name}"
     if not model.stages:
         raise InputFault(
-            f"{where}.stages", "none", "a model has a stage", "Name its stage, whole for example."
+            f"{where}.stages", "is empty", "Name the model's stages; one stage may be called whole."
         )
     _unique(f"{where}.stages", list(model.stages))
     cuts = len(model.stages) - 1
@@ -85,9 +89,9 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
         if figures and len(figures) != cuts:
             raise InputFault(
                 f"{where}.{field}",
-                f"{len(figures)} entries",
-                f"it has one for each of the {cuts} way(s) from a stage to the next, or none",
-                "Give each, or leave it out.",
+                f"has {len(figures)} {'entry' if len(figures) == 1 else 'entries'} for {cuts} "
+                f"cut{'s' * (cuts != 1)} between stages",
+                "Give one entry a cut, or leave the field out.",
             )
         for figure in figures:
             check_number(f"{where}.{field}", figure)
@@ -111,14 +115,13 @@ def check_arrivals(where: str, arrivals: Arrivals, requests: int) -> None:
             check_number(f"{where}.states.mean_s", state.mean_s, positive=True)
         if not any(state.rate_rps > 0 for state in arrivals.states):
             raise InputFault(
-                f"{where}.states", "no rate above 0", "requests arrive in a state", "Give a rate."
+                f"{where}.states", "has no rate above 0, so no request arrives", "Give a state a rate."
             )
     length = requests / (offered_rps(arrivals) or 0.0)
     if length > LONGEST_S:
         raise InputFault(
             where,
-            f"{requests} requests in {length:.3g} s",
-            f"a replication is at most {LONGEST_S:g} s long",
+            f"spreads {requests} requests over {length:.3g} s, more than {LONGEST_S:g} s",
             "Give a higher rate, or fewer requests_per_model.",
         )
     if isinstance(arrivals, MmppArrivals):
@@ -126,22 +129,20 @@ def check_arrivals(where: str, arrivals: Arrivals, requests: int) -> None:
         if stays > MOST_STAYS:
             raise InputFault(
                 f"{where}.states",
-                f"{stays:.3g} stays in a replication",
-                f"a replication has at most {MOST_STAYS} stays",
-                "Give longer stays: at such short ones arrivals are Poisson at the mean rate.",
+                f"makes {stays:.3g} stays in a replication, more than {MOST_STAYS}",
+                "Give longer stays, or Poisson arrivals at the mean rate, which is what such short ones amount to.",
             )
 
 
 def _check_trace(where: str, times: tuple[float, ...]) -> None:
     where = f"{where}.times_s"
     if not times:
-        raise InputFault(where, "none", "a trace has an arrival", "Give the times of the requests.")
+        raise InputFault(where, "is empty", "Give the times of the requests.")
     if len(times) > MOST_REQUESTS:
         raise InputFault(
             where,
-            f"{len(times)} times",
-            f"a trace has at most {MOST_REQUESTS} arrivals",
-            "Give a part of it.",
+            f"has {len(times)} arrivals, more than {MOST_REQUESTS}",
+            "Give a part of the trace.",
         )
     known = np.asarray(times, dtype=np.float64)
     if known[0] >= 0 and np.isfinite(known[-1]) and np.all(known[1:] >= known[:-1]):
@@ -149,33 +150,38 @@ def _check_trace(where: str, times: tuple[float, ...]) -> None:
         return
     before = 0.0
     for number, time in enumerate(times):
-        check_number(f"{where}.{number}", time, signed=True)
+        check_number(f"{where}[{number}]", time, signed=True)
         if time < before:
-            rule = "times never fall" if number else "times begin at 0 or later"
-            raise InputFault(f"{where}.{number}", time, f"{rule} (before it: {before:g})", "Sort the trace.")
+            if not number:
+                raise InputFault(f"{where}[0]", f"is {time}, below 0", "Count from the first arrival.")
+            raise InputFault(
+                f"{where}[{number}]", f"is {time}, less than the {before} before it", "Sort the trace."
+            )
         before = time
 
 
 def _check_length(where: str, times: tuple[float, ...]) -> None:
     check_number(where, times[-1])
     if times[-1] - times[0] > LONGEST_S:
-        rule = f"a trace is at most {LONGEST_S:g} s long"
-        raise InputFault(where, times[-1], rule, "Check the unit: times are seconds.")
+        problem = f"is {times[-1] - times[0]:g} s long, more than {LONGEST_S:g} s"
+        raise InputFault(where, problem, "Check the unit: times are in seconds.")
 
 
 def _check_spread(where: str, cv: float | None) -> None:
     low, high = SPREADS
+    if cv is None:
+        raise InputFault(where, "is missing", f"Give a spread from {low:g} to {high:g}.")
     check_number(where, cv, positive=True)
-    if cv is None or not low <= cv <= high:
-        raise InputFault(where, cv, f"it is from {low:g} to {high:g}", "Give such a spread.")
+    if not low <= cv <= high:
+        beyond = f"below the least value {low:g}" if cv < low else f"above the greatest value {high:g}"
+        raise InputFault(where, f"is {cv}, {beyond}", f"Give a spread from {low:g} to {high:g}.")
 
 
 def _check_servers(request: SimulationRequest) -> None:
     if len(request.servers) > MOST_ENTRIES:
         raise InputFault(
             "servers",
-            f"{len(request.servers)} entries",
-            f"there are at most {MOST_ENTRIES} entries",
+            f"has {len(request.servers)} entries, more than {MOST_ENTRIES}",
             "Write equal servers as one with a count.",
         )
     stages = {(model.name, stage) for model in request.models for stage in model.stages}
@@ -183,23 +189,37 @@ def _check_servers(request: SimulationRequest) -> None:
     for server in request.servers:
         _check_server(server)
         if server.model not in names:
-            raise InputFault(f"servers.{server.id}.model", server.model, "it is a model's name", "Check it.")
+            raise InputFault(
+                f"servers.{server.id}.model",
+                f"is {quoted(server.model)}, not a model of the request",
+                suggestion(server.model, names, "models"),
+            )
         if (server.model, server.stage) not in stages:
-            rule = f"it is a stage of {server.model}"
-            raise InputFault(f"servers.{server.id}.stage", server.stage, rule, "Check it.")
+            raise InputFault(
+                f"servers.{server.id}.stage",
+                f"is {quoted(server.stage)}, not a stage of {server.model}",
+                suggestion(
+                    server.stage, sorted(stage for name, stage in stages if name == server.model), "stages"
+                ),
+            )
     total = sum(server.count for server in request.servers)
     if total > MOST_SERVERS:
         raise InputFault(
-            "servers", f"{total} servers", f"there are at most {MOST_SERVERS} servers in all", "Give fewer."
+            "servers", f"counts {total} servers in all, more than {MOST_SERVERS}", "Give fewer servers."
         )
     served = by_stage(request)
     for model, stage in sorted(stages - set(served)):
-        raise InputFault(f"models.{model}.stages", stage, "a stage has a server", "Add a server for it.")
+        raise InputFault(
+            f"models.{model}.stages", f"has no server for {quoted(stage)}", "Add a server for it."
+        )
     for (model, stage), servers in served.items():
         kinds = {(server.max_batch, server.max_wait_ms) for server in servers}
         if len(kinds) > MOST_KINDS:
-            rule = f"a stage has at most {MOST_KINDS} different pairs of max_batch and max_wait_ms"
-            raise InputFault(f"models.{model}.stages", f"{stage}: {len(kinds)}", rule, "Make some equal.")
+            raise InputFault(
+                f"models.{model}.stages",
+                f"has {len(kinds)} different pairs of max_batch and max_wait_ms for {stage}, more than {MOST_KINDS}",
+                "Make some of them equal.",
+            )
 
 
 def by_stage(request: SimulationRequest) -> dict[tuple[str, str], list[Server]]:
@@ -217,16 +237,15 @@ def _check_server(server: Server) -> None:
     check_number(f"{where}.max_wait_ms", server.max_wait_ms)
     _check_service(where, server.service)
     if not server.batch_ms:
-        raise InputFault(f"{where}.batch_ms", "no size", "it has the time of a batch size", "Add one.")
+        raise InputFault(f"{where}.batch_ms", "is empty", "Add the time of a batch size.")
     for size, time in server.batch_ms.items():
         check_whole(f"{where}.batch_ms", size, least=1)
         check_number(f"{where}.batch_ms.{size}", time, positive=True)
     if server.max_batch > max(server.batch_ms):
         raise InputFault(
             f"{where}.max_batch",
-            server.max_batch,
-            f"it is at most the largest size of batch_ms, {max(server.batch_ms)}",
-            "Add the time of that batch, or make it smaller.",
+            f"is {server.max_batch}, above the largest size of batch_ms, {max(server.batch_ms)}",
+            "Add the time of that batch, or lower max_batch.",
         )
 
 
@@ -234,8 +253,9 @@ def _check_service(where: str, service: Service) -> None:
     if service.kind == "lognormal":
         _check_spread(f"{where}.service.cv", service.cv)
     elif service.cv is not None:
-        rule = f"only lognormal service has a cv, {service.kind} none"
-        raise InputFault(f"{where}.service.cv", service.cv, rule, "Leave it out.")
+        raise InputFault(
+            f"{where}.service.cv", f"is {service.cv}, but {service.kind} service has no cv", "Leave it out."
+        )
 
 
 def _check_amount(request: SimulationRequest) -> None:
@@ -248,8 +268,7 @@ def _check_amount(request: SimulationRequest) -> None:
     if amount > MOST_RUN:
         raise InputFault(
             "requests_per_model",
-            f"{amount} requests through stages, all models and replications together",
-            f"they are at most {MOST_RUN}",
+            f"makes {amount} requests through stages, all models and replications together, more than {MOST_RUN}",
             "Simulate fewer requests, replications or models at a time.",
         )
 
@@ -259,19 +278,17 @@ def _check_find(request: SimulationRequest) -> None:
     percentile = request.find.percentile
     check_number("find.percentile", percentile, positive=True)
     if percentile >= 100:
-        rule = "it is below 100: the largest response grows with the number of requests"
-        raise InputFault("find.percentile", percentile, rule, "Ask for 99 or 99.9.")
+        problem = f"is {percentile:g}, and the largest response grows with the number of requests"
+        raise InputFault("find.percentile", problem, "Ask for 99 or 99.9.")
     if all(model.slo_ms is None for model in request.models):
-        rule = "with find a model has a slo_ms"
-        raise InputFault("find", "no model has a slo_ms", rule, "Give the limit in ms.")
+        raise InputFault("find", "has no limit to keep: no model has a slo_ms", "Give a model its slo_ms.")
     served = by_stage(request)
     for model in request.models:
         least = least_response_ms(served, model)
         if model.slo_ms is not None and least is not None and model.slo_ms < least:
             raise InputFault(
                 f"models.{model.name}.slo_ms",
-                model.slo_ms,
-                f"no request is answered in less than {least:g} ms, so no load keeps it",
+                f"is {model.slo_ms:g}, and no request is answered in less than {least:g} ms at any load",
                 "Raise the limit.",
             )
 
@@ -304,23 +321,27 @@ def remarks(request: SimulationRequest) -> Iterator[str]:
         for small, large in pairwise(sizes):
             if server.batch_ms[large] < server.batch_ms[small]:
                 yield (
-                    f"{server.id}: a batch of {large} takes less time than one of {small}; the times are used as given"
+                    f"{server.id}: a batch of {large} takes less time than one of {small}. Check the two times; they "
+                    "are used as given."
                 )
                 break
     holes = [server.id for server in request.servers if _has_holes(server)]
     if holes:
         named = f"{holes[0]} and {len(holes) - 1} more" if len(holes) > 1 else holes[0]
         yield (
-            f"{named}: not every batch size has its time; between sizes given times are linear, below the smallest "
-            "they are its"
+            f"{named}: some batch sizes have no time of their own. Between two given sizes it is interpolated, below "
+            "the smallest it is that of the smallest."
         )
     served = by_stage(request)
     for model in request.models:
         least = least_response_ms(served, model)
         if model.slo_ms is not None and least is not None and model.slo_ms < least:
-            yield f"{model.name}: no request is answered in less than {least:g} ms, so none meets its slo_ms"
+            yield (
+                f"{model.name}: no request is answered in less than {least:g} ms, so none meets the slo_ms of "
+                f"{model.slo_ms:g}."
+            )
         if isinstance(model.arrivals, TraceArrivals) and offered_rps(model.arrivals) is None:
-            yield f"{model.name}: all its arrivals are at one time, so they have no rate"
+            yield f"{model.name}: all arrivals are at one time, so they have no rate."
 
 
 def _has_holes(server: Server) -> bool:

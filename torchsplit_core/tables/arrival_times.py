@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchsplit_core.tables.cells import CellFault, number
 from torchsplit_core.tables.sheet import decode
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, system_reason
 
 SECONDS = ("time_s", "times_s", "arrival_s", "time", "times", "arrival_time", "seconds", "t")
 STAMPS = ("timestamp", "datetime", "date")
@@ -30,7 +30,7 @@ def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise InputFault(origin, error.strerror, "the trace can be read", "Check the path.") from error
+        raise InputFault(origin, f"cannot be read: {system_reason(error)}", "Check the path.") from error
     return arrival_times(data, origin)
 
 
@@ -44,9 +44,9 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
     try:
         rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
     except csv.Error as error:
-        raise InputFault(origin, str(error), "a trace is a table with commas", _REMEDY) from error
+        raise InputFault(origin, f"is not a table: {error}", _REMEDY) from error
     if not rows:
-        raise InputFault(origin, "no rows", "a trace has an arrival", _REMEDY)
+        raise InputFault(origin, "is empty", _REMEDY)
     header = [cell.strip().lower() for cell in rows[0]]
     column, first = _column(header, origin)
     named = header.index(MODEL) if first and MODEL in header else None
@@ -58,13 +58,13 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
         times = found.setdefault(model, [])
         times.append(_seconds(cell, where))
         if times[-1] < 0:
-            raise InputFault(where, cell, "times begin at 0 or later", "Count from the first arrival.")
+            raise InputFault(where, f"the time {cell} is below 0", "Count from the first arrival.")
         if times[1:] and times[-1] < times[-2]:
             raise InputFault(
-                where, cell, "times never fall (the row before is later)", "Sort the table by time."
+                where, f"the time {cell} is before that of the row above", "Sort the table by time."
             )
     if not found:
-        raise InputFault(origin, "a header alone", "a trace has an arrival", _REMEDY)
+        raise InputFault(origin, "has a header but no arrivals", "Add a row for each arrival.")
     stamped = bool(_STAMP.fullmatch(rows[first][column].strip()))
     start = min(min(times) for times in found.values()) if stamped else Fraction(0)
     return {model: tuple(float(time - start) for time in times) for model, times in found.items()}
@@ -79,12 +79,7 @@ def _column(header: list[str], origin: str) -> tuple[int, int]:
         return 0, 0
     if len(header) == 1:
         return 0, 1
-    raise InputFault(
-        origin,
-        ", ".join(header)[:100],
-        f"a column is called one of {', '.join((*SECONDS, *STAMPS))}",
-        _REMEDY,
-    )
+    raise InputFault(origin, f"has no column of times: its header is {quoted(', '.join(header))}", _REMEDY)
 
 
 def _seconds(cell: str, where: str) -> Fraction:
@@ -94,11 +89,15 @@ def _seconds(cell: str, where: str) -> Fraction:
         try:
             moment = datetime.fromisoformat(whole + ("" if zone in (None, "Z") else zone))
         except ValueError as error:
-            raise InputFault(where, cell, "a timestamp is a date and a time", _REMEDY) from error
+            raise InputFault(
+                where, f"{quoted(cell)} is no date of the calendar", "Correct the timestamp."
+            ) from error
         since = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
         return Fraction(since) + Fraction(f"0{part}" if part else "0")
     try:
         number(cell, decimal_comma=False)
     except CellFault as fault:
-        raise InputFault(where, cell, "it is a time: seconds, or a timestamp", _REMEDY) from fault
+        raise InputFault(
+            where, f"{quoted(cell)} is neither seconds nor a timestamp", "Correct the cell."
+        ) from fault
     return Fraction(cell)

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from torchsplit_core.values import quoted
+
 MISSING = frozenset({"", "-", "--", "na", "n/a", "#n/a", "none", "null"})
 """What people and spreadsheets write where there is no value (compared in lower case)."""
 
@@ -24,26 +26,28 @@ _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", 
 
 @dataclass(frozen=True, slots=True)
 class BadCell:
-    """Why a row was refused: its line (from 1), the file's column, the cell, the rule, how to mend it."""
+    """Why a row was refused: its line (from 1), the file's column, what is wrong, how to mend it.
+
+    The column is "" where the row as a whole is at fault.
+    """
 
     line: int
     column: str
-    value: str
-    rule: str
+    problem: str
     remedy: str
 
     @property
     def sentence(self) -> str:
-        shown = self.value if len(self.value) <= 40 else self.value[:39] + "…"
-        return f"line {self.line}, {self.column}: {shown!r} — {self.rule}. {self.remedy}"
+        where = f"line {self.line}{f', {self.column}' if self.column else ''}"
+        return f"{where}: {self.problem}. {self.remedy}"
 
 
 class CellFault(Exception):
-    """A cell breaks a rule; the reader of the row adds the line, and the column where the fault names none."""
+    """What is wrong with a cell; the reader of the row adds the line, and the column where the fault names none."""
 
-    def __init__(self, rule: str, remedy: str, column: str = "") -> None:
-        super().__init__(rule)
-        self.rule = rule
+    def __init__(self, problem: str, remedy: str, column: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
         self.remedy = remedy
         self.column = column
 
@@ -55,9 +59,9 @@ def is_missing(text: str) -> bool:
 def number(text: str, *, decimal_comma: bool) -> float:
     """The finite number that a cell holds. Raises CellFault for an empty cell, text, NaN and infinity."""
     if is_missing(text):
-        raise CellFault("the cell is empty", "Give the figure, or remove the row.")
+        raise CellFault("is empty", "Give the figure, or remove the row.")
     if text.lower() in _NOT_FINITE:
-        raise CellFault("a figure is a finite number", "Measure it again, or remove the row.")
+        raise CellFault(f"is {text}, not a finite number", "Measure it again, or remove the row.")
     plain = text
     if decimal_comma and _COMMA_NUMBER.fullmatch(text):
         plain = text.replace(",", ".")
@@ -65,7 +69,7 @@ def number(text: str, *, decimal_comma: bool) -> float:
         _refuse_text(text)
     value = float(plain)
     if not math.isfinite(value) or abs(value) > LARGEST_VALUE:
-        raise CellFault(f"a figure is at most {LARGEST_VALUE:g}", "Check the unit.")
+        raise CellFault(f"is {text}, beyond {LARGEST_VALUE:g}", "Check the unit.")
     return value
 
 
@@ -74,12 +78,12 @@ def _refuse_text(text: str) -> NoReturn:
         r"[0-9]+,[0-9]+", text
     ):
         raise CellFault(
-            "a number has a decimal point and nothing between its thousands", "Write for example 1234.5."
+            f"is {quoted(text)}, with a decimal comma or a mark between thousands", "Write it like 1234.5."
         )
     if re.match(r"[0-9.]+ ?[a-zA-Zµ%]", text):
-        raise CellFault("a cell is a number without a unit", "Leave the unit to the column's name.")
+        raise CellFault(f"is {quoted(text)}, a number with a unit", "Leave the unit to the column's name.")
     raise CellFault(
-        "the cell is a number", "Write the figure; a throughput of 0 says that the memory did not suffice."
+        f"is {quoted(text)}, not a number", "Write the figure; a throughput of 0 means that memory ran out."
     )
 
 
@@ -87,7 +91,7 @@ def positive(text: str, *, decimal_comma: bool) -> float:
     """A number above 0. Raises CellFault otherwise."""
     value = number(text, decimal_comma=decimal_comma)
     if value < SMALLEST_VALUE:
-        raise CellFault("the figure is above 0", "Measure it again, or remove the row.")
+        raise CellFault(f"is {text}, not above 0", "Measure it again, or remove the row.")
     return value
 
 
@@ -95,17 +99,21 @@ def not_negative(text: str, *, decimal_comma: bool) -> float:
     """A number of 0 or more. Raises CellFault otherwise; so does a positive one too small to be meant."""
     value = number(text, decimal_comma=decimal_comma)
     if value < 0:
-        raise CellFault("the figure is not negative", "Measure it again, or remove the row.")
+        raise CellFault(f"is {text}, below the least value 0", "Measure it again, or remove the row.")
     if 0 < value < SMALLEST_VALUE:
-        raise CellFault(f"the figure is 0 or at least {SMALLEST_VALUE:g}", "Check the unit.")
+        raise CellFault(f"is {text}, below the least positive value {SMALLEST_VALUE:g}", "Check the unit.")
     return value
 
 
 def count(text: str, *, decimal_comma: bool, largest: int) -> int:
     """A whole number from 1 to `largest`; 8.0 is 8. Raises CellFault otherwise."""
     value = number(text, decimal_comma=decimal_comma)
-    if value != int(value) or not 1 <= value <= largest:
-        raise CellFault(f"it is a whole number from 1 to {largest:,}", "Correct the cell.")
+    if value != int(value):
+        raise CellFault(f"is {text}, not a whole number", "Give a whole number.")
+    if value < 1:
+        raise CellFault(f"is {text}, below the least value 1", "Give 1 or more.")
+    if value > largest:
+        raise CellFault(f"is {text}, above the greatest value {largest:,}", "Correct the cell.")
     return int(value)
 
 
@@ -113,11 +121,13 @@ def name(text: str) -> str:
     """A name of 1 to 200 characters, none of them for control. Raises CellFault otherwise."""
     text = unguarded(text)
     if not text:
-        raise CellFault("the cell is empty", "Give the name.")
+        raise CellFault("is empty", "Give the name.")
     if len(text) > LONGEST_NAME:
-        raise CellFault(f"a name has at most {LONGEST_NAME} characters", "Shorten it.")
+        raise CellFault(f"has {len(text)} characters, more than {LONGEST_NAME}", "Shorten it.")
     if any(ord(character) < 32 or ord(character) == 127 for character in text):
-        raise CellFault("a name has no control characters", "Remove the line break or tab.")
+        raise CellFault(
+            f"is {quoted(text)}, which contains a control character", "Remove the line break or tab."
+        )
     return text
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +135,14 @@ def resolve_mapping(
     asked = dict(mapping or {})
     for ours, theirs in asked.items():
         if ours not in NAMES:
-            near = get_close_matches(ours, NAMES, n=1, cutoff=0.4)
-            hint = f"Did you mean {near[0]}? " if near else ""
             raise InputFault(
-                f"{origin}: mapping",
-                ours,
-                "a mapping is our column → the file's column",
-                f"{hint}Ours are {', '.join(NAMES[:9])}.",
+                "mapping", f"unknown profile column {quoted(ours)}", suggestion(ours, NAMES, "columns")
             )
         if theirs and theirs not in header:
             raise InputFault(
-                f"{origin}: mapping of {ours}", theirs, "it is a column of the file", _columns_of(header)
+                f"{origin}: mapping of {ours}",
+                f"the file has no column {quoted(theirs)}",
+                suggestion(theirs, filter(None, header), "columns"),
             )
     taken = {theirs for theirs in asked.values() if theirs}
     guessed = {
@@ -159,9 +155,8 @@ def resolve_mapping(
         if header.count(theirs) > 1:
             raise InputFault(
                 f"{origin}: header",
-                theirs,
-                f"the column of {ours} stands once in the header",
-                "Rename or remove the other one.",
+                f"names {quoted(theirs)}, the column of {ours}, {header.count(theirs)} times",
+                "Rename or remove all but one.",
             )
     missing = [
         column.name
@@ -171,14 +166,14 @@ def resolve_mapping(
     if missing:
         raise InputFault(
             f"{origin}: header",
-            ", ".join(header)[:100],
-            f"a table of measurements has the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
-            f"Name the file's own columns in a mapping ({missing[0]}=…). {_columns_of(header)}",
+            f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
+            f"Name the file's own columns in a mapping ({missing[0]}=…). {columns_of(header)}",
         )
     spelt = tuple(f"{theirs!r} as {ours}" for ours, theirs in guessed.items() if ours != theirs)
     return chosen, (f"read {', '.join(spelt)}",) if spelt else ()
 
 
-def _columns_of(header: Sequence[str]) -> str:
+def columns_of(header: Sequence[str]) -> str:
+    """A sentence that lists the columns of a file, the first twenty."""
     shown = ", ".join(repr(item) for item in header[:20] if item)
     return f"The file has {shown}{' …' if len(header) > 20 else ''}."

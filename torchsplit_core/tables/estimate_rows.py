@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from torchsplit_core.curves import Query, Sample
 from torchsplit_core.tables.cells import BadCell, CellFault
-from torchsplit_core.tables.columns import resolve_mapping
+from torchsplit_core.tables.columns import columns_of, resolve_mapping
 from torchsplit_core.tables.fields import Fields, Layout, layout_of, read_record
 from torchsplit_core.tables.imported import settle_bad_rows
 from torchsplit_core.tables.rows import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet
 from torchsplit_core.tables.slices import compute_share
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.profile import BASES
 
 
@@ -44,7 +44,7 @@ def measured_samples(
             f"{left_out} rows are no measurements (estimated, or failed for another reason than memory)",
         )
     if not found:
-        raise InputFault(origin, "no measurement", "a table has measured rows", "Measure some rows first.")
+        raise InputFault(origin, "has no measured row", "Measure some rows first.")
     return tuple(found), gpu_types, notes
 
 
@@ -57,8 +57,7 @@ def asked_queries(
     if len(gpu_types) > 1 and "gpu_type" not in mapping:
         raise InputFault(
             f"{origin}: header",
-            ", ".join(sheet.header)[:100],
-            f"the measured rows are of several GPU types ({', '.join(sorted(gpu_types))}), so a query names one",
+            f"has no gpu_type, and the measured rows are of several ({', '.join(sorted(gpu_types))})",
             "Add the column gpu_type.",
         )
     ran: dict[str, bool] = {}
@@ -80,12 +79,11 @@ def _layout(sheet: Sheet, mapping: Mapping[str, str], origin: str) -> Layout:
     if "compute_slices" not in mapping and "profile" not in mapping:
         raise InputFault(
             f"{origin}: header",
-            ", ".join(sheet.header)[:100],
-            "the table has the column compute_slices (or profile)",
-            "Add it: the slice of every row.",
+            "has neither compute_slices nor profile",
+            f"Add one: the slice of every row. {columns_of(sheet.header)}",
         )
     if not sheet.records:
-        raise InputFault(origin, "a header only", "a table has rows", "Add them.")
+        raise InputFault(origin, "has a header but no rows", "Add the rows.")
     return layout_of(sheet, mapping)
 
 
@@ -97,7 +95,7 @@ def _query(fields: Fields, gpu_types: frozenset[str]) -> Query:
     """What the row is of. The model's name carries the stage, and the GPU type where several were measured."""
     column = "compute_slices" if fields.has("compute_slices") else "profile"
     if not fields.has(column):
-        raise CellFault("the cell is empty", "Give the slice.", "compute_slices")
+        raise CellFault("is empty", "Give the slice.", "compute_slices")
     parts = [fields.name("model")]
     if fields.has("stage") and fields.text("stage") != "whole":
         parts.append(fields.name("stage"))
@@ -127,20 +125,19 @@ def _asked(fields: Fields, ran: Mapping[str, bool], gpu_types: frozenset[str]) -
     query = _query(fields, gpu_types)
     if len(gpu_types) == 1 and fields.has("gpu_type") and fields.text("gpu_type") not in gpu_types:
         raise CellFault(
-            f"the measured rows are of {', '.join(gpu_types)}; another GPU type is not predicted from them",
-            "Measure one row on it.",
+            f"is {quoted(fields.text('gpu_type'))}, but every measured row is of {', '.join(gpu_types)}",
+            "Measure one row on this GPU type.",
             "gpu_type",
         )
     if query.model not in ran:
-        shown = ", ".join(list(ran)[:12]) + (" …" if len(ran) > 12 else "")
         raise CellFault(
-            f"a model asked for is among the measured ones: {shown}",
-            "Correct the name, or measure one row of it.",
+            f"is {quoted(query.model)}, of which no row was measured",
+            f"{suggestion(query.model, ran, 'models')} Or measure one row of it.",
             "model",
         )
     if not ran[query.model]:
         raise CellFault(
-            "a model asked for has a measured row that ran; all of this one's were out of memory",
+            f"is {quoted(query.model)}, whose measured rows all ran out of memory",
             "Measure one row of it that fits.",
             "model",
         )

@@ -153,8 +153,7 @@ def _kept_header(header: Sequence[str], origin: str) -> tuple[str, ...]:
         if name in header and f"given_{name}" in header:
             raise InputFault(
                 f"{origin}: header",
-                f"given_{name}",
-                f"the query's own {name} is kept under this name, which is taken",
+                f"has both {name} and given_{name}, the name under which its {name} is written",
                 "Rename one of the two columns.",
             )
     return tuple(f"given_{name}" if name in ADDED else name for name in header)

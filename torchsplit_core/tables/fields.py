@@ -9,6 +9,7 @@ from typing import TypeVar
 from torchsplit_core.tables import cells
 from torchsplit_core.tables.cells import BadCell, CellFault
 from torchsplit_core.tables.sheet import Record, Sheet
+from torchsplit_core.values import quoted, suggestion
 
 Value = TypeVar("Value")
 
@@ -79,7 +80,9 @@ class Fields:
         """One of the known words, in lower case."""
         text = self.text(column).lower() if self.has(column) else default
         if text not in known:
-            raise CellFault(f"it is one of {', '.join(known)}", "Correct the cell.", column)
+            raise CellFault(
+                f"is {quoted(text)}, not a known value", suggestion(text, known, "values"), column
+            )
         return text
 
 
@@ -88,9 +91,8 @@ def read_record(record: Record, layout: Layout, read: Callable[[Fields], Value])
     if any(record.cells[layout.width :]):
         return BadCell(
             record.line,
-            "the row",
-            ", ".join(record.cells),
-            f"a row has at most the {layout.width} cells of the header",
+            "",
+            f"has {len(record.cells)} cells, more than the {layout.width} of the header",
             "Quote a cell that contains the delimiter, and write decimals with a point.",
         )
     fields = Fields(record, layout)
@@ -98,4 +100,4 @@ def read_record(record: Record, layout: Layout, read: Callable[[Fields], Value])
         return read(fields)
     except CellFault as fault:
         name = layout.named.get(fault.column, fault.column)
-        return BadCell(record.line, name, fields.text(fault.column), fault.rule, fault.remedy)
+        return BadCell(record.line, name, fault.problem, fault.remedy)

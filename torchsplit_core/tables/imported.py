@@ -43,9 +43,10 @@ def settle_bad_rows(
     offered = good and skip_bad is not None
     raise InputFault(
         origin,
-        f"{len(bad)} of {len(bad) + good} rows",
-        "these rows cannot be read:\n  " + "\n  ".join(lines) + "\nNothing was written",
-        "Mend these rows, or leave them out with --skip-bad." if offered else "Mend these rows.",
+        f"{len(bad)} of {len(bad) + good} rows cannot be read:\n  "
+        + "\n  ".join(lines)
+        + "\nNothing was written",
+        "Correct these rows, or leave them out with --skip-bad." if offered else "Correct these rows.",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from torchsplit_core.tables.rows import point_words
 from torchsplit_core.values import InputFault, Profile, ProfileFailure, ProfileRow
 
 Entry = TypeVar("Entry", bound=ProfileRow | ProfileFailure)
@@ -31,9 +32,8 @@ def _merged(profiles: Sequence[Profile]) -> Profile:
     if len(hashes) > 1:
         raise InputFault(
             first.source,
-            f"{len(hashes)} architectures",
-            "profiles of one source are of one architecture",
-            "Import them into files of their own.",
+            f"has profiles of {len(hashes)} architectures",
+            "Import each architecture into a file of its own.",
         )
     origins = dict.fromkeys(str(profile.environment.get("origin", profile.source)) for profile in profiles)
     return replace(
@@ -55,8 +55,7 @@ def _joined(source: str, entries: Sequence[Entry]) -> tuple[Entry, ...]:
         if known != entry:
             raise InputFault(
                 source,
-                f"{entry.profile or 'whole GPU'}, batch {entry.batch_size}, {entry.processes} processes",
-                "files of one model have the same figures for one point, or none",
-                "Remove one of the two measurements.",
+                f"has two measurements of {point_words(entry)}",
+                "Remove one of them.",
             )
     return tuple(kept.values())

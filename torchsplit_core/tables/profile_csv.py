@@ -13,9 +13,9 @@ from torchsplit_core.tables.cells import BadCell
 from torchsplit_core.tables.columns import resolve_mapping
 from torchsplit_core.tables.fields import layout_of, read_record
 from torchsplit_core.tables.imported import Imported, gather, settle_bad_rows
-from torchsplit_core.tables.rows import ReadRow, latency_of, read_row
+from torchsplit_core.tables.rows import ReadRow, latency_of, point_words, read_row
 from torchsplit_core.tables.sheet import read_sheet
-from torchsplit_core.tables.slices import known_gpu
+from torchsplit_core.tables.slices import known_gpu, refuse_unknown_gpu
 from torchsplit_core.values import InputFault, ProfileRow
 
 ODD_LATENCY_RATIO = 20.0
@@ -40,13 +40,7 @@ def read_profile_csv(
     throughput in ms. With `skip_bad` the bad rows are left out and named in the notes.
     Raises InputFault for what is no table, an unknown GPU type or mapping, and bad rows (all in one).
     """
-    if not known_gpu(gpu_type):
-        raise InputFault(
-            f"{origin}: GPU type",
-            gpu_type,
-            "it is a GPU of the catalogue, or CPU",
-            "Write for example A100-80GB.",
-        )
+    refuse_unknown_gpu(gpu_type)
     sheet = read_sheet(text, origin)
     defaults = {"gpu_type": gpu_type}
     if model is not None:
@@ -61,7 +55,7 @@ def read_profile_csv(
         del defaults["profile"]
         notes += (f"the slice {slice_name} is not used: the file names its slices",)
     if not sheet.records:
-        raise InputFault(origin, "a header only", "a table has rows", "Add the measurements.")
+        raise InputFault(origin, "has a header but no rows", "Add the measurements.")
     layout = layout_of(sheet, chosen, defaults)
     good: list[ReadRow] = []
     bad: list[BadCell] = []
@@ -86,12 +80,10 @@ def read_profile_csv(
 
 
 def _contradiction(row: ReadRow, line: int) -> BadCell:
-    entry = row.entry
     return BadCell(
         row.line,
-        "the row",
-        f"{row.model}, {entry.profile or 'whole GPU'}, batch {entry.batch_size}, {entry.processes} processes",
-        f"a point stands in a table once, and line {line} has it with other figures",
+        "",
+        f"has other figures than line {line} for {row.model} on {point_words(row.entry)}",
         "Keep one of them, or their median.",
     )
 

@@ -56,7 +56,7 @@ def read_row(fields: Fields) -> ReadRow:
     gpu_type = fields.name("gpu_type")
     chosen = choose_slice(gpu_type, fields.text("profile"), fields.text("compute_slices"))
     if chosen is None and "compute_slices" in fields.layout.at and "profile" not in fields.layout.at:
-        raise CellFault("the cell is empty", "Give the slice.", "compute_slices")
+        raise CellFault("is empty", "Give the slice.", "compute_slices")
     profile = chosen.name if chosen else None
     chose = f"{chosen.name}, not {' or '.join(chosen.others)}" if chosen and chosen.others else ""
     batch_size = fields.count("batch_size", LARGEST_BATCH)
@@ -101,6 +101,12 @@ def read_row(fields: Fields) -> ReadRow:
     return ReadRow(fields.record.line, model, row, chose, derived)
 
 
+def point_words(entry: ProfileRow | ProfileFailure) -> str:
+    """How messages name a point of a model."""
+    processes = f"{entry.processes} process{'es' if entry.processes > 1 else ''}"
+    return f"{entry.profile or 'the whole GPU'} at batch size {entry.batch_size} with {processes}"
+
+
 def latency_of(batch_size: int, processes: int, throughput_rps: float) -> float:
     """Time of one batch in ms of a slice on which `processes` batches run at once."""
     return 1000 * batch_size * processes / throughput_rps
@@ -108,14 +114,11 @@ def latency_of(batch_size: int, processes: int, throughput_rps: float) -> float:
 
 def _interval(fields: Fields, throughput: float) -> tuple[float | None, float | None]:
     low, high = fields.optional("low_rps"), fields.optional("high_rps")
-    for column, wrong in (
-        ("low_rps", low is not None and low > throughput),
-        ("high_rps", high is not None and high < throughput),
-    ):
-        if wrong:
-            raise CellFault(
-                "low_rps ≤ throughput_rps ≤ high_rps", "Correct the interval, or leave it out.", column
-            )
+    remedy = "Correct the interval, or leave it out."
+    if low is not None and low > throughput:
+        raise CellFault(f"is {low:g}, above the throughput of {throughput:g}", remedy, "low_rps")
+    if high is not None and high < throughput:
+        raise CellFault(f"is {high:g}, below the throughput of {throughput:g}", remedy, "high_rps")
     return low, high
 
 

@@ -11,7 +11,7 @@ import io
 import re
 from dataclasses import dataclass
 
-from torchsplit_core.values import InputFault, InternalFault
+from torchsplit_core.values import InputFault, InternalFault, quoted
 
 LARGEST_TABLE_BYTES = 64 * 2**20
 """A larger table is refused before it is read."""
@@ -57,13 +57,15 @@ def decode(data: bytes, origin: str = "the file") -> str:
     Raises InputFault for more than 64 MiB and for bytes that are not such text.
     """
     if len(data) > LARGEST_TABLE_BYTES:
-        raise InputFault(origin, f"{len(data)} bytes", "a table has at most 64 MiB", _SMALLER)
+        raise InputFault(origin, _too_large(len(data)), _SMALLER)
     encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise InputFault(
-            origin, f"byte {error.start} is no {encoding}", "a table is text in UTF-8", _EXPORT
+            origin,
+            f"is not text in {encoding.removesuffix('-sig').upper()} from byte {error.start} on",
+            _EXPORT,
         ) from error
 
 
@@ -75,9 +77,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
     text = _checked(text, origin).lstrip("\ufeff")
     delimiter, skip = _delimiter(text)
     if (marks := text.count(delimiter) + text.count("\n") + text.count("\r")) > MOST_CELLS:
-        raise InputFault(
-            origin, f"up to {marks} cells", f"a table has at most {MOST_CELLS:,} cells", _SMALLER
-        )
+        raise InputFault(origin, f"has about {marks:,} cells, more than {MOST_CELLS:,}", _SMALLER)
     header: tuple[str, ...] | None = None
     records: list[Record] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -90,28 +90,24 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
             stripped = tuple(cell.strip() for cell in cells)
             if len(stripped) > MOST_COLUMNS:
                 raise InputFault(
-                    origin,
-                    f"{len(stripped)} columns in line {line}",
-                    f"a table has at most {MOST_COLUMNS:,}",
+                    f"{origin}: line {line}",
+                    f"has {len(stripped):,} columns, more than {MOST_COLUMNS:,}",
                     _EXPORT,
                 )
             if header is None:
                 header = stripped
                 continue
             if len(records) == LARGEST_TABLE_ROWS:
-                raise InputFault(
-                    origin, f"line {line}", f"a table has at most {LARGEST_TABLE_ROWS:,} rows", _SMALLER
-                )
+                raise InputFault(origin, f"has more than {LARGEST_TABLE_ROWS:,} rows", _SMALLER)
             records.append(Record(line, stripped))
     except csv.Error as error:
         raise InputFault(
-            f"{origin}, line {begins}",
-            text[:40],
-            f"a table is delimited text with closed quotes ({error})",
+            f"{origin}: line {begins}",
+            f"cannot be read as a row: {error}",
             "Close the quote, or double the quotes inside a quoted cell.",
         ) from error
     if header is None or len(header) < 2:
-        raise InputFault(origin, text[:40], "a table has a header with several columns", _EXPORT)
+        raise InputFault(origin, f"has only one column: {quoted(text[:40])}", _EXPORT)
     return Sheet(header, tuple(records), delimiter)
 
 
@@ -120,19 +116,23 @@ def _checked(text: str, origin: str) -> str:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise InputFault(origin, text[:40], "a table is valid Unicode text", _EXPORT) from error
+        raise InputFault(origin, "has half a surrogate pair, which is no character", _EXPORT) from error
     if size > LARGEST_TABLE_BYTES:
-        raise InputFault(origin, f"{size} bytes", "a table has at most 64 MiB", _SMALLER)
+        raise InputFault(origin, _too_large(size), _SMALLER)
     if "\0" in text:
-        raise InputFault(origin, "binary data", "a table is text", _EXPORT)
+        raise InputFault(origin, "is binary data, not text", _EXPORT)
     start = text.lstrip("\ufeff").strip()[:1]
     if not start:
-        raise InputFault(origin, "nothing", "a table has a header and rows", _EXPORT)
+        raise InputFault(origin, "is empty", _EXPORT)
     if start in ("{", "["):
         raise InputFault(
-            origin, text[:40], "a table is delimited text, and this looks like JSON", "Pass a CSV file."
+            origin, f"looks like JSON, not like a table: {quoted(text[:40])}", "Pass a CSV file."
         )
     return text
+
+
+def _too_large(size: int) -> str:
+    return f"has {size:,} bytes, more than {LARGEST_TABLE_BYTES >> 20} MiB"
 
 
 def _delimiter(text: str) -> tuple[str, int]:

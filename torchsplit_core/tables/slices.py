@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import catalogue, peak_names
 from torchsplit_core.tables.cells import CellFault, is_missing
-from torchsplit_core.values import GpuType
+from torchsplit_core.values import GpuType, InputFault, quoted, suggestion
 
 _COUNT = re.compile(r"([1-9][0-9]?)(?:\.0*)?g?")
 _LEADING = re.compile(r"(?:mig[ _-]*)?([0-9]+(?:\.[0-9]+)?)(?:g(?:\..*)?)?", re.IGNORECASE)
@@ -23,7 +23,17 @@ class Chosen:
 
 def known_gpu(name: str) -> bool:
     """Whether the catalogue or the table of peaks has it, or it is the processor."""
-    return name == "CPU" or name in catalogue() or name in peak_names()
+    return name in _gpus()
+
+
+def refuse_unknown_gpu(name: str) -> None:
+    """Raises InputFault for a GPU type of which nothing is known."""
+    if not known_gpu(name):
+        raise InputFault("", f"unknown GPU type {quoted(name)}", suggestion(name, _gpus(), "GPU types"))
+
+
+def _gpus() -> tuple[str, ...]:
+    return (*catalogue(), *peak_names(), "CPU")
 
 
 def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> Chosen | None:
@@ -39,7 +49,7 @@ def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> Chosen | N
     gpu = catalogue()[gpu_type]
     if gpu.profile(by_profile.name).compute_slices != gpu.profile(by_count.name).compute_slices:
         raise CellFault(
-            f"the slice {profile} has not {compute_slices} compute slices",
+            f"is {quoted(compute_slices)}, but the slice {profile} has {gpu.profile(by_profile.name).compute_slices}",
             "Correct one of the two.",
             "compute_slices",
         )
@@ -52,8 +62,8 @@ def _one(gpu_type: str, text: str, column: str) -> Chosen | None:
     gpu = catalogue().get(gpu_type)
     if gpu is None:
         raise CellFault(
-            f"slices are known of {', '.join(catalogue())}, not of {gpu_type}",
-            "Name the GPU type, or leave the slice empty for a whole GPU.",
+            f"is {quoted(text)}, but {gpu_type} has no known slices",
+            f"Leave it empty for the whole device, or name another GPU type: {', '.join(catalogue())}.",
             column,
         )
     wanted = re.sub(r"^mig[ _-]*", "", text.lower())
@@ -63,11 +73,9 @@ def _one(gpu_type: str, text: str, column: str) -> Chosen | None:
     counted = _COUNT.fullmatch(wanted)
     names = _of_count(gpu, int(counted[1])) if counted else ()
     if not names:
-        known = ", ".join(item.name for item in gpu.profiles if "+" not in item.name)
+        known = [item.name for item in gpu.profiles if "+" not in item.name]
         raise CellFault(
-            f"it is a slice of {gpu_type}",
-            f"Known are {known}, or their compute slices as a number.",
-            column,
+            f"is {quoted(text)}, not a slice of {gpu_type}", suggestion(text, known, "slices"), column
         )
     return Chosen(names[0], names[1:])
 
@@ -87,6 +95,6 @@ def compute_share(text: str) -> float:
     found = _LEADING.fullmatch(text)
     if not found or not 0 < float(found[1]) <= 1024:
         raise CellFault(
-            "a slice is a number of compute slices (1, 2, 3, 4, 7) or a MIG profile", "Correct the cell."
+            f"is {quoted(text)}, not a slice", "Give its compute slices (1, 2, 3, 4, 7) or a MIG profile."
         )
     return float(found[1])

@@ -17,7 +17,7 @@ from torchsplit_core.tables.imported import Imported, gather, settle_bad_rows
 from torchsplit_core.tables.rows import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet, read_sheet
 from torchsplit_core.tables.triton_runs import Run, choose_runs, notes_on, row_of, slice_of
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MB
 
 LATENCIES = ("p95", "p99", "p90", "avg")
@@ -60,7 +60,7 @@ def read_model_analyzer(
     def read(fields: Fields) -> Run:
         if "," in fields.text("Model") and "," in fields.text("Batch"):
             raise CellFault(
-                "a profile is of one model, and these were measured together",
+                f"names several models, {quoted(fields.text('Model'))}, that were measured together",
                 "Analyze each model on its own.",
                 "Model",
             )
@@ -102,10 +102,10 @@ def read_perf_analyzer(
     sheet = _sheet(text, origin, "a table of perf_analyzer -f", is_perf_analyzer)
     for what, value, remedy in (
         ("model", model, "Give the model's name (--model NAME)."),
-        ("batch size", batch_size, "Give what perf_analyzer had as -b (--batch-size N; its default is 1)."),
+        ("batch size", batch_size, "Give perf_analyzer's -b (--batch-size N; its default is 1)."),
     ):
         if value is None:
-            raise InputFault(f"{origin}: {what}", "not given", f"perf_analyzer writes no {what}", remedy)
+            raise InputFault(origin, f"names no {what}: perf_analyzer -f writes none", remedy)
     latency = _latency_column(sheet.header, "{} latency")
 
     def read(fields: Fields) -> Run:
@@ -127,25 +127,23 @@ def _sheet(text: str, origin: str, what: str, fits: Callable[[Sequence[str]], bo
     sheet = read_sheet(text, origin)
     header = sheet.header
     if not fits(header):
-        gpu = "GPU UUID" in header or "GPU Memory Usage (MB)" in header
+        if "GPU UUID" in header or "GPU Memory Usage (MB)" in header:
+            raise InputFault(
+                origin,
+                f"is not {what}, but looks like metrics-model-gpu.csv",
+                "Pass metrics-model-inference.csv beside it.",
+            )
         raise InputFault(
-            f"{origin}: header",
-            ", ".join(header)[:100],
-            f"it is {what}",
-            "This looks like metrics-model-gpu.csv; pass metrics-model-inference.csv beside it."
-            if gpu
-            else "Check the file.",
+            origin, f"is not {what}: its header is {quoted(', '.join(header))}", "Check the file."
         )
     if "Concurrency" not in header:
         raise InputFault(
-            f"{origin}: header",
-            "Request Rate",
-            "throughput and service time are read of runs at a concurrency; at a fixed request rate a server "
-            "serves what it is sent, not what it can",
+            origin,
+            "has runs at a fixed request rate, which tell what the server was sent, not what it can serve",
             "Measure with --concurrency-range, from the number of instances on.",
         )
     if not sheet.records:
-        raise InputFault(origin, "a header only", "a table has rows", "Add the measurements.")
+        raise InputFault(origin, "has a header but no rows", "Add the measurements.")
     return sheet
 
 
@@ -167,7 +165,7 @@ def _import(
     *,
     skip_bad: bool,
 ) -> Imported:
-    profile = slice_of(gpu_type, slice_name, origin)
+    profile = slice_of(gpu_type, slice_name)
     layout = layout_of(sheet, defaults=given)
     runs: list[Run] = []
     bad: list[BadCell] = []
@@ -187,12 +185,17 @@ def _instances(text: str) -> int:
     """`1:GPU`, `2/GPU` (older releases) or `2:GPU + 1:CPU` → instances on GPUs."""
     found = [(int(number), kind.upper()) for number, kind in _INSTANCES.findall(text)]
     if not found:
-        raise CellFault("an instance group is COUNT:GPU or COUNT/GPU", "Correct the cell.")
+        raise CellFault(f"is {quoted(text)}, not COUNT:GPU or COUNT/GPU", "Correct the cell.")
     if any(number for number, kind in found if kind == "CPU"):
-        raise CellFault("the instances ran on GPUs alone", "Measure without instances on the processor.")
+        raise CellFault(
+            f"is {quoted(text)}, with instances on the CPU", "Measure with instances on GPUs alone."
+        )
     total = sum(number for number, _ in found)
     if not 1 <= total <= LARGEST_PROCESSES:
-        raise CellFault(f"there are 1 to {LARGEST_PROCESSES:,} instances", "Correct the cell.")
+        limit = (
+            "below the least number 1" if total < 1 else f"above the greatest number {LARGEST_PROCESSES:,}"
+        )
+        raise CellFault(f"names {total} instances, {limit}", "Correct the cell.")
     return total
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.tables.cells import CellFault
 from torchsplit_core.tables.rows import latency_of
-from torchsplit_core.tables.slices import choose_slice, known_gpu
+from torchsplit_core.tables.slices import choose_slice, refuse_unknown_gpu
 from torchsplit_core.values import InputFault, ProfileRow
 
 
@@ -30,17 +30,13 @@ class Run:
     memory_gib: float | None
 
 
-def slice_of(gpu_type: str, slice_name: str | None, origin: str) -> str | None:
+def slice_of(gpu_type: str, slice_name: str | None) -> str | None:
     """The profile that a caller names for a whole file. Raises InputFault for an unknown GPU or slice."""
+    refuse_unknown_gpu(gpu_type)
     try:
-        if not known_gpu(gpu_type):
-            raise CellFault(
-                "it is a GPU of the catalogue, or CPU", "Write for example A100-80GB.", "GPU type"
-            )
         chosen = choose_slice(gpu_type, slice_name or "", "")
     except CellFault as fault:
-        value = gpu_type if fault.column == "GPU type" else slice_name
-        raise InputFault(f"{origin}: {fault.column}", value, fault.rule, fault.remedy) from fault
+        raise InputFault("slice", fault.problem, fault.remedy) from fault
     return chosen.name if chosen else None
 
 

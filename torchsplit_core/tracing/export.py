@@ -17,7 +17,13 @@ from torch.export import ExportedProgram
 from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
-from torchsplit_core.model_source import example_arguments, load_client, open_model
+from torchsplit_core.model_source import (
+    example_arguments,
+    found_in,
+    load_client,
+    not_a_module,
+    open_model,
+)
 from torchsplit_core.tracing.convert import graph_of_program
 from torchsplit_core.tracing.draft import assumptions, draft_program
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export, fault_of_fixed_batch
@@ -45,13 +51,14 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
-    model = open_model(client)
-    if not isinstance(model, torch.nn.Module):
-        raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
-    args, kwargs = example_arguments(client, TRACED_BATCH)
-    other = example_arguments(client, OTHER_BATCH)
-    progress(0.3, "exporting")
-    program = export_program(model, args, kwargs, other)
+    with found_in(arguments["source"]):
+        model = open_model(client)
+        if not isinstance(model, torch.nn.Module):
+            raise not_a_module(model)
+        args, kwargs = example_arguments(client, TRACED_BATCH)
+        other = example_arguments(client, OTHER_BATCH)
+        progress(0.3, "exporting")
+        program = export_program(model, args, kwargs, other)
     progress(0.9, "describing the graph")
     return describe_program(program, TRACED_BATCH)
 
@@ -81,8 +88,7 @@ def export_program(
     if isinstance(model, torch.jit.ScriptModule):
         raise InputFault(
             "get_model()",
-            type(model).__name__,
-            "the model is Python code, not TorchScript",
+            f"returns TorchScript ({type(model).__name__}), which cannot be exported",
             "Return the module as it was before torch.jit.",
         )
     register_dataclasses((args, kwargs, other))

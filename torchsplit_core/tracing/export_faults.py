@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import re
 
-from torchsplit_core.model_source import Told, user_line
+from torchsplit_core.model_source import user_line
 from torchsplit_core.tracing.naming import source_line
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, last_cause
 
-# (pattern in the error's class and text, rule, remedy), the first that fits; wording of torch 2.13.
+# (pattern in the error's class and text, problem, remedy), the first that fits; wording of torch 2.13.
 MEANINGS = (
     (
         r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent|PendingUnbackedSymbol",
-        "the model's path does not depend on the values in a tensor",
+        "takes a path that depends on the values in a tensor",
         "Use torch.where, or torch.cond for a branch on a tensor's value; say what always holds by torch._check.",
     ),
     (
         r"Unsupported input type",
-        "the inputs are tensors, plain values, or tuples, lists, dicts and dataclasses of them",
+        "has an input that is no tensor, plain value, or tuple, list, dict or dataclass of them",
         "Pass the tensors, and build other objects from them in forward.",
     ),
     (
         r"torch\.classes\.",
-        "the model's weights are tensors",
+        "uses weights that are packed, not tensors",
         "Export the module as it was before torch.ao.quantization packed its weights, in float or bfloat16.",
     ),
     (
         r"UnsupportedOperatorException|has no fake|fake impl",
-        "every operator can work out shapes without data",
+        "calls an operator that cannot work out shapes without data",
         "Keep tensors dense instead of sparse or nested; for an operator of your own use torch.library.register_fake.",
     ),
     (
         r"\.numpy\(\) is not supported|data pointer|[Pp]ickle",
-        "forward computes with torch alone",
+        "computes outside torch",
         "Take NumPy, SciPy, pickling and copying out of forward, or make the call a torch.library.custom_op.",
     ),
 )
 OTHERWISE = (
-    "torch.export can follow the model's code",
+    "cannot be followed by torch.export",
     "Take Python side effects and calls outside torch out of forward, or export another part of the model.",
 )
 
@@ -53,20 +53,19 @@ class ExportFailure(Exception):
 def fault_of_export(*failures: Exception) -> InputFault:
     """The fault behind failed attempts: the meaning of the first that has one."""
     for error in failures:
-        text = f"{type(error).__name__}: {error}"
-        for pattern, rule, remedy in MEANINGS:
+        text = f"{type(error).__name__}: {error} {last_cause(error)}"
+        for pattern, problem, remedy in MEANINGS:
             if re.search(pattern, text):
-                return InputFault(_place(*failures), Told(_summary(error)), rule, remedy)
-    return InputFault(_place(*failures), Told(_summary(failures[0])), *OTHERWISE)
+                return InputFault(_place(*failures), f"{problem} ({_summary(error)})", remedy)
+    problem, remedy = OTHERWISE
+    return InputFault(_place(*failures), f"{problem} ({_summary(failures[0])})", remedy)
 
 
 def fault_of_fixed_batch(name: str, dimension: int, line: str) -> InputFault:
     """The fault of code that takes the example's batch for the only one; `line` is "file.py:12" or ""."""
-    told = f"dimension {dimension} is fixed to the example's batch" + (f" at {line}" if line else "")
     return InputFault(
         f"input {name}",
-        Told(told),
-        "the model takes any batch size",
+        f"dimension {dimension} is fixed to the example's batch size" + (f" at {line}" if line else ""),
         "Use x.shape[0] instead of a number or len(x), and no loop over the batch.",
     )
 
@@ -81,6 +80,7 @@ def _place(*errors: Exception) -> str:
 
 
 def _summary(error: Exception) -> str:
-    """The first line that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    """The last cause, by the first line that says something."""
+    cause = last_cause(error)
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[0].removesuffix('.')}" if lines else type(cause).__name__

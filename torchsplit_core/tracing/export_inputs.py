@@ -13,8 +13,7 @@ import torch
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.model_source import Told
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 TRACED_BATCH = 2
 """An example batch of 1 would make torch take the batch for a constant."""
@@ -66,8 +65,7 @@ def free_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments |
     if not found:
         raise InputFault(
             WHERE,
-            "no tensor with a size that follows batch_size",
-            "the inputs have the batch as a dimension of their tensors",
+            "returns no tensor with a size that follows batch_size",
             "Build each input with batch_size rows.",
         )
     return FreeSizes(args, kwargs, tuple(found))
@@ -86,8 +84,7 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
     if structure != other_structure:
         raise InputFault(
             WHERE,
-            f"{len(leaves)} values, and {len(others)} for a batch of {OTHER_BATCH}",
-            "inputs of every batch size have the same structure",
+            f"returns another structure than for a batch of {OTHER_BATCH} ({len(leaves)} values and {len(others)})",
             "Stack the samples into one tensor instead of a list with an entry for each.",
         )
     found: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {}
@@ -97,8 +94,7 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
             if leaf.dim() != second.dim():
                 raise InputFault(
                     where,
-                    f"{leaf.dim()} dimensions, and {second.dim()} for a batch of {OTHER_BATCH}",
-                    "a tensor has as many dimensions at every batch size",
+                    f"has {leaf.dim()} dimensions, but {second.dim()} for a batch of {OTHER_BATCH}",
                     "Keep the batch dimension where its size is 1.",
                 )
             differing = tuple(d for d in range(leaf.dim()) if leaf.shape[d] != second.shape[d])
@@ -107,8 +103,7 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
         elif isinstance(leaf, int | float | str) and leaf != second:
             raise InputFault(
                 where,
-                leaf,
-                "a number among the inputs is the same for every batch size",
+                f"is {quoted(leaf)}, but {quoted(second)} for a batch of {OTHER_BATCH}",
                 "Leave it out and read it in forward from a tensor: x.shape[0].",
             )
     return list(found.values())
@@ -133,9 +128,8 @@ def spelt_out(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     except TypeError as error:
         raise InputFault(
             WHERE,
-            Told(error),
-            "the example inputs fit the parameters of forward",
-            f"It takes {', '.join(map(str, parameters)) or 'none'}; write keywords as (args, kwargs).",
+            f"does not fit the parameters of forward: {error}",
+            f"Return what it takes ({', '.join(map(str, parameters)) or 'nothing'}), keywords as (args, kwargs).",
         ) from error
     named = [one for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
     extra = {name for one in parameters if one not in named for name in bound.get(one.name, ())}

@@ -20,7 +20,7 @@ from torchsplit_core.values import InputFault
 
 KNOWN = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))
 """What torch.export takes as a value of a result (KNOWN_TYPES of torch._functorch._aot_autograd.utils)."""
-RUNS = "Mend the code named; it runs in eval mode without gradients, as in serving."
+RUNS = "Mend the model's code; it runs in eval mode without gradients, as in serving."
 CACHE_NOTE = (
     "use_cache in the model's config was turned off for the trace: a cache for later calls is no "
     "result of this one, and as one it would leave hardly a place to cut."
@@ -49,9 +49,8 @@ def exportable(
                 notes = (CACHE_NOTE,)
         if strange is not None:
             raise InputFault(
-                f"the result of forward{strange[0]}",
-                type(strange[1]).__name__,
-                "a model returns tensors, plain values, or tuples, lists, dicts and dataclasses of them",
+                f"forward: result{strange[0]}",
+                f"is of type {type(strange[1]).__name__}, which torch.export does not know",
                 "Return its tensors in its place, or leave it out: a transformers model leaves out its cache with "
                 "use_cache=False.",
             )
@@ -74,7 +73,7 @@ def _result(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[str, Any] | None, pytree.TreeSpec]:
     """The first value of the result that torch.export does not know, with its place; and the result's structure."""
-    with foreign_code("the model on its example inputs", RUNS), torch.no_grad():
+    with foreign_code("forward on the example inputs", RUNS), torch.no_grad():
         result = register_dataclasses(model(*args, **kwargs))
     leaves, structure = pytree.tree_flatten_with_path(result)
     strange = [(pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, KNOWN)]

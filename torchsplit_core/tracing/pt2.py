@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.model_source import Told
 from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.pt2_graph import ProgramReader
 from torchsplit_core.values import InputFault, Progress
@@ -54,13 +53,13 @@ def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
     whose description of the model would unpack to more than 1.5 GiB.
     """
     if path.stat().st_size == 0:
-        raise InputFault(path.name, Told("an empty file"), "the file holds a model", REMEDY)
+        raise InputFault(path.name, "is empty", REMEDY)
     try:
         with zipfile.ZipFile(path) as archive:
             member, text, weights = _open(archive, path.name)
     except UNREADABLE as error:
         raise InputFault(
-            path.name, Told(_plain(error)), "a .pt2 is a zip archive made by torch.export.save", REMEDY
+            path.name, f"cannot be read as the zip archive that a .pt2 is: {_plain(error)}", REMEDY
         ) from error
     return _read(text, weights, f"{path.name}: {member}")
 
@@ -69,22 +68,20 @@ def _open(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str
     """The name and the text of the program's description, and what each weight occupies."""
     members = archive.infolist()
     if len(members) > MOST_MEMBERS:
-        raise InputFault(where, len(members), f"an archive has at most {MOST_MEMBERS} members", REMEDY)
+        raise InputFault(
+            where, f"has {len(members)} members, more than the {MOST_MEMBERS} that are read", REMEDY
+        )
     found = [(member, match) for member in members if (match := MODEL.match(member.filename))]
     if not found:
         raise InputFault(
             where,
-            Told(f"{len(members)} members, none of them models/NAME.json"),
-            "the archive holds an exported program",
+            f"holds no exported program: none of its {len(members)} members is models/NAME.json",
             REMEDY,
         )
     if len(found) > 1:
         names = ", ".join(match["name"] for _, match in found[:5])
         raise InputFault(
-            where,
-            Told(_plain(names)),
-            "the archive holds one program",
-            "Save each program to a file of its own.",
+            where, f"holds {len(found)} programs: {_plain(names)}", "Save each program to a file of its own."
         )
     member, match = found[0]
     weights: dict[str, str] = {}
@@ -98,19 +95,18 @@ def _open(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str
 def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, Any]]:
     """The parts of the graph that this text describes."""
     if not text.lstrip(" \t\r\n").startswith("{"):
-        raise _no_json(place, text[:20])
+        raise _no_json(place, f"it begins with {text[:20]!r}")
     try:
         yield from ProgramReader(text, weights).parts()
     except json.JSONDecodeError as error:
         raise _no_json(place, error) from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, InputFault):
-            raise
+            raise error.within(place) from None
         raise InputFault(
             place,
-            Told(_plain(f"{type(error).__name__}: {error}")),
-            "the program follows torch's export schema",
-            "Export it again with torch 2.13.",
+            f"does not follow torch's export schema: {_plain(f'{type(error).__name__}: {error}')}",
+            "Export the model again with torch 2.13.",
         ) from error
 
 
@@ -122,7 +118,7 @@ def _plain(text: object) -> str:
 
 
 def _no_json(place: str, told: object) -> InputFault:
-    return InputFault(place, Told(_plain(told)), "it is JSON, and that a JSON object", REMEDY)
+    return InputFault(place, f"is not a JSON object: {_plain(told)}", REMEDY)
 
 
 def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
@@ -142,7 +138,9 @@ def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
 
 def _too_large(place: str, found: int) -> InputFault:
     return InputFault(
-        place, found, f"it unpacks to at most {MOST_JSON_BYTES} bytes", "That is no description of a model."
+        place,
+        f"unpacks to {found} bytes or more, above the largest description that is read, {MOST_JSON_BYTES}",
+        REMEDY,
     )
 
 

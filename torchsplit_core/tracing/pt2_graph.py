@@ -19,7 +19,7 @@ from torchsplit_core.tracing.naming import (
     tensor_bytes,
 )
 from torchsplit_core.tracing.pt2_arguments import DTYPES, SavedCall, SavedResults
-from torchsplit_core.values import GraphNode, InputFault
+from torchsplit_core.values import GraphNode, InputFault, quoted
 from torchsplit_core.values.graph import NodeKind
 
 WEIGHTS: dict[str, tuple[NodeKind, str]] = {
@@ -84,9 +84,8 @@ class ProgramReader:
         if version != SCHEMA_MAJOR:
             raise InputFault(
                 "schema_version",
-                version,
-                f"the export schema has major version {SCHEMA_MAJOR}",
-                "Export it again with torch 2.13.",
+                f"is {quoted(version)}, and version {SCHEMA_MAJOR} is read",
+                "Export the model again with torch 2.13.",
             )
         self.signature = module["signature"]
         self.top: _Outline = module["graph"]
@@ -287,13 +286,16 @@ def _reads(entry: dict[str, Any]) -> Iterator[str]:
 def _after(node: GraphNode, made: set[str]) -> GraphNode:
     """The node, once all that it reads stands before it."""
     if len(node.id) > LONGEST_ID:
-        raise InputFault("a node's name", node.id, f"it has 1 to {LONGEST_ID} characters", "Rename it.")
+        raise InputFault(
+            f"node {quoted(node.id)}",
+            f"has a name of {len(node.id)} characters, more than {LONGEST_ID}",
+            "Rename the module or input it is named after.",
+        )
     for name in node.inputs:
         if name not in made:
             raise InputFault(
-                f"node {node.id!r}",
-                name,
-                "a node reads what stands before it, so no edge leads nowhere or back",
+                f"node {quoted(node.id)}",
+                f"reads {quoted(name)}, which no node before it makes",
                 "Export the model again.",
             )
     made.add(node.id)
@@ -335,7 +337,7 @@ def _hint(expression: dict[str, Any]) -> int | None:
 
 def _whole(size: Any) -> int:
     if type(size) is not int or not 0 <= size <= MOST_BYTES:
-        raise ValueError(f"a size is a whole number, 0 or more, of 64 bits, not {str(size)[:40]}")
+        raise ValueError(f"size {str(size)[:40]} is no whole number of 64 bits from 0")
     return size
 
 

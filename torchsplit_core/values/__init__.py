@@ -7,7 +7,14 @@ measured and one that was estimated are told apart by `basis`.
 
 from torchsplit_core.values.client import CLIENT_TEMPLATE, SplitClient, TrainClient
 from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
-from torchsplit_core.values.errors import InputFault, InternalFault, quoted, suggestion
+from torchsplit_core.values.errors import (
+    InputFault,
+    InternalFault,
+    last_cause,
+    quoted,
+    suggestion,
+    system_reason,
+)
 from torchsplit_core.values.graph import GraphNode
 from torchsplit_core.values.hardware import (
     CPU,
@@ -220,6 +227,7 @@ __all__ = [
     "at_first_length",
     "at_sequence_length",
     "ignore_progress",
+    "last_cause",
     "point_type",
     "profile_words",
     "quoted",
@@ -227,4 +235,5 @@ __all__ = [
     "slice_name",
     "stage_shares",
     "suggestion",
+    "system_reason",
 ]

@@ -62,6 +62,23 @@ def quoted(value: object) -> str:
     return shown if len(shown) <= LONGEST_QUOTE else shown[: LONGEST_QUOTE - 3] + "…"
 
 
+def json_words(value: object) -> str:
+    """The value as JSON calls it: "null", "true", "a list", "an object", a number or a text in quotes."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return quoted(value)
+
+
+def system_reason(error: OSError) -> str:
+    """Why the system refused a file or a call, as a clause: "no such file", "permission denied"."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    said = error.strerror or str(error) or "no reason given"
+    return said[:1].lower() + said[1:]
+
+
 def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
     """The remedy for an unknown name: the nearest known ones, or where none is near the list of all.
 
@@ -85,6 +102,19 @@ def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
 
 def _either(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def last_cause(error: BaseException) -> BaseException:
+    """The end of the chain of causes of an exception: what went wrong, not what failed because of it."""
+    seen = {id(error)}
+    while (
+        cause := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
+        if id(cause) in seen:
+            break
+        seen.add(id(cause))
+        error = cause
+    return error
 
 
 class InternalFault(RuntimeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 
 SMALLEST_POSITIVE = 1e-9
 """A number that must be above 0, or may be a divisor, is at least this: quotients stay far from overflow."""
@@ -17,13 +17,13 @@ LARGEST_WHOLE = 2**53
 """Whole numbers up to here are exact as doubles, which solvers reckon in."""
 
 LONGEST_NAME = 200
-NAME_RULE = "a name has no control characters, no line breaks and no half of a surrogate pair"
+NAME_FAULT = "contains a control character, a line break or half a surrogate pair"
 # C0 and C1 controls, the line and paragraph separator, surrogates.
 _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def is_name(text: str) -> bool:
-    """Whether the text may name a model, a variant, a stage or a GPU, by NAME_RULE.
+    """Whether the text may name a model, a variant, a stage or a GPU, without what NAME_FAULT tells of.
 
     Such names stand in file names, manifests, terminals and tables, each of which reads a control
     character in its own way.
@@ -33,8 +33,10 @@ def is_name(text: str) -> bool:
 
 def check_name(where: str, text: object) -> None:
     """Raises InputFault for what may not name anything; an empty text is one of its reader's rules."""
-    if not isinstance(text, str) or not is_name(text):
-        raise InputFault(where, text, NAME_RULE, "Rename it.")
+    if not isinstance(text, str):
+        raise InputFault(where, f"is {quoted(text)}, not text", "Give a name.")
+    if not is_name(text):
+        raise InputFault(where, f"is {quoted(text)}, which {NAME_FAULT}", "Rename it.")
 
 
 def check_number(where: str, value: object, *, positive: bool = False, signed: bool = False) -> None:
@@ -44,28 +46,35 @@ def check_number(where: str, value: object, *, positive: bool = False, signed: b
     magnitude between SMALLEST_POSITIVE and LARGEST_MAGNITUDE; below it only `signed` goes.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputFault(where, value, "it is a finite number", "Give a number.")
-    # A whole number may be too large to be compared as a float, so this comes first.
-    if isinstance(value, int) and abs(value) > LARGEST_MAGNITUDE:
-        raise InputFault(where, "a larger number", f"it is at most {LARGEST_MAGNITUDE:g}", "Check its unit.")
-    if not math.isfinite(value):
-        raise InputFault(where, value, "it is a finite number", "Give a number.")
-    if (value < 0 and not signed) or (positive and value == 0):
-        rule = "it is above 0" if positive else "it is 0 or more"
-        raise InputFault(where, value, rule, "Give a larger number.")
+        raise InputFault(where, f"is {quoted(value)}, not a number", "Give a number.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputFault(where, f"is {value}, not a finite number", "Give a number.")
+    if positive and value <= 0:
+        raise InputFault(where, f"is {quoted(value)}, not above 0", "Give a number above 0.")
+    if value < 0 and not signed:
+        raise InputFault(where, f"is {quoted(value)}, below the least value 0", "Give a number of 0 or more.")
     if abs(value) > LARGEST_MAGNITUDE:
-        raise InputFault(where, value, f"it is at most {LARGEST_MAGNITUDE:g}", "Check its unit.")
+        beyond = f"above the greatest value {LARGEST_MAGNITUDE:g}"
+        if value < 0:
+            beyond = f"below the least value {-LARGEST_MAGNITUDE:g}"
+        raise InputFault(where, f"is {quoted(value)}, {beyond}", "Check its unit.")
     if 0 < value < SMALLEST_POSITIVE and not signed:
-        rule = (
-            f"it is at least {SMALLEST_POSITIVE:g}"
-            if positive
-            else f"it is 0, or at least {SMALLEST_POSITIVE:g}"
+        raise InputFault(
+            where,
+            f"is {value}, below the least positive value {SMALLEST_POSITIVE:g}",
+            "Give a larger number, or check its unit.",
         )
-        raise InputFault(where, value, rule, "Give a larger number, or check its unit.")
 
 
 def check_whole(where: str, value: object, *, least: int = 0, most: int = LARGEST_WHOLE) -> None:
     """Raises InputFault for what is no whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        shown = value if not isinstance(value, int) or abs(value) < 10**20 else "a larger number"
-        raise InputFault(where, shown, f"it is a whole number from {least} to {most}", "Give a whole number.")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputFault(where, f"is {quoted(value)}, not a whole number", "Give a whole number.")
+    if value < least:
+        raise InputFault(
+            where, f"is {quoted(value)}, below the least value {least}", f"Give {least} or more."
+        )
+    if value > most:
+        raise InputFault(
+            where, f"is {quoted(value)}, above the greatest value {most}", f"Give {most} or less."
+        )

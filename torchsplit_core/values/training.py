@@ -44,20 +44,31 @@ class Transformer:
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "sequence", "experts"):
-            if getattr(self, name) < 1:
-                raise InputFault(f"model.{name}", getattr(self, name), "it is 1 or more", "Correct it.")
+            value = getattr(self, name)
+            if value < 1:
+                raise InputFault(f"model.{name}", f"is {value}, below the least value 1", "Give 1 or more.")
         if self.hidden % self.heads:
             raise InputFault(
-                "model.heads", self.heads, f"it divides the hidden size {self.hidden}", "Correct it."
+                "model.heads",
+                f"is {self.heads}, which does not divide the hidden size {self.hidden}",
+                "Give a number of heads that divides it.",
             )
         if self.heads % self.kv_heads:
-            raise InputFault("model.kv_heads", self.kv_heads, f"it divides {self.heads} heads", "Correct it.")
+            raise InputFault(
+                "model.kv_heads",
+                f"is {self.kv_heads}, which does not divide the {self.heads} heads",
+                "Give a number that divides them.",
+            )
         if not 1 <= self.experts_per_token <= self.experts:
+            limit = (
+                "below the least value 1"
+                if self.experts_per_token < 1
+                else f"more than the model's {self.experts} experts"
+            )
             raise InputFault(
                 "model.experts_per_token",
-                self.experts_per_token,
-                f"it is 1 to the {self.experts} experts",
-                "Correct it.",
+                f"is {self.experts_per_token}, {limit}",
+                f"Give a number from 1 to {self.experts}.",
             )
 
     @property

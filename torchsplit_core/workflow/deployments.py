@@ -114,5 +114,7 @@ def _copy_product(target: Path) -> None:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     except OSError as error:
         raise InputFault(
-            "--output", str(target), error.strerror or "the folder can be written", "Name another folder."
+            "--output",
+            f"{target} cannot be written: {(error.strerror or str(error)).lower()}",
+            "Name another folder.",
         ) from error

@@ -23,10 +23,9 @@ def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]
 
     if graph.architecture_hash != profile.architecture_hash:
         raise InputFault(
-            "graph",
             profile.source,
-            "the graph and the profile are of one architecture",
-            "Profile the model again: its graph was traced anew since.",
+            "the profile is of another architecture than the graph, which was traced anew since",
+            "Profile the model again.",
         )
     known = {row.gpu_type for row in profile.rows}
     missing = [name for name in gpu_types if name not in known]

@@ -86,8 +86,7 @@ def profile(
     if archive and length is not None:
         raise InputFault(
             "sequence lengths",
-            source,
-            "a .pt2 is measured at the length it was exported with",
+            f"{source} has only the length it was exported with",
             "Profile FILE.py:NAME, whose client offers sequence_lengths, or leave them out.",
         )
     if graph is not None and (is_former(graph) or length is not None):
@@ -329,9 +328,8 @@ def restore_slices(store: Store) -> str | None:
     except NvmlFault as fault:
         raise InputFault(
             "MIG slices",
-            fault.words,
-            "the driver answers, so that a measurement that was cut off can be undone",
-            f"{journal_of(store)} says what stood before.",
+            f"a measurement was cut off and its slices cannot be undone: {fault.words}",
+            f"Mend the driver and start again; {journal_of(store)} says what stood before.",
         ) from fault
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from torchsplit_core.planning.request.validate import check_owed
 from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
@@ -43,6 +44,8 @@ def sweep(
     from torchsplit_core.planning.sweep.workers import plan_each, share_s
 
     requests = dict(sweep_requests(request, what))
+    # Of a minimum that begins at 0, the last value is a minimum.
+    check_owed(requests[what.values[-1]])
     found = dict(known or {})
     open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in found]
     limit_s = share_s(request, time_limit_s, len(what.values))

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from torchsplit_core.files import UPLOAD_BYTES, parse_json, read_text
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace.store import KINDS
 from torchsplit_core.workspace.sweep_archive import read_sweeps
 from torchsplit_core.workspace.sweeps import KeptSweep
 
 MANIFEST = "manifest.json"
+AGAIN = "Export the workspace again."
 LARGEST_ARCHIVE_BYTES = 1024 * 2**20
 """An archive that unpacks to more is refused."""
 LARGEST_ENTRY_BYTES = 512 * 2**20
@@ -77,21 +78,18 @@ class Archive:
 
     def _once(self, inside: str) -> bytes:
         if inside in self._seen:
-            raise InputFault("archive", inside, "every file of it is named once", "Export it again.")
+            raise InputFault("archive", f"names the file {quoted(inside)} twice", AGAIN)
         self._seen.add(inside)
         return self._content(inside, LARGEST_ENTRY_BYTES)
 
     def _content(self, inside: str, most: int) -> bytes:
         entry = self._entries.get(inside)
         if entry is None:
-            raise InputFault(
-                "archive", inside, "every file that its manifest names is there", "Export it again."
-            )
+            raise InputFault("archive", f"lacks the file {quoted(inside)} that it names", AGAIN)
         if entry.file_size > most:
             raise InputFault(
                 "archive",
-                f"{inside} of {entry.file_size} bytes",
-                f"it unpacks to at most {most >> 20} MiB",
+                f"holds {quoted(inside)} of {entry.file_size} bytes, above the largest that is read, {most >> 20} MiB",
                 "Export less at once.",
             )
         with self._archive.open(entry) as stream:
@@ -115,7 +113,9 @@ def unpacked_bytes(data: bytes) -> int:
 def _opened(data: bytes) -> Iterator[zipfile.ZipFile]:
     # Before the directory is read, which takes 600 bytes of memory for each of 47.
     if data.count(_DIRECTORY_ENTRY) > MOST_ENTRIES:
-        raise InputFault("archive", "more files", f"it has at most {MOST_ENTRIES}", "Export less at once.")
+        raise InputFault(
+            "archive", f"holds more than the {MOST_ENTRIES} files that are read", "Export less at once."
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             yield archive
@@ -123,10 +123,7 @@ def _opened(data: bytes) -> Iterator[zipfile.ZipFile]:
         raise
     except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, EOFError, OSError, zlib.error) as error:
         raise InputFault(
-            "archive",
-            "the uploaded file",
-            "a workspace archive is a zip file that TorchSplit exported",
-            "Export it again.",
+            "archive", f"cannot be read as a workspace that TorchSplit exported: {error}", AGAIN
         ) from error
 
 
@@ -134,9 +131,7 @@ def _directory(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """The entries by name, when none is more than it may be and none lies in another."""
     entries = archive.infolist()
     if sum(entry.file_size for entry in entries) > LARGEST_ARCHIVE_BYTES:
-        raise InputFault(
-            "archive", "over 1 GiB", "a workspace unpacks to at most 1 GiB", "Export less at once."
-        )
+        raise InputFault("archive", "unpacks to more than 1 GiB", "Export less at once.")
     for entry in entries:
         if (
             entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -168,27 +163,27 @@ def _text(content: bytes, where: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputFault(where, "binary data", "it is text in UTF-8", "Export it again.") from error
+        raise InputFault(where, "is not text in UTF-8", AGAIN) from error
 
 
 def _checked_manifest(manifest: Any) -> tuple[str, tuple[Result, ...]]:
     if not isinstance(manifest, dict) or manifest.get("format") != "torchsplit.workspace":
-        raise InputFault(
-            "archive: manifest", "another format", "format is torchsplit.workspace", "Export it again."
-        )
+        raise InputFault("archive: manifest", "is not of the format torchsplit.workspace", AGAIN)
     if manifest.get("version") != 1:
-        raise InputFault("archive: version", manifest.get("version"), "version is 1", "Update TorchSplit.")
+        problem = f"is {quoted(manifest.get('version'))}, and version 1 is read"
+        raise InputFault("archive: version", problem, "Update TorchSplit.")
     results, name = manifest.get("results"), manifest.get("name")
-    if not isinstance(results, list) or len(results) > MOST_RESULTS or not isinstance(name, str):
-        raise InputFault(
-            "archive: results", "not a list", f"at most {MOST_RESULTS} results", "Export it again."
-        )
+    if not isinstance(name, str):
+        raise InputFault("archive: name", f"is {quoted(name)}, not a text", AGAIN)
+    if not isinstance(results, list) or len(results) > MOST_RESULTS:
+        raise InputFault("archive: results", f"are not a list of at most {MOST_RESULTS}", AGAIN)
     return name, tuple(map(_result, results))
 
 
 def _result(entry: Any) -> Result:
     if not isinstance(entry, dict) or entry.get("kind") not in KINDS:
-        raise InputFault("archive: results", entry, f"kind is one of {', '.join(KINDS)}", "Export it again.")
+        problem = f"{quoted(entry)} is of none of the kinds {', '.join(KINDS)}"
+        raise InputFault("archive: results", problem, AGAIN)
     if not isinstance(entry.get("name"), str) or not isinstance(entry.get("file"), str):
-        raise InputFault("archive: results", entry, "every result has a name and a file", "Export it again.")
+        raise InputFault("archive: results", f"{quoted(entry)} lacks a name or a file", AGAIN)
     return Result(entry["kind"], entry["name"], entry["file"])

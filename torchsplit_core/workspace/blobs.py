@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace.faults import of_os_error
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -67,20 +67,19 @@ class Blobs:
         """
         remedy = "Make the result again, or import it: that replaces the file."
         if not is_digest(digest):
-            raise InputFault(where, name, "its row names a content (the database is damaged)", remedy)
+            problem = f"{quoted(name)} is stored under no valid digest: the database is damaged"
+            raise InputFault(where, problem, remedy)
         try:
             data = self.path(digest).read_bytes()
         except FileNotFoundError as error:
-            raise InputFault(where, name, "its file is in the workspace folder", remedy) from error
+            problem = f"{quoted(name)} is missing in the workspace folder: its file was removed"
+            raise InputFault(where, problem, remedy) from error
         except OSError as error:
             raise of_os_error(self.root, error) from error
         if hashlib.sha256(data).hexdigest() != digest:
-            state = "empty" if not data else "changed"
+            state = "is empty" if not data else "is not what was stored"
             raise InputFault(
-                where,
-                name,
-                f"its file is as it was stored (it is {state}: a damaged disk, or a power cut)",
-                remedy,
+                where, f"the file of {quoted(name)} {state}: a damaged disk, or a power cut", remedy
             )
         return data
 

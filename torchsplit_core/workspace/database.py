@@ -191,15 +191,13 @@ class Database:
         if "locked" in text or "busy" in text:
             return StoreFault(
                 "busy",
-                str(self.root),
-                f"other processes let go of the database within {WAIT_S:g} s ({text})",
+                f"{self.root} has a database that other processes have held for {WAIT_S:g} s ({text})",
                 "Try again; end a process that hangs.",
             )
         if "unable to open" in text or "disk I/O error" in text:
             return StoreFault(
                 "unusable",
-                str(self.path),
-                f"the database can be opened ({text})",
+                f"{self.path} cannot be opened ({text})",
                 "Look at the disk and the folder's owner, or set TORCHSPLIT_HOME to another folder.",
             )
         return self.damaged(text)
@@ -215,7 +213,7 @@ class Database:
             )
         else:
             way = f"There is no copy of it yet. Move '{self.path}' away to begin with an empty store."
-        return StoreFault("damaged", str(self.path), f"the database is whole ({text})", way)
+        return StoreFault("damaged", f"{self.path} is damaged ({text})", way)
 
     def copies(self) -> tuple[Path, ...]:
         """The daily copies, oldest first."""
@@ -232,8 +230,7 @@ class Database:
                 if version > len(SCHEMA):
                     raise InputFault(
                         WHERE,
-                        version,
-                        f"this TorchSplit knows store versions up to {len(SCHEMA)}",
+                        f"{self.root} has store version {version}, and this TorchSplit reads up to {len(SCHEMA)}",
                         "Update TorchSplit, or set TORCHSPLIT_HOME to another folder.",
                     )
                 if version < len(SCHEMA):

@@ -19,8 +19,8 @@ Kind = Literal["full", "read-only", "busy", "damaged", "unusable"]
 class StoreFault(InputFault):
     """The folder of the workspaces cannot do what was asked; `kind` says in which way."""
 
-    def __init__(self, kind: Kind, value: object, rule: str, remedy: str) -> None:
-        super().__init__(WHERE, value, rule, remedy)
+    def __init__(self, kind: Kind, problem: str, remedy: str) -> None:
+        super().__init__(WHERE, problem, remedy)
         self.kind = kind
 
 
@@ -28,8 +28,7 @@ def full(root: Path, error: object) -> StoreFault:
     """No room on the disk: what is stored stays as it was."""
     return StoreFault(
         "full",
-        str(root),
-        f"there is room on its disk ({error})",
+        f"{root} has no room left on its disk ({error})",
         "Everything stored can still be read and deleted. Free some space, or delete a workspace, and try again.",
     )
 
@@ -38,8 +37,7 @@ def read_only(root: Path, error: object) -> StoreFault:
     """The folder or its file system cannot be written."""
     return StoreFault(
         "read-only",
-        str(root),
-        f"the folder can be written ({error})",
+        f"{root} cannot be written ({error})",
         "Everything stored can still be read. Make it writable, or set TORCHSPLIT_HOME to another folder.",
     )
 
@@ -57,8 +55,7 @@ def of_os_error(root: Path, error: OSError) -> StoreFault:
         return read_only(root, error.strerror)
     return StoreFault(
         "unusable",
-        str(root),
-        f"its files can be read and written ({error.strerror or error})",
+        f"{root} cannot be read or written ({error.strerror or error})",
         "Look at the disk, or set TORCHSPLIT_HOME to another folder.",
     )
 

@@ -30,12 +30,11 @@ def read_contract(data: bytes, origin: str) -> tuple[str, Any]:
     Raises InputFault where it is none, or reading it would cost more than it may.
     """
     if not data:
-        raise InputFault(origin, "an empty file", "a contract file is JSON", "Choose another file.")
+        raise InputFault(origin, "is empty", "Choose another file.")
     if len(data) > LARGEST_CONTRACT_BYTES:
         raise InputFault(
             origin,
-            f"{len(data)} bytes",
-            f"a contract file from a browser has at most {LARGEST_CONTRACT_BYTES >> 20} MiB",
+            f"has {len(data)} bytes, more than the {LARGEST_CONTRACT_BYTES >> 20} MiB that are read here",
             "Pass it to the command line.",
         )
     refuse_large(measure(data).read_bytes, UPLOAD_BYTES, origin)
@@ -64,22 +63,17 @@ def in_child(
                 target, {**arguments, "source": str(file)}, limits=limits, subject=subject, readable=[file]
             )
         except ChildFault as fault:
-            rule = {
-                "out_of_memory": f"reading a file here takes at most {UPLOAD_BYTES >> 20} MiB of memory",
-                "time_limit": f"reading a file here takes at most {limits.wall_s:g} s",
-                "crashed": "reading it ends with an answer",
+            problem = {
+                "out_of_memory": f"needs more than {UPLOAD_BYTES >> 20} MiB of memory to be read",
+                "time_limit": f"takes longer than {limits.wall_s:g} s to be read",
+                "crashed": "cannot be read: its reader ended early",
             }[fault.kind]
-            words = {"out_of_memory": "it needs more memory", "time_limit": "it takes longer"}
-            raise InputFault(
-                subject, words.get(fault.kind, "its reader ended early"), rule, "Split the file."
-            ) from fault
+            raise InputFault(subject, problem, "Split the file.") from fault
 
 
 def _read(data: bytes, origin: str) -> tuple[str, Any]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputFault(
-            origin, "binary data", "a contract file is JSON text", "Choose another file."
-        ) from error
+        raise InputFault(origin, "is not text in UTF-8", "Choose another file.") from error
     return read_text(text, origin=origin, memory_bytes=UPLOAD_BYTES)

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace.blobs import is_digest
 
+LONGEST_NAME = 120
 KINDS = (
     "graph",
     "profile",
@@ -47,7 +48,8 @@ def unique_name(name: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError as error:
-        raise InputFault("workspace name", name, "names are unique", "Choose another name.") from error
+        problem = f"there is already a workspace {quoted(name)}"
+        raise InputFault("", problem, "Choose another name.") from error
 
 
 def new_identity() -> str:
@@ -99,8 +101,15 @@ def checked_name(name: str) -> str:
     name = name.strip()
     if (
         not name
-        or len(name) > 120
+        or len(name) > LONGEST_NAME
         or any(ord(letter) < 32 or "\ud800" <= letter <= "\udfff" for letter in name)
     ):
-        raise InputFault("name", name, "a name has 1 to 120 printable characters", "Choose another name.")
+        problem = (
+            "is empty"
+            if not name
+            else f"has {len(name)} characters, more than {LONGEST_NAME}"
+            if len(name) > LONGEST_NAME
+            else f"{quoted(name)} holds a character that cannot be printed"
+        )
+        raise InputFault("name", problem, "Choose another name.")
     return name

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchsplit_core.isolation import default_memory_bytes
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 VARIABLE = "TORCHSPLIT_JOBS"
 LEAST_SLOTS = 3
@@ -36,7 +36,8 @@ def slots() -> int:
     told = os.environ.get(VARIABLE)
     if told is not None:
         if not (told.isascii() and told.isdigit() and 1 <= int(told[:9]) <= 1024):
-            raise InputFault(VARIABLE, told, "it is a whole number from 1 to 1024", "For example 4.")
+            problem = f"is {quoted(told)}, not a whole number from 1 to 1024"
+            raise InputFault(VARIABLE, problem, "Set it to, for example, 4.")
         return int(told)
     return max(1, min(max(LEAST_SLOTS, os.cpu_count() or 1), default_memory_bytes() // JOB_BYTES))
 

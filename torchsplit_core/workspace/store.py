@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import Blobs, Database, copy_of_the_day, disk_trouble, sweep_job_files
 from torchsplit_core.workspace.faults import of_os_error
@@ -96,9 +96,8 @@ class Store:
         except OSError as error:
             raise InputFault(
                 "workspace folder",
-                str(self.root),
-                f"the folder can be written ({error})",
-                "Set TORCHSPLIT_HOME to another.",
+                f"{self.root} cannot be written: {error.strerror or error}",
+                "Set TORCHSPLIT_HOME to another folder.",
             ) from error
         self.database.migrate()
         self.database.keep_reserve()
@@ -188,9 +187,7 @@ class Store:
         with self.connect() as database:
             found = database.execute("SELECT 1 FROM workspaces WHERE id = ?", (identity,)).fetchone()
         if not found:
-            raise InputFault(
-                "workspace", identity, "the workspace exists", "Choose one of the list, or make a new one."
-            )
+            raise _no_workspace(identity)
         return Workspace(self, identity)
 
     def rename(self, identity: str, name: str) -> None:
@@ -262,7 +259,7 @@ class Workspace:
         with self.store.connect() as database:
             row = database.execute("SELECT name FROM workspaces WHERE id = ?", (self.id,)).fetchone()
         if row is None:
-            raise InputFault("workspace", self.id, "the workspace exists", "Choose one of the list.")
+            raise _no_workspace(self.id)
         return str(row[0])
 
     @property
@@ -309,10 +306,12 @@ class Workspace:
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
-        found = self.find(kind, name)
+        found, words = self.find(kind, name), kind.replace("_", " ")
         if found is None:
-            raise InputFault(f"workspace {kind}", name, "the result exists", "Make it again, or import it.")
-        return self.store.blobs.get(found.sha256, f"workspace {kind}", name)
+            raise InputFault(
+                "", f"there is no {words} {quoted(name)} in the workspace", "Make it, or import it."
+            )
+        return self.store.blobs.get(found.sha256, words, name)
 
     def get(self, kind: str, name: str) -> Any:
         """The value under (kind, name). Raises InputFault where there is none or its file is damaged."""
@@ -392,9 +391,9 @@ class Workspace:
         try:
             yield
         except sqlite3.IntegrityError as error:
-            raise InputFault(
-                "workspace",
-                self.id,
-                "the workspace exists (it was deleted meanwhile)",
-                "Choose one of the list.",
-            ) from error
+            raise _no_workspace(self.id) from error
+
+
+def _no_workspace(identity: str) -> InputFault:
+    problem = f"there is no workspace {quoted(identity)}: it was deleted, or the link is wrong"
+    return InputFault("", problem, "Choose one of the list, or make a new one.")

@@ -13,7 +13,7 @@ from typing import Any
 from torchsplit_core.files import UPLOAD_BYTES, read_text, write_text
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, quoted
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import KeptPlan, KeptSweep, SweepStore
 
@@ -59,16 +59,16 @@ def read_sweeps(
     rechecked before.
     """
     if not isinstance(entries, list):
-        raise InputFault("archive: sweeps", entries, "they are a list", REMEDY)
+        raise InputFault("archive: sweeps", f"are {quoted(entries)}, not a list", REMEDY)
     found: dict[str, KeptSweep] = {}
     for entry in entries:
         if not isinstance(entry, dict):
-            raise InputFault("archive: sweeps", entry, "every sweep is an object", REMEDY)
+            raise InputFault("archive: sweeps", f"{quoted(entry)} is not an object", REMEDY)
         name = entry.get("scenario")
-        if not isinstance(name, str) or name not in scenarios or name in found:
-            raise InputFault(
-                "archive: sweeps", name, "every sweep is of another scenario of the archive", REMEDY
-            )
+        if not isinstance(name, str) or name not in scenarios:
+            raise InputFault("archive: sweeps", f"{quoted(name)} is no scenario of the archive", REMEDY)
+        if name in found:
+            raise InputFault("archive: sweeps", f"the scenario {quoted(name)} has two", REMEDY)
         found[name] = _sweep(f"archive: sweep of {name}", entry, read, verify)
     return tuple(found.items())
 
@@ -76,7 +76,7 @@ def read_sweeps(
 def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> KeptSweep:
     values, plans = entry.get("values"), entry.get("plans")
     if not isinstance(values, list) or not isinstance(plans, list):
-        raise InputFault(where, "no list", "its values and plans are lists", REMEDY)
+        raise InputFault(where, "has values or plans that are not lists", REMEDY)
     what = SweepRequest(
         _text(where, entry, "parameter"),  # type: ignore[arg-type]
         _text(where, entry, "target"),
@@ -92,10 +92,17 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], ver
     found: dict[float, KeptPlan] = {}
     for item in plans:
         if not isinstance(item, dict):
-            raise InputFault(where, item, "every plan is an object", REMEDY)
+            raise InputFault(where, f"{quoted(item)} is not an object", REMEDY)
         value, limit_s = _number(where, item.get("value")), _number(where, item.get("limit_s"))
         if value not in asked or value in found or limit_s < 0:
-            raise InputFault(where, value, "every plan is of another of its values", REMEDY)
+            problem = (
+                f"has a plan with the time limit {limit_s:g} s"
+                if limit_s < 0
+                else f"has two plans at {value:g}"
+                if value in found
+                else f"has a plan at {value:g}, which is none of its values"
+            )
+            raise InputFault(where, problem, REMEDY)
         outcome: PlanOutcome = read_text(
             read(_text(where, item, "file")),
             origin=where,
@@ -103,9 +110,7 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], ver
             memory_bytes=UPLOAD_BYTES,
         )[1]
         for fault in violations(asked[value], outcome) if verify else ():
-            raise InputFault(
-                f"{where} at {value:g}", str(fault), "its plans are plans of its request", REMEDY
-            )
+            raise InputFault(f"{where} at {value:g}", f"the plan is none of its request: {fault}", REMEDY)
         found[value] = KeptPlan(outcome, limit_s)
     return KeptSweep(what, request, found)
 
@@ -113,7 +118,7 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], ver
 def _text(where: str, entry: Mapping[str, Any], key: str) -> str:
     found = entry.get(key)
     if not isinstance(found, str):
-        raise InputFault(f"{where}, {key}", found, "it is a text", REMEDY)
+        raise InputFault(f"{where}: {key}", f"is {quoted(found)}, not a text", REMEDY)
     return found
 
 
@@ -125,4 +130,4 @@ def _number(where: str, value: object) -> float:
             found = math.inf
         if math.isfinite(found):
             return found
-    raise InputFault(where, value, "its values and seconds are finite numbers", REMEDY)
+    raise InputFault(where, f"has {quoted(value)} in place of a finite number", REMEDY)

@@ -15,7 +15,7 @@ from typing import Any
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepPoint, SweepRequest, sweep_points, sweep_requests
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, quoted
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -65,9 +65,8 @@ class SweepStore:
             with self.workspace.store.connect() as database:
                 _keep(database, self._key, outcome, limit_s)
         except sqlite3.IntegrityError as error:
-            raise InputFault(
-                "sweep", self.scenario, "its scenario is in the workspace", "Start it again."
-            ) from error
+            problem = f"{quoted(self.scenario)} has no sweep any more: it was deleted meanwhile"
+            raise InputFault("sweep", problem, "Start the sweep again.") from error
 
     def load(self) -> KeptSweep | None:
         """The sweep as far as it is; None where there is none. Raises InputFault for a damaged store."""

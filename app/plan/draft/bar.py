@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import streamlit as st
 
 from app.format.numbers import plain
@@ -17,6 +19,7 @@ from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.drafts import KeptDraft
@@ -57,7 +60,8 @@ def show(
                 "The scenario was changed in another tab, or by other work, since this draft was begun. Keep "
                 "stores the draft, and what stands now as a scenario of its own; Discard shows what stands now."
             )
-        if fault := draft.fault or tried.fault:
+        # Where no model is owed anything, the head of the page says so, with the way out.
+        if (fault := draft.fault or tried.fault) and not owes_nothing(tried.request):
             st.error(plain(fault))
 
 
@@ -68,7 +72,7 @@ def search(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
 
 
 def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
-    faulty = bool(draft.fault)
+    faulty = bool(draft.fault) or owes_nothing(draft.request)
     label = "Keep and prove" if draft.plan is None else "Keep this plan"
     if st.button(label, type="primary", key="draft-keep", disabled=faulty):
         with frame.telling():
@@ -135,7 +139,8 @@ def _checked(workspace: Workspace, asked: PlanRequest) -> PlanRequest:
 
 def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: PlanOutcome | None) -> None:
     """Where the bar stands, while there is no draft: plan what is stored, unless nothing would come of it."""
-    if not st.button("Plan", key="plan", type="primary" if planned is None else "secondary"):
+    kind: Literal["primary", "secondary"] = "primary" if planned is None else "secondary"
+    if not st.button("Plan", key="plan", type=kind, disabled=owes_nothing(stored)):
         return
     with frame.telling():
         answered = planned is not None and named.plan_answers(stored, planned)

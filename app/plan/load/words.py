@@ -142,7 +142,9 @@ def table_of(loads: Sequence[ModelLoad], limits: Mapping[str, float], colours: M
     head = (
         '<th>model</th><th class="n">p50, ms</th><th class="n">p95, ms</th><th class="n">p99, ms</th>'
         '<th class="n">limit, ms</th><th class="n">within the limit</th><th class="n">mean wait, ms</th>'
-        '<th class="n">offered, req/s</th><th class="n">capacity, req/s</th><th class="n">served, req/s</th>'
+        '<th class="n">offered, req/s</th><th class="n">capacity, req/s</th>'
+        '<th class="n" title="Requests of a run over its time, from the first arrival to the last end: random '
+        'arrivals come to a little more or less than their rate">served, req/s</th>'
         '<th class="n">mean batch</th>'
     )
     return table_html(head, [_row(load, limits.get(load.name), colours) for load in loads])

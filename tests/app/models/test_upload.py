@@ -28,7 +28,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
     as_stored,
 )
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import CLIENT_TEMPLATE, InputFault
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
@@ -184,6 +184,69 @@ def test_a_python_file_waits_for_trust_and_offers_its_names(
     next(button for button in opened.button if button.label == "Trace this file").click().run()
     file = UploadedFile("net.py", hashlib.sha256(CLIENT).hexdigest())
     assert started == [(TRACE, TraceParameters("net.py:Net", file))]
+
+
+LAYERS = b"""
+import torch
+from torch import nn
+class Block(nn.Module): ...
+class Ranker(Block):
+    def forward(self, x): ...
+"""
+
+
+def test_the_name_offered_first_is_a_clients_and_never_a_layers() -> None:
+    client = b"class Base:\n    def get_model(self): ...\nclass Net(Base): ...\nclass Far(away.Client): ...\n"
+    assert upload.client_names("net.py", LAYERS + client) == (["Base", "Net"], ["Far"], True)
+
+
+def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(
+    page: Open, workspace: Workspace
+) -> None:
+    opened = drop(page("models", workspace), "net.py", LAYERS)
+    assert "No class in net.py is a client" in opened.warning[0].value.replace("\\", "")
+    assert opened.code[0].value.strip() == CLIENT_TEMPLATE.strip()
+    assert opened.selectbox(key="client-name").value is None
+    assert all(button.disabled for button in opened.button if button.label.endswith("this file"))
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job that is started has failed at once."""
+
+    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        record = own.add_job(title, name, as_stored(name, parameters))
+        runner._write(own.store, record.id, {"state": "failed", "fault": "net.py:Net: no weights."})
+        return record.id
+
+    monkeypatch.setattr(jobs, "start", start)
+
+
+@pytest.mark.usefixtures("failing")
+@pytest.mark.parametrize("name", ["overview", "models"])
+def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
+    name: str, page: Open, workspace: Workspace
+) -> None:
+    opened = drop(page(name, workspace), "net.py", CLIENT)
+    trust_box(opened).check().run()
+    for _ in range(2):  # the second attempt does not bring the first one's failure back
+        next(button for button in opened.button if button.label == "Trace this file").click().run()
+        assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
+        assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
+        assert opened.selectbox(key="client-name").value == "Net"
+    assert errors(page(name, workspace)) == ["Trace net.py:Net failed. net.py:Net: no weights."]
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_models_failure_stands_on_its_own_page_alone(page: Open, workspace: Workspace) -> None:
+    for source in ("chain.pt2", "net.py:Net"):
+        workspace.put("graph", source, graph())
+    jobs.start(workspace, "Profile net.py:Net", PROFILE, ProfileParameters(("net.py:Net",)))
+    for source, told in (("chain.pt2", 0), ("net.py:Net", 1)):
+        workspace.set_setting("model", source)
+        assert len(errors(page("model", workspace))) == told
+    overview = page("overview", workspace)
+    assert any("no weights" in caption.value for caption in overview.caption) and len(errors(overview)) == 1
 
 
 @pytest.mark.parametrize("text", [b"def broken(:\n", b"x = 1\0", b"(" * 10_000, b"\xff\xfe"])

@@ -119,7 +119,7 @@ def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: W
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     next(button for button in opened.button if button.key == "figures-estimate").click().run()
-    assert "one architecture" in boxes(opened)
+    assert "is of another architecture than the graph" in boxes(opened)
     assert filled.get("profile", SOURCE) == profile()
 
 

@@ -211,17 +211,21 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(
     assert not [one for one in page("plan", workspace).button if one.key == "demands-as-minima"]
 
 
-def test_fewest_gpus_without_a_minimum_are_warned_of_before_they_are_planned(
+def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(
     page: Open, filled: Workspace
 ) -> None:
     opened = page("plan", filled)
     assert not [one for one in opened.button if one.key == "demands-as-minima"]
     next(box for box in opened.selectbox if box.label == "What is best").select("min_gpus").run()
-    assert any("No model has a minimum, and fewest GPUs owe" in str(one.value) for one in opened.markdown)
-    # A number of GPUs is not compared with what the worst-served model got.
-    assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
+    assert any("so the fewest GPUs is none" in str(one.value) for one in opened.markdown)
+    told = lines(opened)
+    assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])
+    assert opened.button(key="draft-keep").disabled and opened.button(key="draft-save-as").disabled
     opened.button(key="demands-as-minima").click().run()
     assert not opened.exception and "All 2 models get their demand" in lines(opened)["success"][0]
+    # A number of GPUs is not compared with what the worst-served model got.
+    assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
+    assert not opened.button(key="draft-keep").disabled
     assert not [one for one in opened.button if one.key == "demands-as-minima"]
 
 

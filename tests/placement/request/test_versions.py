@@ -65,10 +65,13 @@ def test_each_version_has_its_own_names_and_no_others() -> None:
             where = data if place_ is OLD else data["gpus"][0]
             wrong, right = (key, old) if version == 1 else (old, key)
             where[wrong] = where.pop(right)
-            with pytest.raises(InputFault, match=f"{right}: 'nothing'"):
+            with pytest.raises(InputFault, match=f"{right}: is missing"):
                 read_text(json.dumps(data))
     for version in (0, 3, True, "1", None):
-        with pytest.raises(InputFault, match="version is 1 to 2"):
+        with pytest.raises(
+            InputFault,
+            match=r"version: is .*, not a version of .* Give 1 to 2",
+        ):
             read_text(json.dumps({**OLD, "version": version}))
 
 

@@ -361,7 +361,7 @@ def test_a_passed_deadline_and_a_foreign_plan_are_told() -> None:
     request = published(2)
     late = baselines(request, deadline=time.perf_counter() - 1)
     assert [item.why_not for item in late] == ["No time was left to work it out."] * 4
-    with pytest.raises(InputFault, match="answers the same request"):
+    with pytest.raises(InputFault, match="answers another request"):
         baselines(request, plan(published(3)))
     heard: list[float] = []
     baselines(request, progress=lambda share, _: heard.append(share))

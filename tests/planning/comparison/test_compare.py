@@ -266,5 +266,5 @@ def test_plans_of_different_requests() -> None:
     assert [one.before_id for one in found.gpus].count(None) == 1
     asking = simple("m", {"4g.24gb": 8.0}, min_throughput_rps=9.0)
     nothing = plan(PlanRequest((FleetEntry(A30),), (asking,)))
-    with pytest.raises(InputFault, match="a plan is compared with a plan"):
+    with pytest.raises(InputFault, match="before: has no plan to compare: its search ended infeasible"):
         compare(nothing, small)

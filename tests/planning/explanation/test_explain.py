@@ -308,7 +308,7 @@ def test_gpus_of_one_type_that_differ_are_told_apart() -> None:
 
 def test_only_plans_of_the_request_are_explained() -> None:
     request = published()
-    with pytest.raises(InputFault, match="answers the request to be explained"):
+    with pytest.raises(InputFault, match="answers another request than the one to be explained"):
         explain_plan(replace(request, link_gb_per_s=1.0), plan(request))
     impossible = ask(simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5))
     assert explain_plan(impossible, plan(impossible)) is None

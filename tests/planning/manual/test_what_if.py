@@ -39,6 +39,9 @@ def test_a_search_that_found_nothing_leaves_the_plan_before(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     request = published(objective=Objective(kind))  # type: ignore[arg-type]
+    first, *rest = request.models
+    # Something is owed, whatever the objective.
+    request = replace(request, models=(replace(first, min_throughput_rps=1.0), *rest))
     before, edited = plan(request), weighted(request, 1.1)
     searching(monkeypatch, no_plan(edited, "timeout", NOTHING))
     found = plan_from(edited, before, 0.1)

@@ -66,5 +66,5 @@ def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
 
 
 def test_a_bound_of_another_request_is_refused() -> None:
-    with pytest.raises(InputFault, match="same request"):
+    with pytest.raises(InputFault, match="answers another request"):
         unproven_outcome(published(1), (), NOTHING, plan(published(2)))

@@ -78,10 +78,10 @@ def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: Member) 
     ("names", "told"),
     [
         (("bert", "other/head"), "other/v.head, other/w.head"),
-        (("bert", "other/nothing"), "other/v.head, other/v.tail, other/w.head, other/w.end"),
-        (("bert", "nobody"), "Known are bert, other."),
-        (("bert", "nobody/a"), "Known are bert, other."),
-        (("bert/a", "bert/cut2.a"), "Name each once"),
+        (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
+        (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
+        (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
+        (("bert/a", "bert/cut2.a"), "at least two, each once"),
         (("bert/", "other"), "bert/whole.whole"),
     ],
 )

@@ -97,7 +97,7 @@ BAD = {
 def test_bad_input_is_refused(name: str) -> None:
     with pytest.raises(InputFault) as caught:
         plan(BAD[name])
-    assert caught.value.where and caught.value.rule and caught.value.remedy
+    assert caught.value.where and caught.value.problem and caught.value.remedy
 
 
 def test_models_without_a_point_get_nothing_and_a_warning() -> None:

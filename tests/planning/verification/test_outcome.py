@@ -59,20 +59,24 @@ def test_layout_tampering() -> None:
     slices = outcome.gpus[0].slices
     refused(request, changed(outcome, 0, slices=(*slices, PlannedSlice("4g.24gb", 0))), "overlaps")
     refused(request, changed(outcome, 0, slices=(PlannedSlice("2g.12gb", 1), *slices)), "cannot start")
-    refused(request, changed(outcome, 0, slices=(PlannedSlice("7g.80gb", 0),)), "no such profile")
+    refused(
+        request,
+        changed(outcome, 0, slices=(PlannedSlice("7g.80gb", 0),)),
+        "unknown profile '7g.80gb' of A30-24GB",
+    )
     refused(request, changed(outcome, 0, used=False), "used is False")
-    refused(request, changed(outcome, 0, id="other"), "those of the request")
+    refused(request, changed(outcome, 0, id="other"), "not those of the request")
     offered = replace(request, gpus=(FleetEntry(A30, count=2, layouts=(("4g.24gb",),)),))
     forged = replace(outcome, request_sha256=plan(offered).request_sha256)
-    refused(offered, forged, "layouts offered")
+    refused(offered, forged, "is not offered to this GPU")
 
 
 def test_tenant_tampering() -> None:
     request = published()
     outcome = plan(request)
     refused(request, first_tenant(outcome, throughput_rps=1e6), "its share of its point")
-    refused(request, first_tenant(outcome, share=0.5), "a share of 1")
-    refused(request, first_tenant(outcome, batch_size=7), "the request has such a point")
+    refused(request, first_tenant(outcome, share=0.5), "has a share of 0.5")
+    refused(request, first_tenant(outcome, batch_size=7), "a point that the request does not have")
     refused(request, first_tenant(outcome, memory_gib=1.0), "its point needs")
 
 
@@ -83,10 +87,10 @@ def test_shares_memory_and_tenants() -> None:
     item = outcome.gpus[0].slices[0]
     assert len(item.tenants) == 2
     more = tuple(replace(t, share=0.75, throughput_rps=7.5) for t in item.tenants)
-    refused(request, changed(outcome, 0, slices=(replace(item, tenants=more),)), "add up to 1 at most")
+    refused(request, changed(outcome, 0, slices=(replace(item, tenants=more),)), "add up to 1.5, above 1")
     exclusive = replace(request, sharing="exclusive")
     forged = replace(outcome, request_sha256=plan(exclusive).request_sha256)
-    refused(exclusive, forged, "a slice has one tenant")
+    refused(exclusive, forged, "whole slices are not shared")
     one = replace(request, max_tenants_per_slice=1)
     refused(one, replace(outcome, request_sha256=plan(one).request_sha256), "2 tenants")
     heavy = replace(
@@ -94,7 +98,11 @@ def test_shares_memory_and_tenants() -> None:
     )
     tenants = tuple(replace(tenant, memory_gib=14.0) for tenant in item.tenants)
     forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
-    refused(heavy, replace(forged, request_sha256=plan(heavy).request_sha256), "its tenants share 23.4 GiB")
+    refused(
+        heavy,
+        replace(forged, request_sha256=plan(heavy).request_sha256),
+        "its tenants need 28 GiB, and it has 23.4 GiB",
+    )
 
 
 @pytest.mark.parametrize("penalty", [None, 0.01])
@@ -109,7 +117,7 @@ def test_unknown_memory_shares_no_slice_whether_or_not_memory_is_a_limit(penalty
     tenants = tuple(replace(tenant, memory_gib=None) for tenant in item.tenants)
     forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
     forged = replace(forged, request_sha256=plan(request).request_sha256)
-    refused(request, forged, "nobody shares a slice with it")
+    refused(request, forged, "shares a slice, and its memory is unknown")
 
 
 def test_model_and_objective_tampering() -> None:
@@ -128,7 +136,7 @@ def test_model_and_objective_tampering() -> None:
     refused(request, replace(outcome, objective=replace(objective, gap=0.5)), "gap")
     refused(request, replace(outcome, objective=replace(objective, proven_levels=2)), "optimal")
     refused(request, replace(outcome, request_sha256="0"), "another request")
-    refused(request, replace(outcome, status="timeout"), "with a plan")
+    refused(request, replace(outcome, status="timeout"), "is timeout, and has GPUs, models or a value")
 
 
 def test_demands_and_colocation() -> None:
@@ -141,12 +149,12 @@ def test_demands_and_colocation() -> None:
     higher = replace(
         request, models=(replace(request.models[0], min_throughput_rps=72.0), *request.models[1:])
     )
-    refused(higher, forged(higher), "it must have 72 requests/s")
+    refused(higher, forged(higher), "below its minimum 72")
     quicker = replace(request, models=(replace(request.models[0], max_latency_ms=5.0), *request.models[1:]))
-    refused(quicker, forged(quicker), "the limit is 5 ms")
+    refused(quicker, forged(quicker), "above the limit 5 ms")
     apart = [m.name for m in request.models if not _together(outcome, "audio recognition", m.name)]
     together = replace(request, colocations=(Colocation(("audio recognition", apart[0])),))
-    refused(together, forged(together), "same GPUs")
+    refused(together, forged(together), "are to be on the same GPUs")
 
 
 def _together(outcome: PlanOutcome, first: str, second: str) -> bool:

@@ -249,7 +249,7 @@ def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path: Path) -> None:
 
 def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> None:
     source, graph = written(tmp_path, "")
-    with pytest.raises(InputFault, match="the file defines that name"):
+    with pytest.raises(InputFault, match="does not define 'Nobody'"):
         measure(
             source.replace(":Client", ":Nobody"), graph, CPU, exporter=EXPORTER, describer=DESCRIBER, trust=True,
             settings=QUICK,

@@ -42,7 +42,7 @@ def test_a_job_is_called_after_its_folder(folder: str, name: str | None) -> None
 @pytest.mark.parametrize(("given", "message"), [
     (["--nnodes", "0:2"], "--nnodes: '0:2'"),
     (["--nnodes", "2:1"], "--nnodes: '2:1'"),
-    (["--nnodes", "x"], "it is MIN:MAX"),
+    (["--nnodes", "x"], "--nnodes: is 'x', not MIN:MAX"),
     (["--nnodes", "1:16"], "--processes"),
     (["--processes", "0"], "--nnodes"),
     (["--processes", "3"], "how the 2 devices"),

@@ -25,8 +25,8 @@ from torchsplit_core.serving.routing.app import router
 from torchsplit_core.serving.routing.calls import call
 from torchsplit_core.serving.wire import bodies
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of, json_length
-from torchsplit_core.serving.wire.tensors import TensorPort, parse_request, response
+from torchsplit_core.serving.wire.bodies import headers_of, json_length
+from torchsplit_core.serving.wire.tensors import LENGTH_HEADER, TensorPort, parse_request, response
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -218,17 +218,20 @@ def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
 
 BAD = [
     ({}, "list of inputs"),
-    ({"inputs": []}, "v0 is missing"),
-    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "model's are v0"),
+    ({"inputs": []}, "v0: is missing"),
+    ({"inputs": [{"name": "v1", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}, "Known inputs: v0"),
     ({"inputs": [{"name": "v0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}, "FP32"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "[-1, 2]"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "where FP32"),
-    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "4096 rows, not -1"),
+    (
+        {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]},
+        "it holds text",
+    ),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "has -1 rows"),
     ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
     ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
-    ({**ASKED, "outputs": ["y"]}, "has a name"),
+    ({**ASKED, "outputs": ["y"]}, "an object with a name"),
 ]
 
 

@@ -15,7 +15,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
         port = other.getsockname()[1]
         with pytest.raises(InputFault) as told, listening("127.0.0.1", port):
             pass
-    assert told.value.where == "--port" and f"127.0.0.1:{port}" in told.value.value
+    assert told.value.where == "--port" and f"127.0.0.1:{port}" in told.value.problem
     assert "choose another --port" in told.value.remedy
     with listening("127.0.0.1", 0) as listener:
         assert url_of("127.0.0.1", listener) == f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -25,5 +25,5 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
 def test_an_address_of_another_machine_or_of_none_is_the_hosts_fault(host: str) -> None:
     with pytest.raises(InputFault) as told, listening(host, 0):
         pass
-    assert told.value.where == "--host" and host[:50] in told.value.value
+    assert told.value.where == "--host" and host[:50] in told.value.problem
     assert "another --port" not in told.value.remedy

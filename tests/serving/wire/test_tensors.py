@@ -49,27 +49,27 @@ def test_binary_tensors_are_not_touched() -> None:
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"name": "what"}, "unknown input 'what'"),
-    ({"datatype": "INT32"}, "ids is INT64"),
-    ({"datatype": None}, "ids is INT64"),
+    ({"datatype": "INT32"}, "model takes INT64"),
+    ({"datatype": None}, "model takes INT64"),
     ({"shape": [2, 4], "data": [1] * 8}, "has the shape"),
     ({"shape": [2]}, "has the shape"),
-    ({"shape": [-1, 3]}, "1 to 4096 rows, not -1"),
+    ({"shape": [-1, 3]}, "has -1 rows, outside 1 to 4096"),
     ({"shape": [2, -3]}, "has the shape"),
     ({"shape": [True, 3]}, "has the shape"),
     ({"shape": "2,3"}, "has the shape"),
-    ({"shape": [0, 3], "data": []}, "1 to 4096 rows"),
-    ({"shape": [5000, 3], "data": [1] * 15000}, "1 to 4096 rows"),
-    ({"data": [1, 2, 3]}, "3 numbers for the shape"),
-    ({"data": [[1, 2], [3, 4], [5, 6]]}, "6 numbers for the shape"),
-    ({"data": [1.5, 2, 3, 4, 5, 6]}, "float64 where INT64"),
-    ({"data": ["a"] * 6}, "text where INT64"),
-    ({"data": [None] * 6}, "what is no number where INT64"),
-    ({"data": [True] * 6}, "where INT64"),
+    ({"shape": [0, 3], "data": []}, "has 0 rows"),
+    ({"shape": [5000, 3], "data": [1] * 15000}, "has 5000 rows, outside 1 to 4096"),
+    ({"data": [1, 2, 3]}, "as INT64 of the shape [2, 3]: it holds 3 numbers"),
+    ({"data": [[1, 2], [3, 4], [5, 6]]}, "it holds 6 numbers in the shape [3, 2]"),
+    ({"data": [1.5, 2, 3, 4, 5, 6]}, "as INT64 of the shape [2, 3]: it holds float64"),
+    ({"data": ["a"] * 6}, "it holds text"),
+    ({"data": [None] * 6}, "it holds other things than numbers"),
+    ({"data": [True] * 6}, "it holds bool"),
     ({"data": [[1, 2, 3], [4, 5]]}, "ids"),
     ({"data": [2**70] * 6}, "ids"),
-    ({"data": None}, "has data, a list"),
-    ({"parameters": {"binary_data_size": 7}}, "takes 48 bytes"),
-    ({"parameters": {"binary_data_size": 48}}, "ends within"),
+    ({"data": None}, "neither a list of data nor"),
+    ({"parameters": {"binary_data_size": 7}}, "is 7, and its shape takes 48 bytes"),
+    ({"parameters": {"binary_data_size": 48}}, "0 bytes in the body, and its shape takes 48"),
     ({"parameters": {"shared_memory_region": "x"}}, "shared memory"),
     ({"parameters": 3}, "parameters"),
 ])  # fmt: skip
@@ -81,15 +81,17 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize(("text", "length", "words"), [
     (b"{", None, "not JSON"), (b"[]", None, "JSON object"), (b"{}", None, "list of inputs"),
-    (b'{"inputs": 3}', None, "list of inputs"), (b'{"inputs": [3]}', None, "unknown input"),
-    (b'{"inputs": []}', None, "ids is missing"), (b"x" * 8, 20, "within the body"),
+    (b'{"inputs": 3}', None, "list of inputs"), (b'{"inputs": [3]}', None, "unknown input None"),
+    (b'{"inputs": [{"name": ["ids"]}]}', None, "unknown input ['ids']"),
+    (b'{"inputs": []}', None, "input ids: is missing"), (b"x" * 8, 20, "is 20, and the body has 8 bytes"),
     (b"\xff\xfe", None, "not JSON"), (b"[" * 100_000, None, "not JSON"),
-    (body(ids(), ids()), None, "given twice"), (body(ids(), mask(shape=[3], data=[1, 2, 3])), None, "batch, differ"),
+    (body(ids(), ids()), None, "given twice"),
+    (body(ids(), mask(shape=[3], data=[1, 2, 3])), None, "(2, 3)"),
     (body(ids(), mask()) + b"more", len(body(ids(), mask())), "4 bytes behind"),
-    (body(ids(), mask(), outputs=[{}]), None, "has a name"),
-    (body(ids(), mask(), outputs={}), None, "outputs are a list"),
+    (body(ids(), mask(), outputs=[{}]), None, "is not an object with a name"),
+    (body(ids(), mask(), outputs={}), None, "outputs: are {}, not a list"),
     (body(ids(), mask(), outputs=[{"name": "x", "parameters": {"classification": 3}}]), None, "classification"),
-    (body(ids(), mask(), outputs=[{"name": "x"}]), None, "unknown output 'x': the model's are output_0, output_1"),
+    (body(ids(), mask(), outputs=[{"name": "x"}]), None, "unknown output 'x'. Known outputs: output_0, output_1."),
     (body(ids(), mask(), parameters={"timeout": "soon"}), None, "timeout"),
 ])  # fmt: skip
 def test_bodies_that_are_no_request(text: bytes, length: int | None, words: str) -> None:
@@ -107,7 +109,7 @@ def test_small_numbers_and_halves() -> None:
     answer, length = response(found, "m", (TensorPort("y", "BF16", ()),), [bytes(found.inputs[0])])
     assert length is None and json.loads(answer)["outputs"][0]["data"] == [1.0, -2.5]
     small = TensorPort("x", "INT8", ())
-    with pytest.raises(RequestFault, match="does not hold"):
+    with pytest.raises(RequestFault, match="it holds 300"):
         parse_request(
             body({"name": "x", "datatype": "INT8", "shape": [1], "data": [300]}), None, (small,), []
         )

@@ -74,8 +74,11 @@ def _chosen(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
     """The candidate of that number, counted from 1; the best where none is said."""
     place = 1 if number is None else number
     if not 1 <= place <= len(outcome.candidates):
-        rule = f"there are {len(outcome.candidates)} candidates, counted from 1"
-        raise InputFault("--candidate", number, rule, "Choose one of them, or raise top_k.")
+        raise InputFault(
+            "--candidate",
+            f"is {place}, and the candidates found are 1 to {len(outcome.candidates)}",
+            "Give one of them, or raise top_k in the request.",
+        )
     return outcome.candidates[place - 1]
 
 

@@ -39,16 +39,16 @@ def check_fleet_options(options: argparse.Namespace) -> None:
     """Raises InputFault for an option that says nothing of what is asked for."""
     if options.write_fleet:
         wrong = ("engine", "rendezvous", "node", "json")
-        rule = "the files that --write-fleet writes say it to the nodes, or have no use for it"
+        why = "is given with --write-fleet, whose files tell the nodes or have no use for it"
     elif options.engine == "ray":
         wrong = ("rendezvous", "node", "image", "claim")
-        rule = "a Ray cluster says it to the nodes, or has no use for it"
+        why = "is given with --engine ray, whose cluster tells the nodes or has no use for it"
     else:
         wrong = ("cores", "no_gpus", "image", "claim")
-        rule = "it is said of a cluster, by --write-fleet or --engine ray"
+        why = "is given without --write-fleet or --engine ray, and only a cluster has a use for it"
     for name in wrong:
-        if (value := getattr(options, name)) not in (None, False, "local"):
-            raise InputFault(f"--{name.replace('_', '-')}", value, rule, "Leave it out.")
+        if getattr(options, name) not in (None, False, "local"):
+            raise InputFault(f"--{name.replace('_', '-')}", why, "Leave it out.")
 
 
 def write_fleet(

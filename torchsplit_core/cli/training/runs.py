@@ -21,6 +21,7 @@ from torchsplit_core.running.fleet import Asked, fleet_of
 from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunSummary
 
 
@@ -118,7 +119,7 @@ def _train(options: argparse.Namespace) -> int:
     check_fleet_options(options)
     if options.metrics_port is not None and options.metrics_port < 1:
         raise InputFault(
-            "--metrics-port", options.metrics_port, "it is a port from 1 on", "For example 9100."
+            "--metrics-port", f"is {options.metrics_port}, below the least port 1", "Give for example 9100."
         )
     given = read_file(options.strategy)[1]
     what = RunOptions(
@@ -173,8 +174,11 @@ def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> Node
         return None
     if numbers is None or options.rendezvous is None:
         missing = "--nnodes" if numbers is None else "--rendezvous"
-        rule = "a run on several machines is told how many there are and where they meet"
-        raise InputFault(missing, None, rule, "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.")
+        raise InputFault(
+            missing,
+            "is missing, and a run on several machines needs how many there are and where they meet",
+            "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.",
+        )
     return Nodes(*numbers, options.rendezvous, options.node or socket.gethostname())
 
 
@@ -186,7 +190,7 @@ def _node_numbers(text: str | None) -> tuple[int, int] | None:
     try:
         return int(least), int(most or least)
     except ValueError:
-        raise InputFault("--nnodes", text, "it is MIN:MAX", "For example 1:2.") from None
+        raise InputFault("--nnodes", f"is {quoted(text)}, not MIN:MAX", "Give for example 1:2.") from None
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -195,5 +199,5 @@ def _shares(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise InputFault(
-            "--shares", text, "they are numbers with commas between", "For example 3,1."
+            "--shares", f"is {quoted(text)}, not numbers with commas between", "Give for example 3,1."
         ) from None

@@ -92,7 +92,8 @@ import triton_python_backend_utils as pb_utils
 
 from torchsplit_core.serving.routing.calls import Balancer
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import LENGTH_HEADER, headers_of
+from torchsplit_core.serving.wire.bodies import headers_of
+from torchsplit_core.serving.wire.tensors import LENGTH_HEADER
 from torchsplit_core.values.serving.routes import RouteServer
 from torchsplit_core.values.serving.datatypes import OF_NUMPY
 

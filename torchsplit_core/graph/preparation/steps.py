@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 StepName: TypeAlias = Literal["dead", "constants", "aliases", "weights", "side-band"]
 
@@ -63,6 +63,6 @@ def chosen_steps(names: Collection[str]) -> tuple[StepName, ...]:
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise InputFault(
-            "preparation step", unknown, f"it is one of {', '.join(known)}", "Name one of these steps."
+            "", f"unknown preparation step {quoted(unknown)}", suggestion(unknown, known, "steps")
         )
     return tuple(name for name in ALL_STEPS if name in names)

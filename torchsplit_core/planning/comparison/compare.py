@@ -49,7 +49,9 @@ def compare(before: PlanOutcome, after: PlanOutcome) -> Comparison:
     for name, outcome in (("before", before), ("after", after)):
         if outcome.status not in ("optimal", "feasible"):
             raise InputFault(
-                name, outcome.status, "a plan is compared with a plan", "Choose a solved scenario."
+                name,
+                f"has no plan to compare: its search ended {outcome.status}",
+                "Choose a solved scenario.",
             )
     gpus = tuple(_gpu(first, second) for first, second in match_gpus(before.gpus, after.gpus))
     models = _models(before.models, after.models)

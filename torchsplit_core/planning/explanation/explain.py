@@ -67,10 +67,7 @@ def explain_plan(
     validate(request)
     if outcome.request_sha256 != request_hash(request):
         raise InputFault(
-            "plan",
-            outcome.request_sha256,
-            "it answers the request to be explained",
-            "Plan the request again.",
+            "plan", "answers another request than the one to be explained", "Plan the request again."
         )
     before = levels_of(outcome)
     if before is None or not before.feasible:

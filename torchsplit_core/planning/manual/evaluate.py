@@ -32,6 +32,7 @@ from torchsplit_core.values import (
     Tenant,
     slice_name,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 
 __all__ = ["HandGpu", "HandOutcome", "HandSlice", "HandTenant", "evaluate", "from_plan"]
 
@@ -115,14 +116,13 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
 
 
 def _gpu_faults(gpus: Sequence[HandGpu], fleet: Mapping[str, FleetGpu]) -> Iterator[PlanFault]:
-    known = [*list(fleet)[:8], "…"] if len(fleet) > 8 else list(fleet)
     for gpu in gpus:
         if gpu.id not in fleet:
-            remedy = f"Its GPUs are {', '.join(known)}."
-            yield PlanFault(gpu.id, None, None, gpu.id, "the fleet has no such GPU", remedy)
+            problem = f"unknown GPU {quoted(gpu.id)}"
+            yield PlanFault(None, None, None, problem, suggestion(gpu.id, fleet, "GPUs"))
     for name, count in Counter(gpu.id for gpu in gpus).items():
         if count > 1:
-            yield PlanFault(name, None, None, f"{count} times", "every GPU stands once", "Drop all but one.")
+            yield PlanFault(name, None, None, f"is given {count} times", "Drop all but one.")
 
 
 def _instances(request: PlanRequest, given: FleetGpu, item: HandSlice) -> list[HandInstance]:
@@ -140,9 +140,10 @@ def _instances(request: PlanRequest, given: FleetGpu, item: HandSlice) -> list[H
 
 def _strangers(request: PlanRequest, gpu: str, item: HandSlice) -> Iterator[PlanFault]:
     known = [model.name for model in request.models]
-    where, remedy = slice_name(item.profile, item.start), f"Known are {', '.join(known)}."
+    where = slice_name(item.profile, item.start)
     for name in (tenant.model for tenant in item.tenants if tenant.model not in known):
-        yield PlanFault(gpu, where, name, name, "the request has no such model", remedy)
+        remedy = suggestion(name, known, "models")
+        yield PlanFault(gpu, where, None, f"unknown model {quoted(name)}", remedy)
 
 
 def _drawn(

@@ -20,6 +20,7 @@ from torchsplit_core.values import (
     point_type,
     profile_words,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 
 
 def by_model(
@@ -48,7 +49,8 @@ def choose_variants(request: PlanRequest, instances: Sequence[HandInstance]) -> 
         ]
         faults += [
             instance.fault(
-                instance.asked.variant, "the model has no such variant", f"Known are {', '.join(known)}."
+                f"unknown variant {quoted(instance.asked.variant)}",
+                suggestion(instance.asked.variant, known, "variants"),
             )
             for instance in unknown
         ]
@@ -57,8 +59,7 @@ def choose_variants(request: PlanRequest, instances: Sequence[HandInstance]) -> 
         if len(named) > 1:
             faults += [
                 instance.fault(
-                    instance.asked.variant,
-                    f"all instances of a model run one variant, and others run {named[0]}",
+                    f"runs variant {instance.asked.variant}, and other instances of the model run {named[0]}",
                     "Choose the same variant everywhere.",
                 )
                 for instance in mine
@@ -74,7 +75,7 @@ def choose_variants(request: PlanRequest, instances: Sequence[HandInstance]) -> 
         if chosen and not allowed:
             may = " or ".join(item.name for _, item in model.allowed_variants)
             faults += [
-                instance.fault(chosen[0].name, "the variant is not allowed", f"Allow it, or use {may}.")
+                instance.fault(f"variant {chosen[0].name} is not allowed", f"Allow it, or use {may}.")
                 for instance in mine
                 if instance.asked.variant is not None or instance.asked.stage is not None
             ]
@@ -90,11 +91,12 @@ def _stage(instance: HandInstance, variant: Variant) -> PlanFault | None:
     name = instance.asked.stage
     if name is None and len(known) > 1:
         return instance.fault(
-            "no stage", f"variant {variant.name} has several", f"Name one of {', '.join(known)}."
+            f"names no stage, and variant {variant.name} has {len(known)}",
+            f"Name one of {', '.join(known)}.",
         )
     if name is not None and name not in known:
         return instance.fault(
-            name, f"variant {variant.name} has no such stage", f"Known are {', '.join(known)}."
+            f"unknown stage {quoted(name)} of variant {variant.name}", suggestion(name, known, "stages")
         )
     instance.variant, instance.stage = variant, variant.stages[0] if name is None else known[name]
     return None
@@ -169,9 +171,7 @@ def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point],
             profile_words(point.profile) for point in instance.stage.points if point.gpu_type == kind
         )
         remedy = f"Use {' or '.join(known)}." if known else f"Use another type than {kind}."
-        return [], instance.fault(
-            profile_words(instance.profile), "the model has no point on such a slice", remedy
-        )
+        return [], instance.fault(f"the model has no point on {profile_words(instance.profile)}", remedy)
     named = [
         point
         for point in here
@@ -185,15 +185,15 @@ def _choices(request: PlanRequest, instance: HandInstance) -> tuple[list[Point],
         )
         known_points = ", ".join(f"{point.batch_size} × {point.processes}" for point in here)
         return [], instance.fault(
-            given, "the model has no such point on this slice", f"Known (batch × processes): {known_points}."
+            f"the model has no point with {given} on this slice",
+            f"Use one of these (batch × processes): {known_points}.",
         )
     size = gpu_type(instance.gpu.type).profile(instance.profile).memory_gib
     fitting = [point for point in named if size is None or (point.memory_gib or 0.0) <= size]
     if not fitting and request.objective.memory_violation_penalty is None:
         least = min(point.memory_gib or 0.0 for point in named)
         return [], instance.fault(
-            f"{least:.3g} GiB",
-            f"the slice has {size:.3g} GiB",
+            f"needs {least:.3g} GiB, and the slice has {size:.3g} GiB",
             "Use a slice with more memory or a smaller batch.",
         )
     return fitting or named, None

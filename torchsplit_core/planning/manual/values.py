@@ -51,11 +51,9 @@ class HandInstance:
     stage: Stage | None = None
     point: Point | None = None
 
-    def fault(self, value: object, rule: str, remedy: str) -> PlanFault:
+    def fault(self, problem: str, remedy: str) -> PlanFault:
         """A fault of this tenant."""
-        return PlanFault(
-            self.gpu.id, slice_name(self.profile, self.start), self.asked.model, str(value), rule, remedy
-        )
+        return PlanFault(self.gpu.id, slice_name(self.profile, self.start), self.asked.model, problem, remedy)
 
     def tenant(self, request: PlanRequest) -> Tenant:
         """The tenant as a plan has it; before it has a point, its model and its share alone."""

@@ -13,6 +13,7 @@ from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.validate import check_owed
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 FAR = 0.01
@@ -24,6 +25,7 @@ def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) 
 
     Raises InputFault where the request breaks a rule.
     """
+    check_owed(request)
     limit = min(seconds, request.solver.time_limit_s)
     found = plan(replace(request, solver=replace(request.solver, time_limit_s=limit)))
     found = replace(found, request_sha256=request_hash(request))

@@ -124,8 +124,7 @@ def running_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Ru
             if key not in points or gpu.id not in nodes:
                 raise InputFault(
                     f"plan, GPU {gpu.id}",
-                    f"{tenant.model} {tenant.stage}",
-                    "GPUs and points are those of the request",
+                    f"runs {tenant.model} {tenant.stage} on a GPU or point that the request does not have",
                     "Pass the request that the plan answers.",
                 )
             instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
@@ -215,9 +214,7 @@ def unproven_outcome(
     beyond = bound is not None and (value < bound if goal_of(request).minimised else value > bound)
     if bound is not None and beyond and not equal(value, bound):
         # A file of another hand: what this program proves is checked before it leaves.
-        raise InputFault(
-            "plan: bound", bound, f"no plan is beyond it, and one of {value:g} is", "Plan again."
-        )
+        raise InputFault("plan: bound", f"is {bound:g}, and a plan of {value:g} is beyond it", "Plan again.")
     gap = None if bound is None else goal_of(request).gap(value, bound)
     return PlanOutcome(
         request_sha256=request_hash(request),
@@ -238,7 +235,5 @@ def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:
     Raises InputFault where `plan` answers another request.
     """
     if plan.request_sha256 != request_hash(request):
-        raise InputFault(
-            "plan", plan.request_sha256, "it answers the same request", "Plan this request, then compare."
-        )
+        raise InputFault("plan", "answers another request", "Plan this request, then compare.")
     return first_bound(plan.objective)

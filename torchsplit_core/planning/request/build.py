@@ -36,6 +36,7 @@ from torchsplit_core.values import (
     point_type,
     sequence_lengths,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
@@ -88,10 +89,14 @@ def build_request(
     a profile has not got, or no profile at all.
     """
     if not profiles:
-        raise InputFault("profiles", "none", "a request has at least one model", "Pass a profile file.")
+        raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
     profiles = _at_one_length(profiles, sequence_length)
     if sharing not in ("exclusive", "fractional"):
-        raise InputFault("sharing", sharing, "sharing is exclusive or fractional", "Choose one of them.")
+        raise InputFault(
+            "sharing",
+            f"unknown kind {quoted(sharing)}",
+            suggestion(sharing, ("exclusive", "fractional"), "kinds"),
+        )
     for option, speed in (("--link", link_gb_per_s), ("--network", network_gb_per_s)):
         if speed is not None:
             check_number(option, speed, positive=True)
@@ -110,20 +115,17 @@ def build_request(
         for name, value in (table or {}).items():
             if name not in names:
                 raise InputFault(
-                    f"--{option}",
-                    name,
-                    f"names are of the request's models: {', '.join(names)}",
-                    "Mend the name.",
+                    f"--{option}", f"unknown model {quoted(name)}", suggestion(name, names, "models")
                 )
             if not 0 < value < float("inf"):
                 raise InputFault(
-                    f"--{option} {name}", value, "the value is positive", "Give a number above 0."
+                    f"--{option} {name}",
+                    f"is {value:g}, not a finite number above 0",
+                    "Give a number above 0.",
                 )
     for name in cap_at_demand:
         if name not in names:
-            raise InputFault(
-                "--cap", name, f"names are of the request's models: {', '.join(names)}", "Mend the name."
-            )
+            raise InputFault("--cap", f"unknown model {quoted(name)}", suggestion(name, names, "models"))
     slices = _slices_of(gpus)
     models = tuple(
         PlanModel(
@@ -161,9 +163,8 @@ def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
         if length not in known and (known or not any(told)):
             raise InputFault(
                 "--sequence-length",
-                length,
-                f"the profile of {profile.source} has rows of that sequence length",
-                f"It has {', '.join(map(str, sorted(known)))}."
+                f"is {length}, and the profile of {profile.source} has no row of that length",
+                f"Give one of its lengths: {', '.join(map(str, sorted(known)))}."
                 if known
                 else "No profile names a sequence length: leave the option out, or profile with --sequence-lengths.",
             )
@@ -180,9 +181,8 @@ def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
         if pair not in known:
             raise InputFault(
                 "--forbid",
-                "=".join(pair),
-                f"it names a variant: {', '.join('='.join(each) for each in known)}",
-                "Mend the name.",
+                f"unknown variant {quoted('='.join(pair))}",
+                suggestion("=".join(pair), ["=".join(each) for each in known], "variants"),
             )
     return tuple(
         replace(
@@ -226,13 +226,14 @@ def _match(
                 found[index].extend(outcome.candidates)
                 break
         else:
+            told = outcome.source or outcome.architecture_hash[:12] or "a model without a source"
             known_source = outcome.source and outcome.source in {profile.source for profile in profiles}
             raise InputFault(
                 "--candidates",
-                outcome.source or outcome.architecture_hash[:12] or "candidates without a source",
-                "candidates belong to a profiled model (same architecture hash, source or node ids)",
-                "The profile of that source is of another architecture, or of this one as another version of "
-                "TorchSplit described it: measure it again and partition again."
+                f"the cuts of {told} are of another architecture or version than its profile"
+                if known_source
+                else f"the cuts of {told} belong to none of the profiles",
+                "Profile the model again and partition it again."
                 if known_source
                 else "Pass that model's profile too, or partition again.",
             )
@@ -327,8 +328,7 @@ def _check_interval(profile: Profile, row: ProfileRow) -> None:
         raise InputFault(
             f"profile of {profile.source}, {row.stage} on {row.gpu_type} {row.profile}, "
             f"batch {row.batch_size}, processes {row.processes}",
-            f"{low:g} to {high:g} around {row.throughput_rps:g}",
-            "low_rps ≤ throughput_rps ≤ high_rps",
+            f"throughput_rps {row.throughput_rps:g} is outside its interval, {low:g} to {high:g}",
             "Correct the interval, or leave it out.",
         )
 

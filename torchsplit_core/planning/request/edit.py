@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.planning.request.build import build_request, model_name
 from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.planning.request.validate import check_owed, validate
 from torchsplit_core.values import (
     WHOLE_GPU,
     FleetEntry,
@@ -177,6 +177,7 @@ def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
 def checked(request: PlanRequest) -> PlanRequest:
     """The request itself. Raises InputFault where the planner would refuse it, so that nothing is stored."""
     validate(request)
+    check_owed(request)
     return request
 
 

@@ -15,8 +15,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from torchsplit_core.hardware import catalogue, gpu_type
+from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import FleetEntry, InputFault
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
 
 Layouts = tuple[tuple[str, ...], ...]
@@ -31,7 +32,7 @@ def parse_fleet(text: str, where: str = "--gpus") -> tuple[FleetEntry, ...]:
     """The fleet's entries. Raises InputFault for what is no entry, an unknown type, count or option."""
     entries = tuple(_entry(part, where) for part in filter(None, (item.strip() for item in text.split(","))))
     if not entries:
-        raise InputFault(where, text, "a fleet has at least one GPU", f"Choose of {', '.join(catalogue())}.")
+        raise InputFault(where, f"{quoted(text)} names no GPU", "Give at least one, for example 1xA100-80GB.")
     return entries
 
 
@@ -57,19 +58,24 @@ def _entry(part: str, where: str) -> FleetEntry:
     if not found or "=" in name or bool(name) != bool(given):
         raise InputFault(
             where,
-            part,
-            "a fleet is [COUNTx]TYPE or ID=TYPE, with :whole or options behind it, comma-separated",
+            f"{quoted(part)} is not [COUNTx]TYPE or ID=TYPE, with :whole or options behind it",
             _EXAMPLE,
         )
     count = int(found[1] or 1)
     if count < 1:
-        raise InputFault(where, part, "a count is 1 or more", "Write for example 1xA100-80GB.")
+        raise InputFault(
+            where, f"{quoted(part)} has the count 0", "Give at least one GPU, or leave the type out."
+        )
     if name and count > 1:
-        raise InputFault(where, part, "a GPU with an id stands once", "Leave the id out to repeat it.")
+        raise InputFault(
+            where, f"{quoted(part)} repeats a GPU that has an id", "Leave the id out, or the count."
+        )
     options = _options(part, rest, where)
     known = gpu_type(found[2])
     if found[3] and known.divided == "cores":
-        raise InputFault(where, part, "GPUs are left whole, cores are divided", f"Write {known.name} alone.")
+        raise InputFault(
+            where, f"{quoted(part)} leaves a CPU whole, and only GPUs can be", f"Write {known.name} alone."
+        )
     return FleetEntry(
         type=known.name,
         id=name or None,
@@ -88,12 +94,11 @@ def _options(part: str, texts: Sequence[str], where: str) -> dict[str, str]:
         if key not in _OPTIONS or not given or not value or "=" in value:
             raise InputFault(
                 f"{where} {part}",
-                f"@{text}",
-                f"an option is {', '.join(f'@{o}=…' for o in _OPTIONS)}",
+                f"{quoted(f'@{text}')} is none of {', '.join(f'@{o}=…' for o in _OPTIONS)}",
                 _EXAMPLE,
             )
         if key in found:
-            raise InputFault(f"{where} {part}", f"@{text}", "an option stands once", "Keep one of them.")
+            raise InputFault(f"{where} {part}", f"gives @{key} twice", "Keep one of them.")
         found[key] = value
     return found
 
@@ -102,9 +107,7 @@ def _cost(text: str, where: str) -> float:
     try:
         cost = float(text)
     except ValueError:
-        raise InputFault(
-            where, text, "a cost is a number of 0 or more", "Write for example @cost=2."
-        ) from None
+        raise InputFault(where, f"is {quoted(text)}, not a number", "Write for example @cost=2.") from None
     check_number(where, cost)
     return cost
 
@@ -117,9 +120,8 @@ def _layout(text: str, where: str) -> tuple[str, ...]:
         if not found or (found[1] and int(found[1]) < 1):
             raise InputFault(
                 where,
-                text,
-                "layouts are profiles joined by +, several layouts by /",
-                "Write for example 7x1g.10gb/3g.40gb+4g.40gb.",
+                f"{quoted(text)} is not a layout",
+                "Join profiles by + and layouts by /, for example 7x1g.10gb/3g.40gb+4g.40gb.",
             )
         names += [found[2]] * int(found[1] or 1)
     return tuple(names)

@@ -102,6 +102,24 @@ def goal_of(asked: PlanRequest | Objective | ObjectiveValue) -> Goal:
     return GOALS[objective.kind]
 
 
+def without_minimum(request: PlanRequest) -> tuple[str, ...]:
+    """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
+    if request.objective.kind not in GOALS or not goal_of(request).by_cost:
+        return ()
+    # What arrives must be served where its response time is limited.
+    return tuple(
+        model.name
+        for model in request.models
+        if not model.min_throughput_rps and model.max_response_ms is None
+    )
+
+
+def owes_nothing(request: PlanRequest) -> bool:
+    """Whether no model is owed anything, so that the fewest GPUs is none."""
+    free = without_minimum(request)
+    return bool(free) and len(free) == len(request.models)
+
+
 def first_level(objective: Objective) -> Objective:
     """The objective with its first level alone."""
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))

@@ -63,9 +63,8 @@ def divisions(kind: str, sizes: tuple[int, ...]) -> Layouts:
         if len(found) == MOST_DIVISIONS:
             raise InputFault(
                 "gpus",
-                kind,
-                f"its cores are divided in at most {MOST_DIVISIONS:,} ways, and points use "
-                f"{', '.join(map(str, sizes))} of them at a time",
+                f"{kind} can be divided in more than {MOST_DIVISIONS:,} ways, since points use "
+                f"{', '.join(map(str, sizes))} cores at a time",
                 "Offer it layouts, keep points of fewer numbers of cores, or list it as several smaller hosts.",
             )
         names = [f"{size}c" for size, count in zip(sizes[::-1], counts, strict=True) for _ in range(count)]

@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.values import Colocation, InputFault, PlanModel, PlanRequest
-
-_MOST_NAMED = 12
-"""Stages that a message lists."""
+from torchsplit_core.values.errors import quoted, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +164,13 @@ def _member(models: Sequence[PlanModel], name: str, where: str) -> Member:
         return next(iter(found))
     if found:
         raise InputFault(
-            where, name, "it is the name of one stage", f"Write one of {', '.join(found.values())}."
+            where, f"{quoted(name)} names {len(found)} stages", f"Write one of {', '.join(found.values())}."
         )
     if known:
-        told = ", ".join(known[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
-        raise InputFault(
-            where, name, "it names models of the request or stages of theirs", f"Known are {told}."
-        )
+        raise InputFault(where, f"unknown stage {quoted(name)}", suggestion(name, known, "stages"))
     raise InputFault(
         where,
-        name,
-        "it names models of the request, or stages of theirs as MODEL/VARIANT.STAGE",
-        f"Known are {', '.join(model.name for model in models)}.",
+        f"unknown model {quoted(name)}",
+        suggestion(name, [model.name for model in models], "models")
+        + " A stage of a model is MODEL/VARIANT.STAGE.",
     )

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.objective import GOALS
+from torchsplit_core.planning.request.objective import GOALS, owes_nothing
 from torchsplit_core.planning.request.ties import members_of
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
     FleetEntry,
+    GpuType,
     InputFault,
     PlanModel,
     PlanRequest,
@@ -19,6 +20,7 @@ from torchsplit_core.values import (
     Variant,
     profile_words,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import check_name, check_number, check_whole
 
 MAX_GPUS = 4096
@@ -28,9 +30,9 @@ MAX_GPUS = 4096
 def validate(request: PlanRequest) -> None:
     """Raise InputFault at the first thing wrong with the request; return when nothing is."""
     if not request.gpus:
-        raise InputFault("gpus", [], "a fleet has at least one GPU", "Add a GPU, for example 1xA100-80GB.")
+        raise InputFault("gpus", "is empty", "Add a GPU, for example 1xA100-80GB.")
     if not request.models:
-        raise InputFault("models", [], "there is at least one model", "Add a model with its points.")
+        raise InputFault("models", "is empty", "Add a model with its points.")
     _one_of("objective.kind", request.objective.kind, tuple(GOALS))
     _one_of("sharing", request.sharing, ("exclusive", "fractional"))
     _one_of("objective.survives", request.objective.survives, (0, 1))
@@ -46,10 +48,23 @@ def validate(request: PlanRequest) -> None:
     if request.max_tenants_per_slice is not None:
         check_whole("max_tenants_per_slice", request.max_tenants_per_slice, least=1)
     _fleet(request.gpus)
-    _unique("models", [model.name for model in request.models], "model names are unique", "Rename one.")
+    _unique("models", "model", [model.name for model in request.models])
     for model in request.models:
         _model(model)
     _colocations(request)
+
+
+def check_owed(request: PlanRequest) -> None:
+    """Raise InputFault where the fewest GPUs are asked for and no model is owed anything.
+
+    Apart from `validate`: a request on its way, or derived from one, may owe nothing yet.
+    """
+    if owes_nothing(request):
+        raise InputFault(
+            request.objective.kind,
+            "no model has a minimum, so the fewest GPUs is none",
+            "Give a model a minimum (min_throughput_rps), or take the demands as minima (--demands-as-minima).",
+        )
 
 
 def _fleet(entries: Iterable[FleetEntry]) -> None:
@@ -57,7 +72,7 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
     total = 0
     for index, entry in enumerate(entries):
         where = f"gpus[{index}]"
-        gpu = gpu_type(entry.type)
+        gpu = _known(f"{where}.type", entry.type)
         check_whole(f"{where}.count", entry.count, least=1)
         check_number(f"{where}.cost", entry.cost)
         if entry.node is not None:
@@ -66,14 +81,13 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         if entry.id is not None:
             if not isinstance(entry.id, str) or not entry.id:
                 raise InputFault(
-                    f"{where}.id", entry.id, "an id is a text that is not empty", "Name it or leave it out."
+                    f"{where}.id", f"is {quoted(entry.id)}, not a name", "Name the GPU, or leave the id out."
                 )
             if entry.count != 1:
                 raise InputFault(
                     f"{where}.count",
-                    entry.count,
-                    "a GPU with an id stands once",
-                    "Leave the id out to repeat it.",
+                    f"is {entry.count}, but the id {quoted(entry.id)} is that of one GPU",
+                    "Leave the id out to repeat the GPU.",
                 )
             check_name(f"{where}.id", entry.id)
             ids.append(entry.id)
@@ -82,32 +96,33 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         if left_whole(entry):
             raise InputFault(
                 f"{where}.layouts",
-                [list(layout) for layout in entry.layouts],
-                f"a GPU that is left whole has none ({gpu.name}"
-                f"{' knows no MIG)' if entry.mig else ', mig: false)'}",
-                "Leave layouts out, or let MIG cut the GPU.",
+                f"offers layouts, but {gpu.name} {'has no MIG' if entry.mig else 'is left whole (mig: false)'}",
+                "Leave layouts out." if entry.mig else "Leave layouts out, or let MIG cut the GPU.",
             )
         if not entry.layouts:
             raise InputFault(
-                f"{where}.layouts",
-                [],
-                "it is null or offers at least one layout",
-                "Use null for every legal layout.",
+                f"{where}.layouts", "is empty, so the GPU has no layout", "Use null for every legal layout."
             )
         for layout in entry.layouts:
             if WHOLE_GPU in layout or place_layout(gpu, layout) is None:
                 raise InputFault(
                     f"{where}.layouts",
-                    list(layout),
-                    f"its instances fit on one {gpu.name} together",
-                    "Drop an instance or use null for every legal layout.",
+                    f"offers {' + '.join(map(profile_words, layout))}, which does not fit on one {gpu.name}",
+                    "Drop an instance, or use null for every legal layout.",
                 )
     if total > MAX_GPUS:
         raise InputFault(
-            "gpus", total, f"a plan has at most {MAX_GPUS} GPUs", "Split the fleet into several plans."
+            "gpus", f"has {total} GPUs, at most {MAX_GPUS} are planned", "Split the fleet into several plans."
         )
-    _unique("gpus", ids, "GPU ids are unique", "Rename one.")
+    _unique("gpus", "id", ids)
     _memory_of_cores(entries)
+
+
+def _known(where: str, name: str) -> GpuType:
+    try:
+        return gpu_type(name)
+    except InputFault as fault:
+        raise fault.within(where) from None
 
 
 def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
@@ -118,15 +133,14 @@ def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
     if len(told) > 1:
         raise InputFault(
             "gpus",
-            ", ".join(sizes),
-            "a core has the same memory on every host of a fleet, or none says how much",
+            f"{', '.join(sizes)} have different memory per core, and points do not tell hosts apart",
             f"Plan the hosts apart, or leave their memory out: {CPU}-Nc.",
         )
 
 
 def _model(model: PlanModel) -> None:
     if not isinstance(model.name, str) or not model.name:
-        raise InputFault("models", model.name, "a model has a name", "Give it one.")
+        raise InputFault("models", f"a model has {quoted(model.name)} for a name", "Give it a name.")
     check_name("models", model.name)
     where = f"model {model.name}"
     check_number(f"{where}, weight", model.weight, positive=True)
@@ -141,17 +155,16 @@ def _model(model: PlanModel) -> None:
     if model.response_percentile >= 100:
         raise InputFault(
             f"{where}, response_percentile",
-            model.response_percentile,
-            "it is below 100: no limit holds for the longest of ever more responses",
-            "Give for example 99.9.",
+            f"is {model.response_percentile:g}, and no limit holds for the longest of ever more responses",
+            "Give less than 100, for example 99.9.",
         )
     if not model.variants:
-        raise InputFault(where, [], "a model has at least one variant", "Add the variant that runs it whole.")
+        raise InputFault(where, "has no variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]
-    _unique(where, names, "variant names are unique", "Rename one.")
+    _unique(where, "variant", names)
     if not model.allowed_variants:
         raise InputFault(
-            where, names, "at least one of its variants is allowed", "Allow one, or leave the model out."
+            where, f"no variant of {', '.join(names)} is allowed", "Allow one, or leave the model out."
         )
     for variant in model.variants:
         check_name(f"{where}, variant", variant.name)
@@ -160,20 +173,19 @@ def _model(model: PlanModel) -> None:
 
 def _variant(where: str, variant: Variant) -> None:
     if not variant.stages:
-        raise InputFault(where, [], "a variant has at least one stage", "Add its stages.")
-    _unique(where, [item.name for item in variant.stages], "stage names are unique", "Rename one.")
+        raise InputFault(where, "has no stage", "Add its stages.")
+    _unique(where, "stage", [item.name for item in variant.stages])
     if len(variant.cut_bytes) != len(variant.stages) - 1:
         raise InputFault(
             f"{where}, cut_bytes",
-            list(variant.cut_bytes),
-            f"{len(variant.stages)} stages have {len(variant.stages) - 1} cuts",
+            f"has {len(variant.cut_bytes)} figures for the {len(variant.stages) - 1} cuts "
+            f"between {len(variant.stages)} stages",
             "Give one figure for each pair of neighbouring stages.",
         )
     if len(variant.cut_bytes_per_request) not in (0, len(variant.cut_bytes)):
         raise InputFault(
             f"{where}, cut_bytes_per_request",
-            list(variant.cut_bytes_per_request),
-            f"{len(variant.stages)} stages have {len(variant.cut_bytes)} cuts",
+            f"has {len(variant.cut_bytes_per_request)} figures for {len(variant.cut_bytes)} cuts",
             "Give one figure for each cut, or none at all.",
         )
     for figure in variant.cut_bytes:
@@ -190,9 +202,8 @@ def _variant(where: str, variant: Variant) -> None:
             if key in seen:
                 raise InputFault(
                     told_at,
-                    list(key),
-                    "GPU type, profile, batch size and processes are unique in a stage",
-                    "Drop one.",
+                    f"stands twice with batch size {point.batch_size} and {point.processes} processes",
+                    "Drop one of the two.",
                 )
             seen.add(key)
 
@@ -212,10 +223,9 @@ def _point(where: str, point: Point) -> None:
     high = point.throughput_rps if point.high_rps is None else point.high_rps
     if not low <= point.throughput_rps <= high:
         raise InputFault(
-            f"{where}, low_rps and high_rps",
-            f"{low:g} to {high:g} around {point.throughput_rps:g}",
-            "low_rps is at most throughput_rps, and that at most high_rps",
-            "Mend the interval, or leave it out.",
+            where,
+            f"throughput_rps {point.throughput_rps:g} is outside its interval, {low:g} to {high:g}",
+            "Correct the interval, or leave it out.",
         )
 
 
@@ -225,21 +235,26 @@ def _slice_of(where: str, point: Point) -> None:
         if profile_cores(point.profile) is None:
             raise InputFault(
                 where,
-                profile_words(point.profile) if point.profile == WHOLE_GPU else point.profile,
-                f"a profile of a CPU is its number of cores, 1c to {MOST_CORES}c",
+                f"{quoted(profile_words(point.profile))} is not a number of cores, 1c to {MOST_CORES}c",
                 "Measure it with profile --device cpu:4c.",
             )
         return
-    gpu = gpu_type(point.gpu_type)
+    gpu = _known(where, point.gpu_type)
     if gpu.divided == "cores":
-        raise InputFault(where, point.gpu_type, f"points of CPUs are of gpu_type {CPU}", f"Write {CPU}.")
+        raise InputFault(
+            where,
+            f"has the gpu_type {quoted(point.gpu_type)}, which is a host",
+            f"Write {CPU} for points of cores.",
+        )
     known = [profile.name for profile in gpu.profiles]
     if point.profile != WHOLE_GPU and point.profile not in known:
-        remedy = f"Known are {', '.join(known)}." if known else "Write null: it knows no MIG."
-        raise InputFault(where, point.profile, f"it is a profile of {gpu.name}", remedy)
+        remedy = suggestion(point.profile, known, "profiles") if known else "Write null: it has no MIG."
+        raise InputFault(where, f"unknown profile {quoted(point.profile)} of {gpu.name}", remedy)
     if point.profile == WHOLE_GPU and gpu.whole is None:
         raise InputFault(
-            where, None, f"the catalogue knows {gpu.name} with MIG off", f"Known are {', '.join(known)}."
+            where,
+            f"is of a whole {gpu.name}, which is not known with MIG off",
+            suggestion("", known, "profiles"),
         )
 
 
@@ -252,20 +267,21 @@ def _colocations(request: PlanRequest) -> None:
         if len(members) < 2 or len(set(members)) != len(members):
             raise InputFault(
                 where,
-                list(item.models),
-                "it joins two or more different models, or stages of theirs",
-                "Name each once.",
+                f"{quoted(list(item.models))} are not two or more different models, or stages of theirs",
+                "Name at least two, each once.",
             )
 
 
 def _one_of(where: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
-        raise InputFault(where, value, f"it is one of {', '.join(map(str, known))}", "Choose one of them.")
+        raise InputFault(
+            where, f"unknown value {quoted(value)}", suggestion(value, map(str, known), "values")
+        )
 
 
-def _unique(where: str, names: list[str], rule: str, remedy: str) -> None:
+def _unique(where: str, what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputFault(where, name, rule, remedy)
+            raise InputFault(where, f"names the {what} {quoted(name)} twice", "Rename one.")
         seen.add(name)

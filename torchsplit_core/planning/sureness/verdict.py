@@ -104,11 +104,9 @@ def sureness(request: PlanRequest, plan: PlanOutcome) -> Sureness:
     Raises InputFault where it answers another request, has no plan, or uses what the request does not have.
     """
     if plan.request_sha256 != request_hash(request):
-        raise InputFault(
-            "plan", plan.request_sha256, "it answers this request", "Plan this request, then ask again."
-        )
+        raise InputFault("plan", "answers another request", "Plan this request, then ask again.")
     if plan.status not in ("optimal", "feasible"):
-        raise InputFault("plan", plan.status, "it is optimal or feasible", "Only a plan can be sure.")
+        raise InputFault("plan", f"has no plan: its search ended {plan.status}", "Choose a solved scenario.")
     # Points as they are, whichever end the plan was made at: the interval lies around them.
     nominal = replace(request, solver=replace(request.solver, plan_at="nominal"))
     running = running_models(nominal, plan.gpus)

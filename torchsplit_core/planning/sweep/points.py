@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
@@ -25,6 +26,7 @@ from torchsplit_core.values import (
     Relaxation,
     point_type,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.status import SolveStatus
 
 Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
@@ -49,18 +51,25 @@ class SweepRequest:
     def __post_init__(self) -> None:
         where = f"sweep of {self.parameter}"
         if self.parameter not in PARAMETERS:
-            raise InputFault("sweep", self.parameter, f"it is one of {', '.join(PARAMETERS)}", "Choose one.")
+            raise InputFault(
+                "sweep",
+                f"unknown parameter {quoted(self.parameter)}",
+                suggestion(self.parameter, PARAMETERS, "parameters"),
+            )
         if not 1 <= len(self.values) <= MOST_VALUES:
-            raise InputFault(where, len(self.values), f"1 to {MOST_VALUES} values", "Ask for fewer steps.")
+            raise InputFault(
+                where, f"has {len(self.values)} values, not 1 to {MOST_VALUES}", "Ask for fewer steps."
+            )
         for value in self.values:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InputFault(where, value, "every value is a finite number", "Give a number.")
+                raise InputFault(where, f"value {quoted(value)} is not a finite number", "Give a number.")
             if value < 0:
-                raise InputFault(where, value, "no value is below 0", "Begin higher.")
+                raise InputFault(where, f"value {value:g} is below 0", "Begin at 0 or above.")
             if self.parameter == "gpus" and value != int(value):
-                raise InputFault(where, value, "GPUs are counted in whole numbers", "Round it.")
-        if any(late <= early for early, late in zip(self.values, self.values[1:], strict=False)):
-            raise InputFault(where, list(self.values), "values ascend, each once", "Sort them.")
+                raise InputFault(where, f"{value:g} is not a whole number of GPUs", "Round it.")
+        for early, late in pairwise(self.values):
+            if late <= early:
+                raise InputFault(where, f"{late:g} comes after {early:g}", "Sort the values, each once.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +110,11 @@ def spread(parameter: Parameter, start: float, stop: float, steps: int) -> tuple
     where = f"sweep of {parameter}"
     for value in (start, stop):
         if not math.isfinite(value):
-            raise InputFault(where, value, "both ends are finite numbers", "Give a number.")
+            raise InputFault(where, f"an end of it is {value}, not a finite number", "Give a number.")
     if start > stop:
-        raise InputFault(where, f"{start:g} to {stop:g}", "it begins below its end", "Swap the two.")
+        raise InputFault(where, f"begins at {start:g}, above its end {stop:g}", "Swap the two.")
     if not 1 <= steps <= MOST_VALUES:
-        raise InputFault(where, steps, f"1 to {MOST_VALUES} steps", "Ask for fewer.")
+        raise InputFault(where, f"has {steps} steps, not 1 to {MOST_VALUES}", "Ask for fewer or more steps.")
     gaps = max(1, steps - 1)
     found = [start + (stop - start) * number / gaps for number in range(steps)]
     if parameter == "gpus":
@@ -128,7 +137,9 @@ def request_at(request: PlanRequest, what: SweepRequest, value: float) -> PlanRe
     known = [model.name for model in request.models]
     if what.target not in known:
         raise InputFault(
-            f"sweep of {what.parameter}", what.target, "it is a model of the request", f"Known: {known}."
+            f"sweep of {what.parameter}",
+            f"unknown model {quoted(what.target)}",
+            suggestion(what.target, known, "models"),
         )
 
     def changed(model: PlanModel) -> PlanModel:
@@ -147,7 +158,11 @@ def present_value(request: PlanRequest, parameter: Parameter, target: str) -> fl
         if model.name == target:
             found = getattr(model, _FIELD[parameter])
             return None if found is None else float(found)
-    raise InputFault(f"sweep of {parameter}", target, "it is a model of the request", "Choose one of them.")
+    raise InputFault(
+        f"sweep of {parameter}",
+        f"unknown model {quoted(target)}",
+        suggestion(target, [model.name for model in request.models], "models"),
+    )
 
 
 def order(count: int) -> tuple[int, ...]:
@@ -286,7 +301,9 @@ def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...
     """The fleet with `count` GPUs of a type: its entries in their order, the last one drawn out."""
     gpu_type(kind)
     if count > MAX_GPUS:
-        raise InputFault("sweep of gpus", count, f"a plan has at most {MAX_GPUS} GPUs", "End lower.")
+        raise InputFault(
+            "sweep of gpus", f"asks for {count} GPUs, at most {MAX_GPUS} are planned", "End lower."
+        )
     own = [entry for entry in request.gpus if entry.type == kind]
     if not own and not any(
         point.gpu_type == point_type(kind)
@@ -296,7 +313,9 @@ def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...
         for point in stage.points
     ):
         raise InputFault(
-            "sweep of gpus", kind, "it is in the fleet, or a model has a point on it", "Choose another type."
+            "sweep of gpus",
+            f"{kind} is not in the fleet, and no model has a point on it",
+            "Choose another type.",
         )
     left, found = count, []
     for entry in request.gpus:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import GpuType, PlanFault, PlannedSlice, SliceProfile, profile_words, slice_name
+from torchsplit_core.values.errors import quoted, suggestion
 
 Placed = tuple[int, SliceProfile]
 """First memory slot and profile of a slice."""
@@ -31,9 +32,8 @@ def layout_faults(given: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[P
             given.id,
             None,
             None,
-            " + ".join(map(profile_words, names)),
-            "it is one of the layouts offered to this GPU, idle slices included",
-            f"Offered are {'; '.join(' + '.join(layout) for layout in given.layouts)}.",
+            f"the layout {' + '.join(map(profile_words, names))} is not offered to this GPU",
+            f"Use one that is, idle slices included: {'; '.join(' + '.join(layout) for layout in given.layouts)}.",
         )
 
 
@@ -48,21 +48,19 @@ def _profile(given: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[Plan
     known = _profiles(given, gpu)
     starts = next((one.placement_starts for one in known if one.name == item.profile), None)
     if starts is None and given.whole:
-        rule, remedy = f"{gpu.name} is left whole", "Use the whole GPU."
-        found.append((profile_words(item.profile), rule, remedy))
+        problem = f"is {profile_words(item.profile)}, and {gpu.name} is left whole"
+        found.append((problem, "Use the whole GPU."))
     elif starts is None:
-        rule, remedy = f"{gpu.name} has no such profile", f"Known are {_some(plain)}."
-        found.append((profile_words(item.profile), rule, remedy))
+        problem = f"unknown profile {quoted(profile_words(item.profile))} of {gpu.name}"
+        found.append((problem, suggestion(item.profile, plain, "profiles")))
     elif given.layouts is None and item.profile not in plain:
-        rule = "only plain profiles with a known memory are used unless the GPU is offered others"
-        found.append(
-            (item.profile, rule, f"Use one of {', '.join(plain)}, or offer the GPU a layout with it.")
-        )
+        problem = f"{item.profile} is used only where the GPU is offered a layout with it"
+        found.append((problem, f"Offer one, or use one of {', '.join(plain)}."))
     if starts is not None and item.start not in starts:
-        rule = f"{profile_words(item.profile)} cannot start there"
-        found.append((f"slot {item.start}", rule, f"It may start at {_either(starts)}."))
-    for value, rule, remedy in found:
-        yield PlanFault(given.id, slice_name(item.profile, item.start), None, value, rule, remedy)
+        problem = f"{profile_words(item.profile)} cannot start at slot {item.start}"
+        found.append((problem, f"Start it at {_either(starts)}."))
+    for problem, remedy in found:
+        yield PlanFault(given.id, slice_name(item.profile, item.start), None, problem, remedy)
 
 
 def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
@@ -71,12 +69,12 @@ def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
         for other_start, other in placed[number + 1 :]:
             if other_start < end:
                 last = min(end, other_start + other.memory_slices) - 1
+                slots = f"slot {other_start}" if last == other_start else f"slots {other_start} to {last}"
                 yield PlanFault(
                     given.id,
                     slice_name(other.name, other_start),
                     None,
-                    f"slot {other_start}" if last == other_start else f"slots {other_start} to {last}",
-                    f"it overlaps {slice_name(profile.name, start)}",
+                    f"overlaps {slice_name(profile.name, start)} in {slots}",
                     "Move or drop one of the two.",
                 )
 
@@ -84,19 +82,12 @@ def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
 def _too_many(given: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterator[PlanFault]:
     for profile, count in Counter(profile for _, profile in placed).items():
         if count > profile.max_instances:
-            rule = f"{gpu.name} has at most {profile.max_instances} of it"
-            remedy = f"Drop {count - profile.max_instances}."
-            value = f"{count} × {profile_words(profile.name)}"
-            yield PlanFault(given.id, None, None, value, rule, remedy)
+            problem = f"has {count} × {profile_words(profile.name)}, at most {profile.max_instances} fit on {gpu.name}"
+            yield PlanFault(given.id, None, None, problem, f"Drop {count - profile.max_instances}.")
     compute = sum(profile.compute_slices for _, profile in placed)
     if compute > gpu.compute_slices:
-        rule, remedy = f"{gpu.name} has {gpu.compute_slices}", "Drop a slice or take a smaller one."
-        yield PlanFault(given.id, None, None, f"{compute} compute slices", rule, remedy)
-
-
-def _some(names: Sequence[str]) -> str:
-    """Names as a list that ends in reach: a host has a profile for every number of cores."""
-    return ", ".join(names if len(names) <= 16 else [*names[:8], "…", names[-1]])
+        problem = f"takes {compute} compute slices, and {gpu.name} has {gpu.compute_slices}"
+        yield PlanFault(given.id, None, None, problem, "Drop a slice, or take a smaller one.")
 
 
 def _either(starts: Sequence[int]) -> str:

@@ -48,9 +48,9 @@ class _Instance:
     def slowed_ms(self) -> float:
         return self.latency_ms / self.tenant.share
 
-    def fault(self, value: str, rule: str, remedy: str) -> PlanFault:
+    def fault(self, problem: str, remedy: str) -> PlanFault:
         where = slice_name(self.slice.profile, self.slice.start)
-        return PlanFault(self.gpu, where, self.tenant.model, value, rule, remedy)
+        return PlanFault(self.gpu, where, self.tenant.model, problem, remedy)
 
 
 def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
@@ -64,9 +64,8 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
         mine = instances[spec.name]
         variants = sorted({instance.tenant.variant for instance in mine})
         if len(variants) > 1:
-            rule = "all instances of a model run one variant"
-            remedy = "Choose the same variant everywhere."
-            yield PlanFault(None, None, spec.name, f"variants {' and '.join(variants)}", rule, remedy)
+            problem = f"runs the variants {' and '.join(variants)} at once"
+            yield PlanFault(None, None, spec.name, problem, "Choose the same variant everywhere.")
             continue
         yield from _of_model(request, spec, mine)
     yield from _losses(request, instances)
@@ -76,7 +75,7 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
 def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Whether the models' figures are what their instances give; each runs one variant at most."""
     if [model.name for model in request.models] != [model.name for model in outcome.models]:
-        yield wrong("other models", "its models are those of the request, in their order")
+        yield wrong("its models are not those of the request, in their order")
         return
     instances = _instances(request, outcome.gpus)
     for spec, planned in zip(request.models, outcome.models, strict=True):
@@ -103,17 +102,18 @@ def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFa
         for item in gpu.slices:
             for tenant in item.tenants:
                 if tenant.memory_gib is None and len(item.tenants) > 1:
-                    where, rule = slice_name(item.profile, item.start), "nobody shares a slice with it"
+                    where = slice_name(item.profile, item.start)
+                    problem = "shares a slice, and its memory is unknown"
                     remedy = "Give its memory, or a slice of its own."
-                    yield PlanFault(gpu.id, where, tenant.model, "memory unknown", rule, remedy)
+                    yield PlanFault(gpu.id, where, tenant.model, problem, remedy)
             if penalised:
                 continue
             need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
             size = gpu_type(gpu.type).profile(item.profile).memory_gib if need else None
             if size is not None and need > size * (1 + TOLERANCE):
-                where, rule = slice_name(item.profile, item.start), f"its tenants share {size:.3g} GiB"
+                problem = f"its tenants need {need:.3g} GiB, and it has {size:.3g} GiB"
                 remedy = "Move a tenant elsewhere, or choose a smaller batch."
-                yield PlanFault(gpu.id, where, None, f"{need:.3g} GiB", rule, remedy)
+                yield PlanFault(gpu.id, slice_name(item.profile, item.start), None, problem, remedy)
 
 
 def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance]) -> Iterator[PlanFault]:
@@ -121,23 +121,22 @@ def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instan
     for variant in _running(spec, instances):
         if not variant.allowed:
             remedy = f"Allow it, or use {' or '.join(item.name for _, item in spec.allowed_variants)}."
-            yield PlanFault(None, None, spec.name, variant.name, "the variant is not allowed", remedy)
+            yield PlanFault(None, None, spec.name, f"variant {variant.name} is not allowed", remedy)
         there = {instance.tenant.stage for instance in instances}
         for stage in variant.stages:
             if stage.name not in there:
-                value = f"stage {stage.name} has no instance"
-                rule = f"variant {variant.name} runs with all its stages"
+                problem = f"stage {stage.name} of variant {variant.name} has no instance"
                 remedy = "Put the stage on a slice, or take the model away altogether."
-                yield PlanFault(None, None, spec.name, value, rule, remedy)
+                yield PlanFault(None, None, spec.name, problem, remedy)
         if spec.max_latency_ms is not None:
             yield from _latency(
                 _transfer_ms(request, variant, instances), spec.max_latency_ms, _by_stage(instances)
             )
     rate, least = _rate(request, spec, instances), spec.min_throughput_rps
     if least is not None and rate < least * (1 - TOLERANCE):
-        rule = f"it must have {least:.3g} requests/s"
+        problem = f"gets {rate:.3g} requests/s, below its minimum {least:.3g}"
         remedy = "Give it more or larger slices, or lower its minimum."
-        yield PlanFault(None, None, spec.name, f"{rate:.3g} requests/s", rule, remedy)
+        yield PlanFault(None, None, spec.name, problem, remedy)
 
 
 def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]]) -> Iterator[PlanFault]:
@@ -151,15 +150,16 @@ def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]
         for slow, stage in zip(slowest, stages, strict=True):
             for instance in stage:
                 if instance.slowed_ms == slow:
-                    value = f"{slow:.3g} ms of {total:.3g} ms in all"
-                    yield instance.fault(value, f"the limit is {limit:.3g} ms", remedy)
+                    problem = f"takes {slow:.3g} ms of {total:.3g} ms in all, above the limit {limit:.3g} ms"
+                    yield instance.fault(problem, remedy)
     elif longest > 0 and least * (limit - transfer) < longest * (1 - TOLERANCE) - TOLERANCE * limit:
-        rule = f"a limit of {limit:.3g} ms needs {longest / (limit - transfer):.3g}"
+        needed = longest / (limit - transfer)
+        problem = f"has a share of {least:.3g}, and the limit {limit:.3g} ms needs {needed:.3g}"
         remedy = "Give it a larger share, or its other slices a smaller batch."
         for stage in stages:
             for instance in stage:
                 if instance.tenant.share == least:
-                    yield instance.fault(f"share {least:.3g}", rule, remedy)
+                    yield instance.fault(problem, remedy)
 
 
 def _losses(request: PlanRequest, instances: Mapping[str, Sequence[_Instance]]) -> Iterator[PlanFault]:
@@ -172,10 +172,9 @@ def _losses(request: PlanRequest, instances: Mapping[str, Sequence[_Instance]]) 
             left = [instance for instance in mine if instance.gpu != lost]
             rate = _rate(request, spec, left, link=_link_bytes_per_ms(request, mine))
             if rate < least * (1 - TOLERANCE):
-                rule = f"it must have {least:.3g} requests/s with any one GPU lost"
+                problem = f"gets {rate:.3g} requests/s with {lost} lost, below its minimum {least:.3g}"
                 remedy = "Give it more slices on other GPUs, or lower its minimum."
-                value = f"{rate:.3g} requests/s without {lost}"
-                yield PlanFault(None, None, spec.name, value, rule, remedy)
+                yield PlanFault(None, None, spec.name, problem, remedy)
 
 
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
@@ -186,9 +185,9 @@ def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[Plan
             present = " and ".join(name for name in pair.models if name in names)
             absent = " and ".join(name for name in pair.models if name not in names)
             if present and absent:
-                rule = f"{', '.join(pair.models)} stand on the same GPUs"
+                problem = f"stands here without {absent}, and they are to be on the same GPUs"
                 remedy = f"Put {absent} on {gpu.id} too, or take {present} away."
-                yield PlanFault(gpu.id, None, present, f"without {absent}", rule, remedy)
+                yield PlanFault(gpu.id, None, present, problem, remedy)
 
 
 def _claims(
@@ -197,7 +196,7 @@ def _claims(
     yield from _responses(spec, planned)
     running = _running(spec, instances)
     if planned.variant != (running[0].name if running else None):
-        yield wrong(f"variant {planned.variant} is claimed", "it is that of its instances", spec.name)
+        yield wrong(f"claims variant {planned.variant}, and its instances run another", spec.name)
     rate, latency = _rate(request, spec, instances), None
     for variant in running:
         slowest = sum(max(instance.slowed_ms for instance in stage) for stage in _by_stage(instances))
@@ -212,13 +211,13 @@ def _claims(
     ):
         # Plans of earlier versions say nothing of their ends and bytes.
         if claim is not None and not same(claim, true):
-            yield wrong(f"{name} {claim} is claimed", f"{true} is true", spec.name)
+            yield wrong(f"claims the {name} {claim}, and it is {true}", spec.name)
     weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
     if planned.basis is not None and planned.basis != weakest:
-        yield wrong(f"basis {planned.basis} is claimed", f"{weakest} is true", spec.name)
+        yield wrong(f"claims the basis {planned.basis}, and it is {weakest}", spec.name)
     known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
     if not known and (latency is not None or planned.latency_ms is not None):
-        yield wrong(f"latency {planned.latency_ms} is claimed", f"{latency} is true", spec.name)
+        yield wrong(f"claims the latency {planned.latency_ms}, and it is {latency}", spec.name)
 
 
 def _responses(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
@@ -227,12 +226,12 @@ def _responses(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
     if told is None:
         return
     if limit is None:
-        yield wrong("response times are claimed", "only a model with max_response_ms has them", spec.name)
+        yield wrong("claims response times, and has no max_response_ms", spec.name)
         return
     known = {50.0: told.p50, 95.0: told.p95, 99.0: told.p99}
     reached = known.get(spec.response_percentile)
     if reached is not None and reached > limit * (1 + TOLERANCE):
-        yield wrong(f"{reached:.6g} ms are claimed", f"its limit is {limit:.6g} ms", spec.name)
+        yield wrong(f"claims {reached:.6g} ms, above its limit {limit:.6g} ms", spec.name)
 
 
 def _running(spec: PlanModel, instances: Sequence[_Instance]) -> list[Variant]:

@@ -15,28 +15,28 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
     """Faults in what the outcome says of its objective."""
     objective, kind = outcome.objective, request.objective.kind
     if objective.kind != kind:
-        yield wrong(f"objective {objective.kind}", f"it is the request's, {kind}")
+        yield wrong(f"has the objective {objective.kind}, and the request asks for {kind}")
         return
     ranked = sorted(model.normalised for model in outcome.models)
     if len(ranked) != len(objective.sorted_normalised) or not all(
         same(first, second) for first, second in zip(ranked, objective.sorted_normalised, strict=True)
     ):
-        yield wrong("sorted_normalised", "it is what the models have, sorted")
+        yield wrong("sorted_normalised differs from what the models have")
         return
     paid = _penalty(request, outcome.gpus)
     true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
     if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
-        yield wrong(f"objective {objective.value} is claimed", f"{true} is true")
+        yield wrong(f"claims the objective {objective.value}, and it is {true}")
         return
     levels = len(request.models) if kind == "leximin" else 1
     if not 0 <= objective.proven_levels <= levels:
-        yield wrong(f"{objective.proven_levels} proven levels", f"there are 0 to {levels}")
+        yield wrong(f"claims {objective.proven_levels} proven levels, and there are 0 to {levels}")
         return
     if outcome.status == "optimal" and objective.proven_levels < levels:
-        yield wrong("called optimal", f"all {levels} levels are proven, not {objective.proven_levels}")
+        yield wrong(f"is called optimal with {objective.proven_levels} of {levels} levels proven")
     if objective.bound is None:
         if objective.gap is not None or objective.proven_levels == levels:
-            yield wrong("a gap or a proof", "it has a bound")
+            yield wrong("claims a gap or a proof without a bound")
         return
     # The first level that is not proven is the one the bound speaks of; the first where all are.
     reached = objective.value
@@ -45,11 +45,11 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
     bound = objective.bound
     slack = TOLERANCE * max(abs(bound), abs(reached), abs(paid))
     if (reached < bound - slack) if kind == "min_gpus" else (reached > bound + slack):
-        yield wrong(f"value {reached}", f"it is not beyond its bound {bound}")
+        yield wrong(f"has the value {reached}, beyond its bound {bound}")
     difference, base = (reached - bound, reached) if kind == "min_gpus" else (bound - reached, bound)
     gap = difference / abs(base) if base else 0.0
     if objective.gap is None or abs(objective.gap - max(0.0, gap)) > TOLERANCE:
-        yield wrong(f"gap {objective.gap} is claimed", f"{gap} is true")
+        yield wrong(f"claims the gap {objective.gap}, and it is {gap}")
 
 
 def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:

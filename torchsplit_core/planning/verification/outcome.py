@@ -38,16 +38,16 @@ def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
 def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Everything that is wrong with the outcome; nothing for a sound one."""
     if outcome.request_sha256 != request_hash(request):
-        yield wrong("a plan of another request", "it carries the hash of the request it answers")
+        yield wrong("answers another request: its request_sha256 is not that of this one")
         return
     if outcome.status in ("infeasible", "timeout"):
         if outcome.gpus or outcome.models or outcome.objective.value is not None:
-            yield wrong(f"status {outcome.status} with a plan", "only a plan has GPUs, models and a value")
+            yield wrong(f"is {outcome.status}, and has GPUs, models or a value")
         if outcome.status == "timeout" and outcome.conflicts:
-            yield wrong("a timeout with conflicts", "only what is infeasible has conflicts")
+            yield wrong("is a timeout, and has conflicts")
         return
     if outcome.conflicts or outcome.least_relaxation is not None:
-        yield wrong("a plan with conflicts", "only what is infeasible has conflicts")
+        yield wrong("is a plan, and has conflicts or a relaxation")
     for stage in (
         lambda: _fleet(request, outcome),
         lambda: (*_use(outcome.gpus), *slice_faults(request, outcome.gpus)),
@@ -65,16 +65,16 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
 def _fleet(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     fleet = list_gpus(request.gpus)
     if [(gpu.id, gpu.type) for gpu in fleet] != [(gpu.id, gpu.type) for gpu in outcome.gpus]:
-        yield wrong("other GPUs", "its GPUs are those of the request, in their order")
+        yield wrong("its GPUs are not those of the request, in their order")
 
 
 def _use(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     for gpu in gpus:
         busy = any(item.tenants for item in gpu.slices)
         if gpu.used != busy:
-            yield wrong(f"used is {gpu.used}", "a GPU is used where it has a tenant", gpu=gpu.id)
+            yield wrong(f"used is {gpu.used}, and it has {'a' if busy else 'no'} tenant", gpu=gpu.id)
         if not gpu.used and gpu.slices:
-            yield wrong(f"{len(gpu.slices)} slices", "a GPU that is not used has none", gpu=gpu.id)
+            yield wrong(f"is not used, and has {len(gpu.slices)} slices", gpu=gpu.id)
 
 
 def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
@@ -99,25 +99,25 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
 
 def _alone(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
     for tenant in item.tenants[1:]:
-        value, rule = f"beside {item.tenants[0].model}", "with whole slices a slice has one tenant"
-        yield _of(gpu, item, tenant, value, rule, "Take one away, or plan with sharing.")
+        problem = f"stands beside {item.tenants[0].model}, and whole slices are not shared"
+        yield _of(gpu, item, tenant, problem, "Take one away, or plan with sharing.")
     for tenant in item.tenants:
         if tenant.share != 1.0:
-            value, rule = f"share {tenant.share:.3g}", "a whole slice is a share of 1"
-            yield _of(gpu, item, tenant, value, rule, "Leave the share out.")
+            problem = f"has a share of {tenant.share:.3g}, and whole slices are not shared"
+            yield _of(gpu, item, tenant, problem, "Leave the share out.")
 
 
 def _shared(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
     for tenant in item.tenants:
         if not (math.isfinite(tenant.share) and tenant.share > 0):
-            value, remedy = f"share {tenant.share:.3g}", "Take from the others' shares."
-            yield _of(gpu, item, tenant, value, "a share is above 0", remedy)
+            problem = f"has a share of {tenant.share:.3g}, not above 0"
+            yield _of(gpu, item, tenant, problem, "Take from the others' shares.")
     total, most = sum(tenant.share for tenant in item.tenants), request.max_tenants_per_slice
     if total > 1 + TOLERANCE:
-        yield _of(gpu, item, None, f"{total:.3g}", "shares add up to 1 at most", "Lower them.")
+        yield _of(gpu, item, None, f"the shares add up to {total:.7g}, above 1", "Lower them.")
     if most is not None and len(item.tenants) > most:
-        value, rule = f"{len(item.tenants)} tenants", f"a slice has at most {most}"
-        yield _of(gpu, item, None, value, rule, "Move one to another slice.")
+        problem = f"has {len(item.tenants)} tenants, at most {most} are allowed"
+        yield _of(gpu, item, None, problem, "Move one to another slice.")
 
 
 def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
@@ -129,28 +129,30 @@ def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFa
                 model = models.get(tenant.model)
                 point = None if model is None else find_point(model, gpu.type, item.profile, tenant)
                 if point is None:
-                    value = (
-                        f"{tenant.variant}, {tenant.stage}, batch {tenant.batch_size} × {tenant.processes}"
+                    problem = (
+                        f"uses a point that the request does not have: {tenant.variant}, {tenant.stage}, "
+                        f"batch {tenant.batch_size} × {tenant.processes}"
                     )
-                    yield _of(gpu.id, item, tenant, value, "the request has such a point", AGAIN)
+                    yield _of(gpu.id, item, tenant, problem, AGAIN)
                     continue
                 rate = tenant.share * throughput(request, point)
                 if not same(tenant.throughput_rps, rate):
-                    value, rule = (
-                        f"{tenant.throughput_rps} requests/s",
-                        f"its share of its point gives {rate}",
+                    problem = (
+                        f"claims {tenant.throughput_rps} requests/s, and its share of its point gives {rate}"
                     )
-                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                    yield _of(gpu.id, item, tenant, problem, AGAIN)
                 told = (tenant.basis, tenant.low_rps, tenant.high_rps)
                 if tenant.basis is not None and told != (point.basis, point.low_rps, point.high_rps):
-                    value = f"{tenant.basis}, {tenant.low_rps} to {tenant.high_rps} requests/s"
-                    rule = f"its point is {point.basis}, {point.low_rps} to {point.high_rps}"
-                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                    problem = (
+                        f"claims {tenant.basis}, {tenant.low_rps} to {tenant.high_rps} requests/s, and its point "
+                        f"is {point.basis}, {point.low_rps} to {point.high_rps}"
+                    )
+                    yield _of(gpu.id, item, tenant, problem, AGAIN)
                 if tenant.memory_gib != point.memory_gib:
-                    value, rule = f"{tenant.memory_gib} GiB", f"its point needs {point.memory_gib}"
-                    yield _of(gpu.id, item, tenant, value, rule, AGAIN)
+                    problem = f"claims {tenant.memory_gib} GiB, and its point needs {point.memory_gib}"
+                    yield _of(gpu.id, item, tenant, problem, AGAIN)
 
 
-def _of(gpu: str, item: PlannedSlice, tenant: Tenant | None, value: str, rule: str, remedy: str) -> PlanFault:
+def _of(gpu: str, item: PlannedSlice, tenant: Tenant | None, problem: str, remedy: str) -> PlanFault:
     model = None if tenant is None else tenant.model
-    return PlanFault(gpu, slice_name(item.profile, item.start), model, value, rule, remedy)
+    return PlanFault(gpu, slice_name(item.profile, item.start), model, problem, remedy)

@@ -43,6 +43,6 @@ def throughput(
     return point.throughput_rps if planned is None else planned
 
 
-def wrong(value: str, rule: str, model: str | None = None, gpu: str | None = None) -> PlanFault:
+def wrong(problem: str, model: str | None = None, gpu: str | None = None) -> PlanFault:
     """A plan that says of itself what is not so."""
-    return PlanFault(gpu, None, model, value, rule, AGAIN)
+    return PlanFault(gpu, None, model, problem, AGAIN)

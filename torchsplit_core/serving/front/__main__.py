@@ -1,7 +1,7 @@
 """A front as a child of who measures it: asked in a line of JSON on standard input, it ends with that input.
 
 Lines on standard output: `{"progress": [share, text]}`, `{"ready": {url, models, warnings}}`,
-`{"fault": [where, value, rule, remedy]}`.
+`{"fault": [where, problem, remedy]}`.
 """
 
 from __future__ import annotations

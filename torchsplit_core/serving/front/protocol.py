@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,9 +18,7 @@ from starlette.types import Receive, Scope, Send
 from torchsplit_core import __version__
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.meters import Meters
-from torchsplit_core.serving.seats import Refused
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     Gone,
     headers_of,
     json_length,
@@ -29,12 +27,14 @@ from torchsplit_core.serving.wire.bodies import (
     unpacked,
 )
 from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
     MOST_ROWS,
     RequestFault,
     TensorPort,
     parse_request,
     response,
 )
+from torchsplit_core.values import quoted, suggestion
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -65,13 +65,23 @@ def make_app(engine: Engine, meters: Meters) -> Starlette:
             Route(f"{path}/stats", paths.of_model(paths.statistics, started=False)),
             Route(f"{path}/infer", infer, methods=["POST"]),
         ]
-    return Starlette(routes=routes, exception_handlers={404: _not_found})
+    return Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_method})
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    words = getattr(error, "detail", "")
-    known = f"no such path: {request.url.path}"
-    return JSONResponse({"error": words if words not in ("", "Not Found") else known}, 404)
+async def _no_path(request: Request, error: Exception) -> Response:
+    fault = RequestFault("", f"unknown path {quoted(request.url.path)}", "Ask for /v2.", 404)
+    return _told(fault)
+
+
+async def _no_method(request: Request, error: Exception) -> Response:
+    problem = f"does not take {request.method}"
+    allowed = getattr(error, "headers", None) or {}
+    fault = RequestFault(request.url.path, problem, f"Send {allowed.get('Allow', 'another method')}.", 405)
+    return _told(fault, allowed)
+
+
+def _told(fault: RequestFault, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": str(fault)}, fault.status, headers)
 
 
 class _Paths:
@@ -95,10 +105,12 @@ class _Paths:
 
         async def endpoint(request: Request) -> Response:
             name = request.path_params["name"]
-            if fault := unknown(self.engine, request.path_params):
-                return JSONResponse({"error": fault}, 404)
-            if started and name not in self.engine.inputs:
-                return JSONResponse({"error": f"{name} is not ready yet"}, 503)
+            try:
+                check_known(self.engine, request.path_params)
+                if started and name not in self.engine.inputs:
+                    raise RequestFault(name, "is not ready yet", "Ask again later.", 503)
+            except RequestFault as fault:
+                return _told(fault)
             return answer(name)
 
         return endpoint
@@ -183,12 +195,15 @@ class _Paths:
         return JSONResponse(told)
 
 
-def unknown(engine: Engine, parameters: dict[str, str]) -> str:
-    """Why the path names no model; empty where it does."""
+def check_known(engine: Engine, parameters: dict[str, str]) -> None:
+    """Raises RequestFault where the path names no model that is served."""
     name, version = parameters["name"], parameters.get("version", "1")
     if name not in engine.stations:
-        return f"unknown model {name!r}: served are {', '.join(engine.stations)}"
-    return "" if version == "1" else f"unknown version {version!r} of {name}: there is 1"
+        raise RequestFault(
+            "", f"unknown model {quoted(name)}", suggestion(name, engine.stations, "models"), 404
+        )
+    if version != "1":
+        raise RequestFault(name, f"has no version {quoted(version)}", "Ask for version 1.", 404)
 
 
 def _configured(ports: Sequence[TensorPort]) -> list[dict[str, Any]]:
@@ -207,18 +222,19 @@ class Infer:
         begin = time.perf_counter()
         name = scope["path_params"]["name"]
         status, body, json_bytes = 500, b"", None
-        if fault := unknown(self.engine, scope["path_params"]):
-            status, body = 404, _error(fault)
-        else:
-            try:
-                body, json_bytes = await self._answer(name, scope, receive)
-                status = 200
-            except (Refused, RequestFault) as refused:
-                status, body = refused.status, _error(str(refused))
-            except Gone:
-                self.meters.answered(name, 499, 0.0)
-                return
+        try:
+            check_known(self.engine, scope["path_params"])
+            body, json_bytes = await self._answer(name, scope, receive)
+            status = 200
+        except RequestFault as refused:
+            status, body = refused.status, json.dumps({"error": str(refused)}).encode()
+        except Gone:
+            status = 499
+        # A name that is not served would be a series of its own for whatever a client writes.
+        if name in self.engine.stations:
             self.meters.answered(name, status, time.perf_counter() - begin)
+        if status == 499:
+            return
         headers = {**headers_of(json_bytes), "content-length": str(len(body))}
         if status in (429, 503):
             headers["retry-after"] = "1"
@@ -227,11 +243,8 @@ class Infer:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, name: str, scope: Scope, receive: Receive) -> tuple[bytes, int | None]:
-        """The body of an answer and the length of its JSON. Raises Refused, RequestFault or Gone."""
-        if self.engine.draining:
-            raise Refused(503, "the server is draining: ask another one")
-        if name not in self.engine.inputs:
-            raise Refused(503, f"{name} is not ready yet")
+        """The body of an answer and the length of its JSON. Raises RequestFault or Gone."""
+        self.engine.check_open(name)
         headers = Headers(scope=scope)
         ports, outputs = self.engine.inputs[name], self.engine.outputs[name]
         names = [port.name for port in outputs]
@@ -262,7 +275,3 @@ class Infer:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _error(words: str) -> bytes:
-    return json.dumps({"error": words}).encode()

@@ -64,9 +64,8 @@ def measure(
     check_number("--load", load.load, positive=True)
     check_number("--duration-s", load.duration_s, positive=True)
     if load.duration_s > LONGEST_S:
-        raise InputFault(
-            "--duration-s", load.duration_s, f"it is at most {LONGEST_S:g} s", "Measure for less time."
-        )
+        problem = f"is {load.duration_s:g}, above the longest measurement, {LONGEST_S:g} s"
+        raise InputFault("--duration-s", problem, "Measure for less time.")
     roster = prepare(outcome, request, serving)
     times = arrival_times(request, roster, load, arrivals)
     of_slices = {core for place in roster.slices for core in place.cores}
@@ -151,9 +150,11 @@ def arrival_times(
             len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
         )
         if most > MOST_REQUESTS:
-            rule = f"at most {MOST_REQUESTS:,} requests are sent to a model"
+            problem = (
+                f"makes {most:,} requests of {rate:g}/s, above the {MOST_REQUESTS:,} that are sent to a model"
+            )
             raise InputFault(
-                f"models: {model.name}: demand_rps", rate, rule, "Use a smaller --load or --duration-s."
+                f"models: {model.name}: demand_rps", problem, "Use a smaller --load or --duration-s."
             )
         if isinstance(kind, MmppArrivals):
             # Which states it goes through is drawn for all of the requests.
@@ -162,8 +163,8 @@ def arrival_times(
         due = times_ms(kind, most, rng, load.load) / 1e3
         found[model.name] = [float(time) for time in due[due <= load.duration_s]]
     if not any(found.values()):
-        rule = "at least one request is due in the time"
-        raise InputFault("--duration-s", load.duration_s, rule, "Measure for longer, or raise --load.")
+        problem = f"is {load.duration_s:g}, and no request is due in that time"
+        raise InputFault("--duration-s", problem, "Measure for longer, or raise --load.")
     return found
 
 
@@ -190,8 +191,11 @@ def _hop(server: Served, roster: Roster, model: str, request: bytes, cores: Sequ
     answers = send(server, {model: request}, {model: times}, cores).answers[model]
     good = [response for _, response, status in answers if status == 200]
     if not good:
+        told = f"status {answers[0][2]}" if answers[0][2] else "no answer"
         raise InputFault(
-            model, answers[0][2], "the model answers its own example with status 200", "Serve it to see why."
+            model,
+            f"gives {told} to its own example",
+            "Serve the plan by itself to see why (torchsplit serve).",
         )
     tallies = server.ask("GET", "/torchsplit/tallies")
     compute = 0.0

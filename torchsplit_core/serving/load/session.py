@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
-from torchsplit_core.model_source import Told
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.wire.asking import Tensor, request_of
 from torchsplit_core.serving.wire.bodies import headers_of
@@ -27,6 +26,7 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progres
 
 FRONT = "torchsplit_core.serving.front"
 GENERATOR = "torchsplit_core.serving.load.generator"
+NAMES = {FRONT: "the server", GENERATOR: "the load generator"}
 END_S = 60.0
 SETTLE_S = 30.0
 """How long after the last request its answer is waited for."""
@@ -58,9 +58,8 @@ class Served:
             connection.request(method, path)
             return json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise InputFault(
-                "the server", Told(error), "it answers while it is measured", "Measure again."
-            ) from error
+            problem = f"gave no answer to {method} {path}: {error or type(error).__name__}"
+            raise InputFault("the server", problem, "Measure again.") from error
         finally:
             connection.close()
 
@@ -89,14 +88,16 @@ def served(
             if "progress" in told:
                 progress(*told["progress"])
             elif "fault" in told:
-                where, value, rule, remedy = told["fault"]
-                raise InputFault(where, Told(value), rule, remedy)
+                where, problem, remedy = told["fault"]
+                raise InputFault(where, problem, remedy)
             else:
                 address = urlsplit(told["ready"]["url"])
                 yield Served(str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]))
                 return
         raise InputFault(
-            "the server", Told("it ended"), "it starts and serves", "Serve the plan by itself to see why."
+            "the server",
+            "ended before it was ready",
+            "Serve the plan by itself to see why (torchsplit serve).",
         )
 
 
@@ -121,7 +122,7 @@ def send(
                 answers = {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
                 return Sent(answers, float(told["begun_s"]))
             hear(told)
-    raise InputFault("the load generator", Told("it ended"), "it sends all requests", "Measure again.")
+    raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
 
 
 @contextmanager
@@ -148,9 +149,7 @@ def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str,
                 last = printable_line(
                     errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
                 )
-                raise InputFault(
-                    module, Told(last or f"status {status}"), "it runs without an error", "Try again."
-                )
+                raise InputFault(NAMES[module], f"ended with {last or f'status {status}'}", "Try again.")
         finally:
             with contextlib.suppress(OSError):
                 process.stdin.close()

@@ -6,7 +6,6 @@ values in binary form, and comes back as its client asked.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -20,10 +19,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from torchsplit_core.serving.routing.calls import Answer, Balancer
+from torchsplit_core.serving.routing.calls import Answer, Balancer, not_reached, refusal
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
 from torchsplit_core.serving.wire.bodies import (
-    LENGTH_HEADER,
     Gone,
     headers_of,
     json_length,
@@ -31,7 +29,14 @@ from torchsplit_core.serving.wire.bodies import (
     received,
     unpacked,
 )
-from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, parse_request, response
+from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
+    RequestFault,
+    TensorPort,
+    parse_request,
+    response,
+)
+from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
 AT_ONCE = 512
@@ -46,33 +51,40 @@ def router(routes: Routes, timeout_s: float) -> Starlette:
     models = {model.name: _Routed(model, timeout_s, registry_of(registry)) for model in routes.models}
     threads = to_thread.current_default_thread_limiter
 
+    def unknown(request: Request) -> Response:
+        name = request.path_params["name"]
+        return _told(
+            RequestFault("", f"unknown model {quoted(name)}", suggestion(name, models, "models"), 404)
+        )
+
     async def infer(request: Request) -> Response:
         threads().total_tokens = AT_ONCE
         found = models.get(request.path_params["name"])
         if found is None:
-            return _unknown(request)
+            return unknown(request)
         try:
             body = await received(request.headers, request.receive, found.most)
         except Gone:
             return Response(status_code=499)
         except RequestFault as fault:
-            return _fault(fault.status, str(fault))
+            return _told(fault)
         answer = await to_thread.run_sync(found.answer, dict(request.headers), body)
         kept = {name: value for name, value in answer.headers.items() if name in _KEPT}
         return Response(answer.body, answer.status, kept)
 
     async def about(request: Request) -> Response:
         found = models.get(request.path_params["name"])
-        return _unknown(request) if found is None else JSONResponse(found.metadata())
+        return unknown(request) if found is None else JSONResponse(found.metadata())
 
     async def ready(request: Request) -> Response:
         name = request.path_params.get("name")
         if name is not None and name not in models:
-            return _unknown(request)
+            return unknown(request)
         asked = models.values() if name is None else (models[name],)
         for model in asked:
             if not await to_thread.run_sync(model.ready):
-                return _fault(503, f"a part of {model.model.name} has no server that is ready")
+                problem = "has a part without a server that is ready"
+                return _told(RequestFault(model.model.name, problem, "Ask again later.", 503))
         return Response()
 
     async def live(_: Request) -> Response:
@@ -145,7 +157,7 @@ class _Routed:
         try:
             found = self._answer(headers, body)
         except RequestFault as fault:
-            found = _refusal(fault.status, str(fault))
+            found = refusal(fault)
         self.observe(self.model.name, found.status, time.perf_counter() - began)
         return found
 
@@ -165,12 +177,12 @@ class _Routed:
             for port, shape, data in zip(self.takes, asked.shapes, asked.inputs, strict=True)
         }
         for step, balancer in self.parts:
-            refusal = self._through(step, balancer, known, until)
-            if refusal is not None:
-                return refusal
+            refused = self._through(step, balancer, known, until)
+            if refused is not None:
+                return refused
         given = {name: known[value] for name, value in self.gives.items()}
         if odd := [name for name, one in given.items() if one.shape[:1] != (asked.rows,)]:
-            return _refusal(502, f"{odd[0]} came without the {asked.rows} rows of the request")
+            return _wrong(f"output {odd[0]}", f"came without the {asked.rows} rows of the request")
         ports = [TensorPort(name, one.datatype, one.shape[1:]) for name, one in given.items()]
         text, json_bytes = response(asked, self.model.name, ports, [one.data for one in given.values()])
         return Answer(200, headers_of(json_bytes), text)
@@ -184,9 +196,9 @@ class _Routed:
         """
         names = balancer.input_names(step.model, self.timeout_s)
         if names is None:
-            return _refusal(503, f"no server of {step.model} is reached")
+            return refusal(not_reached(step.model))
         if len(names) != len(step.inputs):
-            return _refusal(502, f"{step.model} takes {', '.join(names)}, not {', '.join(step.inputs)}")
+            return _wrong(step.model, f"takes {', '.join(names)}, not {', '.join(step.inputs)}")
         body, length = request_of(
             [replace(known[name], name=there) for name, there in zip(step.inputs, names, strict=True)]
         )
@@ -197,9 +209,9 @@ class _Routed:
         try:
             given = outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
         except ValueError as fault:
-            return _refusal(502, f"{step.model} answered what is no answer: {fault}")
+            return _wrong(step.model, f"gave an answer that cannot be read: {fault}")
         if len(given) != len(step.outputs):
-            return _refusal(502, f"{step.model} gave {len(given)} values, not {', '.join(step.outputs)}")
+            return _wrong(step.model, f"gave {len(given)} values, not {', '.join(step.outputs)}")
         known.update(zip(step.outputs, given, strict=True))
         return None
 
@@ -212,21 +224,19 @@ class _Routed:
                 raise TimeoutError
             return balancer.post(step.model, headers, body, limit_s)
         except TimeoutError:
-            words = f"a part of {self.model.name} did not answer within {max(0.0, limit_s):.3g} s"
-            raise RequestFault(words, 504) from None
+            problem = f"has a part that gave no answer within {max(0.0, limit_s):.3g} s"
+            remedy = "Ask again later, or allow more time."
+            raise RequestFault(self.model.name, problem, remedy, 504) from None
 
 
 def _shown(tensor: RoutedTensor) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
 
 
-def _unknown(request: Request) -> Response:
-    return _fault(404, f"there is no model {request.path_params['name']!r} here")
+def _told(fault: RequestFault) -> Response:
+    return JSONResponse({"error": str(fault)}, fault.status)
 
 
-def _fault(status: int, words: str) -> Response:
-    return JSONResponse({"error": words}, status)
-
-
-def _refusal(status: int, words: str) -> Answer:
-    return Answer(status, {"content-type": "application/json"}, json.dumps({"error": words}).encode())
+def _wrong(where: str, problem: str) -> Answer:
+    """What a server of a part gave that the routes do not know."""
+    return refusal(RequestFault(where, problem, "Deploy the parts and the routes anew, from one plan.", 502))

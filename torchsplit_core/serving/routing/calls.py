@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
+from torchsplit_core.serving.wire.tensors import RequestFault
 from torchsplit_core.values.serving.routes import RouteServer
 
 ELSEWHERE = (429, 503)
@@ -22,6 +23,19 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+def refusal(fault: RequestFault) -> Answer:
+    """The answer that tells of a fault."""
+    body = json.dumps({"error": str(fault)}).encode()
+    return Answer(fault.status, {"content-type": "application/json"}, body)
+
+
+def not_reached(model: str) -> RequestFault:
+    """The fault where none of a part's servers is there."""
+    return RequestFault(
+        model, "has no server that can be reached", "Start its servers, or ask again later.", 503
+    )
 
 
 def call(
@@ -58,9 +72,7 @@ class Balancer:
         """
         path = f"/v2/models/{quote(model, safe='')}/infer"
         tried: set[str] = set()
-        last = Answer(
-            503, {"content-type": "application/json"}, b'{"error":"no server of this model is reached"}'
-        )
+        last = refusal(not_reached(model))
         while (server := self._next(tried)) is not None:
             tried.add(server.url)
             try:

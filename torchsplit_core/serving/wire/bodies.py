@@ -7,13 +7,19 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torchsplit_core.serving.wire.tensors import MOST_ROWS, RequestFault, TensorPort
+from torchsplit_core.serving.wire.tensors import (
+    LENGTH_HEADER,
+    MOST_ROWS,
+    REQUEST,
+    SEND_LENGTH,
+    RequestFault,
+    TensorPort,
+)
+from torchsplit_core.values import quoted
 
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-LENGTH_HEADER = "inference-header-content-length"
-"""Bytes of a body's JSON, where tensors follow it as bytes."""
 BODY_S = 30.0
 """How long a client may take to send a request."""
 LARGEST_JSON = 64 * 2**20
@@ -35,7 +41,7 @@ def largest_body(ports: Sequence[TensorPort]) -> int:
 
 async def received(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
     """The whole body as it was sent. Raises RequestFault where it is too large or does not come, Gone."""
-    too_large = RequestFault(f"a request has at most {most} bytes", 413)
+    too_large = _too_large(most)
     if (told := headers.get("content-length", "0")).isascii() and told.isdigit() and int(told) > most:
         raise too_large
     blocks, size = [], 0
@@ -52,7 +58,7 @@ async def received(headers: Mapping[str, str], receive: Receive, most: int) -> b
                 if not message.get("more_body", False):
                     break
     except TimeoutError:
-        raise RequestFault(f"the request did not come within {BODY_S:g} s", 408) from None
+        raise RequestFault(REQUEST, f"did not come within {BODY_S:g} s", "Send it again.", 408) from None
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
@@ -62,15 +68,23 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes:
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):
-        raise RequestFault("a content encoding is gzip, deflate or none", 415)
+        problem = f"is {quoted(encoding)}, not gzip or deflate"
+        raise RequestFault("content-encoding", problem, "Send the body in one of them, or as it is.", 415)
     try:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
         found = unpacker.decompress(body, most + 1)
     except zlib.error as error:
-        raise RequestFault(f"the body cannot be unpacked: {error}") from error
+        problem = f"cannot be unpacked as {encoding}: {error}"
+        raise RequestFault(REQUEST, problem, "Send the body as its content-encoding says.") from error
     if len(found) > most:
-        raise RequestFault(f"a request has at most {most} bytes", 413)
+        raise _too_large(most)
     return found
+
+
+def _too_large(most: int) -> RequestFault:
+    return RequestFault(
+        REQUEST, f"has more than the {most} bytes that are taken", "Send the rows in parts.", 413
+    )
 
 
 def json_length(header: str | None) -> int | None:
@@ -78,7 +92,7 @@ def json_length(header: str | None) -> int | None:
     if header is None:
         return None
     if not (header.isascii() and header.isdigit()) or len(header) > 12:
-        raise RequestFault("Inference-Header-Content-Length is a number of bytes")
+        raise RequestFault(LENGTH_HEADER, f"is {quoted(header)}, not a number of bytes", SEND_LENGTH)
     return int(header)
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 BACKLOG = 4096
 
@@ -29,11 +29,11 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             remedy = (
                 "Write 127.0.0.1 for this machine alone, 0.0.0.0 for all of its addresses, or one of them."
             )
-            raise InputFault("--host", host, f"it is an address of this machine: {why}", remedy) from error
+            problem = f"{quoted(host)} is no address of this machine: {why}"
+            raise InputFault("--host", problem, remedy) from error
         raise InputFault(
             "--port",
-            f"{host}:{port}",
-            f"it can be listened on: {why}",
+            f"{host}:{port} cannot be listened on: {why}",
             "Stop what has it, choose another --port, or 0 for any that is free.",
         ) from error
     # What it accepts takes this over. Without it the body of an answer waits 40 ms for the acknowledgement of its head.

@@ -10,17 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
 
 MOST_ROWS = 4096
 """Rows of one request."""
+LENGTH_HEADER = "inference-header-content-length"
+"""Bytes of a body's JSON, where tensors follow it as bytes."""
+REQUEST = "the request"
+SEND_OBJECT = 'Send {"inputs": [{"name": …, "datatype": …, "shape": …, "data": …}]}.'
+SEND_LENGTH = "Send the number of bytes that the JSON part of the body has."
 
 
-class RequestFault(Exception):
-    """The client's fault, answered by `status` and the words."""
+class RequestFault(InputFault):
+    """A request that is not served: the protocol's status, and the message of its answer."""
 
-    def __init__(self, words: str, status: int = 400) -> None:
-        super().__init__(words)
+    def __init__(self, where: str, problem: str, remedy: str, status: int = 400) -> None:
+        super().__init__(where, problem, remedy)
         self.status = status
 
 
@@ -63,36 +69,42 @@ def parse_request(
 ) -> InferRequest:
     """The request to such a model in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
-        raise RequestFault("Inference-Header-Content-Length is not a length within the body")
+        raise RequestFault(LENGTH_HEADER, f"is {json_bytes}, and the body has {len(body)} bytes", SEND_LENGTH)
     try:
         told = json.loads(body[:json_bytes])
     except (ValueError, RecursionError) as error:
-        raise RequestFault(f"the request is not JSON: {error}") from error
+        raise RequestFault(REQUEST, f"is not JSON: {error}", SEND_OBJECT) from error
     if not isinstance(told, dict) or not isinstance(told.get("inputs"), list):
-        raise RequestFault("the request is a JSON object with a list of inputs")
+        raise RequestFault(REQUEST, "is not a JSON object with a list of inputs", SEND_OBJECT)
     binary = memoryview(body)[json_bytes if json_bytes is not None else len(body) :]
     found: dict[str, tuple[tuple[int, ...], memoryview]] = {}
     known = {port.name: port for port in inputs}
     used = 0
     for entry in told["inputs"]:
         name = entry.get("name") if isinstance(entry, dict) else None
-        if name not in known:
-            raise RequestFault(f"unknown input {name!r}: the model's are {', '.join(known)}")
+        if not isinstance(name, str) or name not in known:
+            raise RequestFault("", f"unknown input {quoted(name)}", suggestion(name, known, "inputs"))
         if name in found:
-            raise RequestFault(f"input {name} is given twice")
+            raise RequestFault(f"input {name}", "is given twice", "Send it once.")
         shape = _shape(entry, known[name])
         raw, used = _input(entry, known[name], shape, binary, used)
         found[name] = shape, raw
     if missing := [name for name in known if name not in found]:
-        raise RequestFault(f"input {missing[0]} is missing")
+        raise RequestFault(f"input {missing[0]}", "is missing", f"Send {', '.join(known)}.")
     if used != len(binary):
-        raise RequestFault(f"{len(binary) - used} bytes behind the request belong to no input")
+        raise RequestFault(
+            REQUEST,
+            f"has {len(binary) - used} bytes behind its JSON that belong to no input",
+            "Give each input that is sent as bytes its binary_data_size.",
+        )
     counts = {shape[0] for shape, _ in found.values()}
     if len(counts) != 1:
-        raise RequestFault("the inputs' first dimensions, the batch, differ")
-    parameters = told.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise RequestFault("parameters are a JSON object")
+        raise RequestFault(
+            "inputs",
+            f"have different first dimensions ({', '.join(map(str, sorted(counts)))})",
+            "Send the same number of rows of every input.",
+        )
+    parameters = _parameters(told, "parameters")
     wanted = tuple(_wanted(entry, outputs) for entry in _list(told.get("outputs")))
     return InferRequest(
         str(told.get("id") or ""),
@@ -109,7 +121,7 @@ def _list(value: Any) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise RequestFault("outputs are a list")
+        raise RequestFault("outputs", f"are {quoted(value)}, not a list", "Send a list, or leave them out.")
     return value
 
 
@@ -118,34 +130,45 @@ def _timeout_s(value: Any) -> float | None:
     if value is None or value == 0:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise RequestFault("parameters.timeout is a number of microseconds")
+        problem = f"is {quoted(value)}, not a number of microseconds from 0"
+        raise RequestFault("parameters.timeout", problem, "Send such a number, or leave it out.")
     return float(value) / 1e6
 
 
-def _parameters(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parameters(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     found = entry.get("parameters") or {}
     if not isinstance(found, dict):
-        raise RequestFault("parameters are a JSON object")
+        problem = f"is {quoted(found)}, not a JSON object"
+        raise RequestFault(where, problem, "Send an object, or leave it out.")
     if "shared_memory_region" in found:
-        raise RequestFault("shared memory is not offered: send the tensor with the request")
+        raise RequestFault(
+            where, "asks for shared memory, which is not offered", "Send the tensor with the request."
+        )
     return found
 
 
 def _wanted(entry: Any, outputs: Sequence[str]) -> tuple[str, bool]:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise RequestFault("an output that is asked for has a name")
-    parameters = _parameters(entry)
+        problem = f"{quoted(entry)} is not an object with a name"
+        raise RequestFault("outputs", problem, 'Send {"name": …} for each.')
+    name = entry["name"]
+    parameters = _parameters(entry, f"output {name}: parameters")
     if parameters.get("classification"):
-        raise RequestFault("the classification extension is not offered: ask for the tensor")
-    if entry["name"] not in outputs:
-        raise RequestFault(f"unknown output {entry['name']!r}: the model's are {', '.join(outputs)}")
-    return entry["name"], bool(parameters.get("binary_data", False))
+        problem = "asks for the classification extension, which is not offered"
+        raise RequestFault(f"output {name}", problem, "Ask for the tensor.")
+    if name not in outputs:
+        raise RequestFault("", f"unknown output {quoted(name)}", suggestion(name, outputs, "outputs"))
+    return name, bool(parameters.get("binary_data", False))
 
 
 def _shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
     """The shape of one input, its rows first."""
     if entry.get("datatype") != port.datatype:
-        raise RequestFault(f"input {port.name} is {port.datatype}, not {entry.get('datatype')!r}")
+        raise RequestFault(
+            f"input {port.name}",
+            f"has the datatype {quoted(entry.get('datatype'))}, and the model takes {port.datatype}",
+            f"Send it as {port.datatype}.",
+        )
     shape = entry.get("shape")
     if (
         not isinstance(shape, list)
@@ -153,10 +176,19 @@ def _shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
         or len(shape) != 1 + len(port.shape)
         or any(size < 0 or own not in (-1, size) for own, size in zip(port.shape, shape[1:], strict=True))
     ):
-        raise RequestFault(f"input {port.name} has the shape {[-1, *port.shape]}, not {shape}")
+        raise RequestFault(
+            f"input {port.name}",
+            f"has the shape {quoted(shape)}, and the model takes {[-1, *port.shape]}",
+            "Send that shape; -1 stands for any size.",
+        )
     if not 1 <= shape[0] <= MOST_ROWS:
-        raise RequestFault(f"a request has 1 to {MOST_ROWS} rows, not {shape[0]}")
+        raise too_many_rows(port.name, shape[0], MOST_ROWS)
     return tuple(shape)
+
+
+def too_many_rows(name: str, rows: int, most: int) -> RequestFault:
+    """The fault of an input with none, or with more than a request may have."""
+    return RequestFault(f"input {name}", f"has {rows} rows, outside 1 to {most}", "Send the rows in parts.")
 
 
 def _input(
@@ -164,12 +196,17 @@ def _input(
 ) -> tuple[memoryview, int]:
     """The bytes of one input, and how many of the binary bytes are used then."""
     size = math.prod(shape) * SIZES[port.datatype]
-    given = _parameters(entry).get("binary_data_size")
+    given = _parameters(entry, f"input {port.name}: parameters").get("binary_data_size")
     if given is not None:
         if given != size or isinstance(given, bool):
-            raise RequestFault(f"input {port.name} takes {size} bytes at that shape, not {given}")
+            raise RequestFault(
+                f"input {port.name}: parameters.binary_data_size",
+                f"is {quoted(given)}, and its shape takes {size} bytes",
+                "Send the bytes of all its numbers.",
+            )
         if used + size > len(binary):
-            raise RequestFault(f"the body ends within input {port.name}")
+            problem = f"has {len(binary) - used} bytes in the body, and its shape takes {size}"
+            raise RequestFault(f"input {port.name}", problem, "Send the bytes of all its numbers.")
         return binary[used : used + size], used + size
     return _of_json(entry.get("data"), shape, port), used
 
@@ -177,27 +214,33 @@ def _input(
 def _of_json(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
     """Numbers of a JSON list, flat or nested, as bytes."""
     if not isinstance(data, list):
-        raise RequestFault(f"input {port.name} has data, a list, or binary_data_size")
+        problem = "has neither a list of data nor a binary_data_size"
+        raise RequestFault(f"input {port.name}", problem, "Send one of them.")
     try:
         array = np.asarray(data)
         if port.datatype == "UINT64" and array.dtype.kind == "f":
             array = _whole(data, array)
         kind = "b" if port.datatype == "BOOL" else "iu" if "INT" in port.datatype else "iuf"
         if array.dtype.kind not in kind:
-            told = {"U": "text", "O": "what is no number"}.get(array.dtype.kind, array.dtype)
-            raise ValueError(f"{told} where {port.datatype} is wanted")
+            told = {"U": "text", "O": "other things than numbers"}.get(array.dtype.kind, array.dtype)
+            raise ValueError(f"it holds {told}")
         if array.size != math.prod(shape) or array.shape not in (shape, (array.size,)):
-            raise ValueError(f"{array.size} numbers for the shape {list(shape)}")
+            raise ValueError(f"it holds {array.size} numbers in the shape {list(array.shape)}")
         if port.datatype == "BF16":
             return memoryview(_as_bf16(array.astype(np.float32)).tobytes())
         target = np.dtype(OF_NUMPY[port.datatype])
         if array.dtype.kind in "iu" and target.kind in "iu" and array.size:
             limits = np.iinfo(target)
-            if int(array.min()) < limits.min or int(array.max()) > limits.max:
-                raise ValueError(f"a number that {port.datatype} does not hold")
+            for end in (int(array.min()), int(array.max())):
+                if not limits.min <= end <= limits.max:
+                    raise ValueError(f"it holds {end}")
         return memoryview(array.astype(target).tobytes())
     except (ValueError, OverflowError, TypeError) as error:
-        raise RequestFault(f"input {port.name}: {error}") from error
+        raise RequestFault(
+            f"input {port.name}: data",
+            f"cannot be read as {port.datatype} of the shape {list(shape)}: {error}",
+            "Send numbers of that datatype and shape.",
+        ) from error
 
 
 def _whole(data: list[Any], floats: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,4 +1,4 @@
-"""One thing wrong with a plan, as a value: where, what is there, the rule it breaks, and what would mend it."""
+"""One thing wrong with a plan, as a value: where, what is wrong, and the remedy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ class PlanFault:
     gpu: str | None
     slice: str | None
     model: str | None
-    value: str
-    rule: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
         where = ", ".join(part for part in (self.gpu, self.slice, self.model) if part is not None)
-        return f"{where}{': ' if where else ''}{self.value} — {self.rule}. {self.remedy}"
+        return f"{where}{': ' if where else ''}{self.problem}. {self.remedy}"
 
 
 def slice_name(profile: str, start: int) -> str:

@@ -8,7 +8,7 @@ TIMES multiply the rate, SECONDS are mean stays; RATE is in requests/s, without 
 
 from __future__ import annotations
 
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.simulation.request import (
     Arrivals,
     DeterministicArrivals,
@@ -59,7 +59,11 @@ def parse_arrivals(text: str, rate_rps: float, where: str) -> Arrivals:
             return DeterministicArrivals(rate)
     except ValueError:
         pass
-    raise InputFault(where, text, f"it is {KINDS}", "Write for example gamma:2 or mmpp:0.5@8,3@2.")
+    raise InputFault(
+        where,
+        f"is {quoted(text)}, which names no arrivals",
+        f"Write {KINDS}; for example gamma:2 or mmpp:0.5@8,3@2.",
+    )
 
 
 def _state(text: str, rate: float) -> RateState:

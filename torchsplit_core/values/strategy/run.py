@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.training import Choices, TrainingJob
 
 
@@ -56,10 +56,16 @@ class RunOptions:
         for name in ("steps", "checkpoint_every", "keep"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputFault(f"--{name.replace('_', '-')}", value, "it is 1 or more", "Correct it.")
-        if self.stall_limit_s is not None and not 1 <= self.stall_limit_s < float("inf"):
-            rule = "it is a number of seconds, at least 1"
-            raise InputFault("--stall-limit", self.stall_limit_s, rule, "Correct it.")
+                option = f"--{name.replace('_', '-')}"
+                raise InputFault(option, f"is {value}, below the least value 1", "Give 1 or more.")
+        limit = self.stall_limit_s
+        if limit is not None and not 1 <= limit < float("inf"):
+            problem = (
+                f"is {limit} s, below the least value 1 s"
+                if limit < 1
+                else f"is {limit}, not a finite number"
+            )
+            raise InputFault("--stall-limit", problem, "Give a number of seconds, 1 or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +82,25 @@ class Nodes:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            told = f"{self.least}:{self.most}"
-            raise InputFault(
-                "--nnodes", told, "it is MIN:MAX, 1 or more, the second not less", "For example 1:2."
+            problem = (
+                f"asks for at least {self.least} nodes, below the least value 1"
+                if self.least < 1
+                else f"asks for at least {self.least} and at most {self.most} nodes"
             )
+            raise InputFault("--nnodes", problem, "Give MIN:MAX, such as 1:2.")
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", self.name):
-            rule = "a node's name has letters, digits, dots, hyphens and underscores, at most 100"
-            raise InputFault("--node", self.name, rule, "Give one, another for each node.")
+            raise InputFault(
+                "--node",
+                f"is {quoted(self.name)}, not a node's name",
+                "Give each node its own name of at most 100 letters, digits, dots, hyphens and underscores.",
+            )
         host, port = self.address
         if not host or not 1 <= port <= 65535:
-            rule = "it is HOST:PORT, of a machine that all nodes reach"
-            raise InputFault("--rendezvous", self.rendezvous, rule, "For example node0:29500.")
+            raise InputFault(
+                "--rendezvous",
+                f"is {quoted(self.rendezvous)}, not HOST:PORT",
+                "Give an address that all nodes reach, such as node0:29500.",
+            )
 
     @property
     def address(self) -> tuple[str, int]:

@@ -149,7 +149,7 @@ def test_how_times_were_found_is_said(model: GraphModel, workspace: Workspace):
 def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace: Workspace):
     stored(workspace, BARE, replace(timed(BARE), architecture_hash=former_architecture_hash(BARE)))
     found = open_model(workspace, NAME)
-    assert found.misfit is not None and "measured for the architecture as the version before" in found.misfit
+    assert found.misfit is not None and "was measured by an earlier version of TorchSplit" in found.misfit
     assert found.profile is None and not found.graph.metadata
     workspace.put("profile", NAME, replace(timed(BARE), architecture_hash="f" * 64))
     assert open_model(workspace, NAME).misfit is None

@@ -259,6 +259,6 @@ def test_point_of_the_plan_that_the_request_has_not_is_told(
         replace(asked.models[1], variants=(replace(asked.models[1].variants[0], stages=(bare,)),)),
     )
     filled.put("plan_request", "review", replace(asked, models=models))
-    assert "the request has a point for every instance of the plan" in " ".join(
+    assert "the request has no throughput for that" in " ".join(
         error.value for error in loaded().error
     ).replace("\\", "")

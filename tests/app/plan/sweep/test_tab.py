@@ -163,7 +163,7 @@ def test_senseless_ranges_are_one_line_and_start_nothing(
     number(page, "From").set_value(5)
     number(page, "To").set_value(2)
     press(page.run(), "Run the sweep")
-    assert "it begins below its end" in said(page)
+    assert "begins at 5, above its end 2" in said(page)
     page.selectbox[0].set_value("weight").run()
     number(page, "From").set_value(0.0)
     press(page.run(), "Run the sweep")

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torchsplit_core.values import Colocation, InputFault
+from torchsplit_core.values import Colocation, InputFault, PlanRequest
+from torchsplit_core.values.errors import quoted, suggestion
 
 PLAN_AT = ("nominal", "low")
 """What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
@@ -60,6 +61,22 @@ def add_plan_at(made: argparse.ArgumentParser, default: str | None = None) -> No
     )
 
 
+def demands_as_minima_option(made: argparse.ArgumentParser) -> None:
+    """Add `--demands-as-minima`."""
+    made.add_argument(
+        "--demands-as-minima",
+        action="store_true",
+        help="every model without a minimum has to get its demand (the fewest GPUs owe the minima alone)",
+    )
+
+
+def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request with what `--demands-as-minima` says."""
+    from torchsplit_core.planning.request.edit import with_demands_as_minima
+
+    return with_demands_as_minima(request) if options.demands_as_minima else request
+
+
 def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """The keywords of `build_request` that these options say; `names` are those of its models. Raises InputFault."""
     return {
@@ -89,9 +106,8 @@ def _preferred(entry: str, names: Sequence[str]) -> Colocation:
     if not given:
         raise InputFault(
             "--prefer-together",
-            entry,
-            "an entry is MODEL+MODEL=BYTES, the bytes of one request between them",
-            "Write for example clip_text+clip_image=1200000.",
+            f"{quoted(entry)} is not MODEL+MODEL=BYTES",
+            "Give the bytes of one request between them, for example clip_text+clip_image=1200000.",
         )
     return Colocation(_group("--prefer-together", models, names), "soft", size)
 
@@ -101,14 +117,22 @@ def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
     ways = list(_readings(text.split("+"), names))
     if len(ways) > 1:
         raise InputFault(
-            option, text, "it can be read in one way", "Say it in the request file: a name has a plus sign."
+            option,
+            f"{quoted(text)} can be read in {len(ways)} ways, since a name has a plus sign",
+            "Say it in the request file, under colocations.",
         )
-    if not ways or len(ways[0]) < 2:
+    if not ways:
+        unknown = [part.strip() for part in text.split("+") if part.strip() not in names]
         raise InputFault(
             option,
-            text,
-            f"it joins two or more models of the request by +: {', '.join(names)}",
-            "Write for example bert+ocr.",
+            f"{quoted(text)} names {quoted(unknown[0])}, which is no model of the request",
+            suggestion(unknown[0], names, "models"),
+        )
+    if len(ways[0]) < 2:
+        raise InputFault(
+            option,
+            f"{quoted(text)} names one model, needs at least two",
+            "Join them by +, for example bert+ocr.",
         )
     return ways[0]
 
@@ -127,5 +151,5 @@ def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str,
 def _variant(entry: str) -> tuple[str, str]:
     model, given, variant = (item.strip() for item in entry.partition("="))
     if not given or not model or not variant:
-        raise InputFault("--forbid", entry, "an entry is MODEL=VARIANT", "Write for example bert=whole.")
+        raise InputFault("--forbid", f"{quoted(entry)} is not MODEL=VARIANT", "Write for example bert=whole.")
     return model, variant
