@@ -413,7 +413,7 @@ def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: S
     store.blobs.path(artifact.sha256).write_text("{broken")
     opened = page("plan", filled)
     assert len(opened.error) == 1
-    assert "as it was stored" in said(opened)
+    assert "is not what was stored" in said(opened)
 
 
 def test_a_result_without_its_file_is_named_and_can_be_removed(
