@@ -107,6 +107,7 @@ def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, 
             key=key,
             disabled=["Model", "Source"],
             hide_index=True,
+            alt="What each model runs as",
             column_config={
                 "Image": st.column_config.TextColumn(help="As docker pull takes it: registry/name:tag."),
                 "Command": st.column_config.TextColumn(
@@ -134,7 +135,7 @@ def _format(
 ) -> bool:
     """A format's files, or why there are none here; whether its files are shown."""
     if kind in WORKLOADS:
-        st.caption(f"{WORKLOADS[kind]}.")
+        st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
     said, everything = left_out(plan, kind, own)
     if said:
         st.info(f"Left out: {plain(said)}.")
