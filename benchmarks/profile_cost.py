@@ -23,6 +23,7 @@ from torchsplit_core.hardware import choose_devices
 from torchsplit_core.model_source import example_arguments, load_client
 from torchsplit_core.profiling.measuring import child
 from torchsplit_core.profiling.measuring.measurement import TRACED_BATCH
+from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
 from torchsplit_core.values import ignore_progress
 
@@ -47,8 +48,8 @@ def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Cou
     (cpu,) = choose_devices("cpu")
     arguments = {
         "source": source, "trust": False, "device": asdict(cpu), "batch_sizes": batches, "point_budget_s": budget_s,
-        "cuda_graphs": False, "dtype": "", "compile_mode": "", "repeats": 3, "seed": 0, "host_copies": False,
-        "torch_trace": None, "trace_name": "cpu", "exporter": EXPORTER, "describe": DESCRIBER,
+        "cuda_graphs": False, "dtype": "", "compile_mode": "", "repeats": REPEATS, "seed": 0, "host_copies": False,
+        "sequence_length": None, "torch_trace": None, "trace_name": "cpu", "exporter": EXPORTER, "describe": DESCRIBER,
         "architecture_hash": "", "traced_batch": TRACED_BATCH, "known": {}, "telemetry": {},
     }  # fmt: skip
     hook = model.register_forward_pre_hook(count, with_kwargs=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 
 from sample_models.registry import SAMPLES, Sample
-from torchsplit_core.values import InputFault, SplitClient
+from torchsplit_core.values import InputFault, SplitClient, quoted, suggestion
 
 __all__ = ["SAMPLES", "Sample", "find", "load"]
 
@@ -18,11 +18,15 @@ def find(name: str, size: str = "small") -> Sample:
     """The sample of that name, without loading it. Raises InputFault where there is no such name or size."""
     found = next((sample for sample in SAMPLES if sample.name == name), None)
     if found is None:
-        known = ", ".join(sample.name for sample in SAMPLES)
-        raise InputFault("sample", name, "there is no sample of that name", f"Choose one of {known}.")
+        raise InputFault(
+            "",
+            f"unknown sample {quoted(name)}",
+            suggestion(name, (sample.name for sample in SAMPLES), "samples"),
+        )
     if size not in found.sizes:
-        sizes = ", ".join(found.sizes)
-        raise InputFault(f"sample {name}", size, "there is no such size", f"Choose one of {sizes}.")
+        raise InputFault(
+            f"sample {name}", f"has no size {quoted(size)}", suggestion(size, found.sizes, "sizes")
+        )
     return found
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("torchsplit_core", "app", "pages", "sample_models")
+FAULTS = ("InputFault", "StoreFault")
+"""Classes that take where, problem and remedy."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,12 @@ def messages(*rooms: str) -> Iterator[Made]:
         path = ROOT / room
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id == "InputFault"
-                ):
-                    given = [*map(_words, node.args), "", "", ""]
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FAULTS:
+                    if any(isinstance(given, ast.Starred) for given in node.args):
+                        continue  # the parts of another fault
+                    parts = [*map(_words, node.args), "", "", ""]
                     place = f"{file.relative_to(ROOT)}:{node.lineno}"
-                    yield Made(place, given[0], given[1], given[2], len(node.args) + len(node.keywords))
+                    yield Made(place, parts[0], parts[1], parts[2], len(node.args) + len(node.keywords))
 
 
 def _words(node: ast.expr) -> str:

@@ -285,15 +285,6 @@ def raised(error: BaseException) -> str:
     return f"raised {shown}" + (f" ({place})" if place else "")
 
 
-class Told(str):
-    """A message shown as it is in a fault, without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return " ".join(self.split())
-
-
 def user_line(error: BaseException) -> str:
     """`file.py:118` of the last frame in the user's code that led to the error; "" where there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.plan.summary import SOLVED
-from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.session.models import ModelEntry
 from app.session.thing import SCENARIO
@@ -49,9 +48,11 @@ def _of_scenario(workspace: Workspace, name: str) -> Step:
         return Step(f"{name} is asked and not planned.", "Plan it", "Plan", name)
     if request is not None and not named.plan_answers(request, plan):
         return Step(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
-    verdict = verdict_of(request, plan, sureness_of(request, plan))
-    if verdict.level == "not met" or plan.status not in SOLVED:
+    verdict = verdict_of(request, plan)
+    if verdict.level == "red" or plan.status not in SOLVED:
         return Step(f"{name} does not give what is asked.", "See what stands in the way", "Plan", name)
+    if verdict.late:
+        return Step(f"{name} does not surely keep its limits under load.", "See which", "Plan", name)
     return Step(
         f"{name} is planned: its files cut the GPUs and start the models.", "Deploy it", "Deploy", name
     )

@@ -14,7 +14,6 @@ from app.overview import work
 from app.overview.next_step import next_step
 from app.placements import shelf as placement_shelf
 from app.plan.summary import SOLVED, status_badge
-from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.plan.verdict_line import verdict_line
 from app.session import models
@@ -23,7 +22,6 @@ from app.session.workspace import read
 from app.shell import navigation
 from app.training import shelf as training_shelf
 from torchsplit_core.values import PlanRequest
-from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
 MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
@@ -93,8 +91,7 @@ def _scenario(workspace: Workspace, name: str) -> None:
     if plan is None:
         st.caption("Not planned yet.")
         return
-    current = request is None or named.plan_answers(request, plan)
-    verdict_line(verdict_of(request, plan, sureness_of(request, plan) if current else None))
+    verdict_line(verdict_of(request, plan))
 
 
 def _others(

@@ -9,10 +9,9 @@ import streamlit as st
 
 from app.charts.slice_values import Marks
 from app.format.html import table_html
-from app.format.numbers import exact, plain, short
+from app.format.numbers import UNKNOWN, exact, plain, short
 from app.plan import fleet
 from app.plan.summary import SOLVED, metrics, status_badge
-from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.thing import SCENARIO
@@ -20,6 +19,7 @@ from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.planning.comparison.figures import figures_of
+from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -88,13 +88,11 @@ def _table(workspace: Workspace, known: Sequence[str]) -> None:
 def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> str:
     """HTML of several scenarios: what each gives, one column a scenario, then r of every model."""
     head = "<th>scenario</th>" + "".join(f"<th>{html.escape(name)}</th>" for name, _, _ in scenarios)
-    verdicts = [
-        verdict_of(asked, plan, None if asked is None else sureness_of(asked, plan))
-        for _, asked, plan in scenarios
-    ]
+    verdicts = [verdict_of(asked, plan) for _, asked, plan in scenarios]
     figures = [figures_of(plan) for _, _, plan in scenarios]
     rows = [
-        _line("verdict", [one.text for one in verdicts], number=False),
+        _line("verdict", [one.sentence for one in verdicts], number=False),
+        *_facts(verdicts),
         _line("search", [status_badge(plan).text for _, _, plan in scenarios], number=False),
         _line("worst served, ×", [short(one.least if one else None) for one in figures]),
         _line("req/s, all models", [short(one.total_rps if one else None) for one in figures]),
@@ -105,6 +103,16 @@ def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> s
     for model in dict.fromkeys(model for found in rates for model in found):
         rows.append(_line(f"{model}, ×", [short(found.get(model)) for found in rates]))
     return table_html(head, rows)
+
+
+def _facts(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a question that one of them answers."""
+    answers = [{fact.question: fact.words for fact in one.facts} for one in verdicts]
+    questions = dict.fromkeys(question for one in answers for question in one)
+    return [
+        _line(question, [one.get(question, UNKNOWN) for one in answers], number=False)
+        for question in questions
+    ]
 
 
 def _used(plan: PlanOutcome) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.format.numbers import plain
-from app.plan.verdict import named
 from app.session import cuts
 from app.session import draft as drafts
 from app.session.workspace import names, read
@@ -16,6 +15,7 @@ from torchsplit_core import workflow
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import Uncovered, uncovered
+from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.values import PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 

@@ -12,7 +12,7 @@ from app.format.html import table_html
 from app.format.numbers import UNKNOWN, plain, short
 from app.plan import compare
 from app.plan.draft import bar
-from app.plan.summary import SOLVED
+from app.plan.summary import SERVES_NOBODY, SOLVED
 from app.session import draft as drafts
 from app.session.draft import Draft
 from app.shell import frame
@@ -119,9 +119,10 @@ def _row(one: Version) -> str:
         else (UNKNOWN, UNKNOWN, UNKNOWN)
     )
     cells = "".join(f'<td class="n">{text}</td>' for text in numbers)
+    state = SERVES_NOBODY if figures and not figures.total_rps else STATES.get(one.status, one.status)
     return (
         f'<tr><td class="name">v{one.number}</td><td class="name">{when(one)}</td>{cells}'
-        f"<td>{STATES.get(one.status, one.status)}</td><td>{html.escape(what(one))}</td></tr>"
+        f"<td>{state}</td><td>{html.escape(what(one))}</td></tr>"
     )
 
 

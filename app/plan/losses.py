@@ -8,6 +8,7 @@ from app.components import saving
 from torchsplit_core.planning.outcome.losses import losses
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MOST_ROWS = 30
@@ -21,10 +22,15 @@ def show(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
     rows, spared = rows_of(request, plan)
     with st.container(border=True):
         st.header("If this GPU is lost", anchor=False)
+        gone = without_instance(plan, request)
+        if len(gone) == len(request.models):
+            st.caption("No model is served, so no GPU can be missed.")
+            return
         if must_survive(request):
             st.caption("Every minimum holds with any one GPU lost: checked by losing each.")
         if not rows:
-            st.caption("Every model keeps its minimum and its demand, whichever GPU is lost.")
+            who = "model that is served" if gone else "model"
+            st.caption(f"Every {who} keeps its minimum and its demand, whichever GPU is lost.")
             return
         saving.table(
             rows[:MOST_ROWS],

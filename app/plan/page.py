@@ -26,7 +26,7 @@ from app.plan.screen import drawer, layout, tour
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import verdict_of
-from app.plan.verdict_line import owed_nothing, verdict_line
+from app.plan.verdict_line import facts_line, late, owed_nothing, verdict_line
 from app.plan.what_if import proof
 from app.session import draft as drafts
 from app.session import scenario
@@ -69,7 +69,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     shown = tried.outcome if tried else plan
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
-    verdict = verdict_of(asked, shown, sure) if shown else None
+    verdict = verdict_of(asked, shown) if shown else None
     opened = drawer.is_open(shown, drawer.chosen_of(workspace, name))
     layout.style(verdict, working=working, chosen=opened)
     # In a place of its own, so that it can stay in sight over all that follows.
@@ -90,6 +90,11 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if verdict is not None:
             with st.container(key="results"):
                 verdict_line(verdict)
+            if verdict.facts:
+                with st.container(horizontal=True, vertical_alignment="center"):
+                    facts_line(verdict)
+                    if request is not None and asked is not None and verdict.may_plan_for_response:
+                        late(workspace, name, request, asked)
         if request is not None and asked is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
     if shown is not None:
@@ -154,27 +159,27 @@ def _tabs(
                     bar.differences(plan, tried)
     if loaded.open:
         with loaded:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             load_tab.show(workspace, name, request, plan)
     if ran.open:
         with ran:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             run_tab.show(workspace, name, request, plan)
     if beside.open:
         with beside:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             baselines.show(workspace, name, request, plan)
     if other.open:
         with other:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             compare.show(workspace, name, plan)
     if hand.open:
         with hand:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             manual_tab.show(workspace, name, request, plan)
     if swept.open:
         with swept:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             if request is None:
                 st.info("This plan came without its request: there is nothing to vary.")
             else:
@@ -187,14 +192,15 @@ def _tabs(
                 history.show(workspace, name, request, plan, draft)
     if files.open:
         with files:
-            _of_stored(tried)
+            _of_stored(tried, request, plan)
             deploy_page.show(name, plan, request)
 
 
-def _of_stored(tried: Trial | None) -> None:
-    """Beside a draft: which plan a tab is about."""
+def _of_stored(tried: Trial | None, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
+    """Beside a draft: which plan a tab is about, since the verdict above is on the draft."""
     if tried is not None:
-        st.caption("This tab is about the scenario as stored, without the draft.")
+        told = verdict_of(request, plan).sentence if plan is not None else ""
+        st.caption(plain(f"This tab is about the scenario as stored, without the draft. {told}"))
 
 
 def _nothing_yet(workspace: Workspace) -> None:

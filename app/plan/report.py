@@ -15,19 +15,18 @@ from app.format.numbers import exact, short
 from app.plan.explanation.panel import sections
 from app.plan.load import words
 from app.plan.load.asked import Ask, request_limits, simulation
-from app.plan.load.runs import shared_out
+from app.plan.load.runs import FULL_REPLICATIONS, FULL_REQUESTS
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
-from app.plan.sureness import reasons, sureness_of, verdict
-from app.plan.verdict import Verdict, verdict_of
+from app.plan.sureness import low_end, reasons, sureness_of
+from app.plan.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-SIMULATED_REQUESTS = 100_000
-"""Of all models together in a run under load: less than two seconds for the file."""
 STYLE = """
 :root { color-scheme: light dark; --ground: #fbfcfa; --ink: #1b1f24; --line: #dcdedb; --card: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ground: #0e1418; --ink: #e6eaee; --line: #2b343d; --card: #131a20; } }
@@ -62,7 +61,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
 def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
     """The whole file as text. Without its request a plan has no curves and no request in it."""
     sure = sureness_of(request, plan)
-    parts = [_head(name, request, plan), _verdict(verdict_of(request, plan, sure))]
+    parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
@@ -73,7 +72,7 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
         if request is not None:
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
     if sure is not None:
-        parts.append(_section("How sure it is", _listed((verdict(sure), *reasons(sure)))))
+        parts.append(_section("How sure it is", _listed((low_end(sure), *reasons(sure)))))
     if plan.explanation is not None:
         inner = "".join(
             f"<h3>{html.escape(title)}</h3>{text}" for title, text in sections(plan.explanation, plan)
@@ -106,7 +105,8 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
 
 def _verdict(found: Verdict) -> str:
     """Whether what is asked is met, before what is proven."""
-    return f'<p class="verdict {found.colour}">{html.escape(found.text)}</p>'
+    told = _listed([f"{fact.question}: {fact.words}" for fact in found.facts]) if found.facts else ""
+    return f'<p class="verdict {COLOURS[found.level]}">{html.escape(found.sentence)}</p>{told}'
 
 
 def _cards(request: PlanRequest | None, plan: PlanOutcome) -> str:
@@ -135,14 +135,16 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     limits = request_limits(request)
     try:
         asked = simulation(plan, request, Ask("planned", limits_ms=limits))
-        each = shared_out(SIMULATED_REQUESTS, len(asked.models), SIMULATED_REQUESTS // 5)
-        found = workflow.simulate(replace(asked, requests_per_model=each))
+        found = workflow.simulate(
+            replace(asked, requests_per_model=FULL_REQUESTS, replications=FULL_REPLICATIONS)
+        )
     except InputFault as fault:
         return f"<p>n/a: {html.escape(str(fault))}</p>"
     lines = [
         "Arrivals as the request says, else Poisson at each model's demand; waits are included. The limits are those "
         "of the request: of the response where it has one, else of the service time.",
-        f"{exact(each)} requests in each of {asked.replications} runs a model; ± is the 95 % interval over the runs.",
+        f"{exact(FULL_REQUESTS)} requests in each of {FULL_REPLICATIONS} runs a model; ± is the 95 % interval over "
+        "the runs.",
         words.basis_words(plan, request),
     ]
     if told := words.unstable_words(found.models):

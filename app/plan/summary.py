@@ -18,6 +18,8 @@ Sharing = Literal["exclusive", "fractional"]
 PlanAt = Literal["nominal", "low"]
 SOLVED = ("optimal", "feasible")
 """States of an outcome that has a plan."""
+SERVES_NOBODY = "serves no model"
+"""What is said of such a plan in place of how far it is proven."""
 OBJECTIVES: Mapping[ObjectiveKind, str] = {
     "leximin": "Fair: raise the worst-served model first, then the next",
     "max_min": "Raise the worst-served model, and only that",
@@ -51,6 +53,8 @@ class Metric:
 
 def status_badge(plan: PlanOutcome) -> Badge:
     """How far the outcome is proven: a statement about the search, so never in the colour of success."""
+    if plan.status in SOLVED and not _serves(plan):
+        return Badge(SERVES_NOBODY, "red")
     if plan.status == "optimal":
         return Badge("proven optimal", "gray")
     if plan.status == "infeasible":
@@ -58,6 +62,10 @@ def status_badge(plan: PlanOutcome) -> Badge:
     if plan.status == "timeout":
         return Badge("no plan found in time", "red")
     return Badge(f"gap {percent(plan.objective.gap)}" if plan.objective.gap else "not proven", "yellow")
+
+
+def _serves(plan: PlanOutcome) -> bool:
+    return any(model.throughput_rps for model in plan.models)
 
 
 def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]:
@@ -152,7 +160,7 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
 def _served(plan: PlanOutcome) -> Metric:
     total = sum(model.throughput_rps for model in plan.models)
     most = max(plan.models, key=lambda model: model.throughput_rps, default=None)
-    note = f"most to {most.name}: {short(most.throughput_rps)}" if most else "no model"
+    note = f"most to {most.name}: {short(most.throughput_rps)}" if most and total else "no model is served"
     return Metric(
         "Throughput, all models", short(total, "req/s"), note, f"{exact(total)} requests per second"
     )

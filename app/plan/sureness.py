@@ -1,4 +1,4 @@
-"""How sure a plan is, on the page and in the report: the verdict at the low end, and what to measure next.
+"""How sure a plan is, on the page and in the report: what holds at the low end, and what to measure next.
 
 The words are the command line's.
 """
@@ -24,16 +24,17 @@ def sureness_of(request: PlanRequest | None, plan: PlanOutcome) -> Sureness | No
         return None  # The page says of such a plan that it answers an earlier request.
 
 
-def verdict(found: Sureness) -> str:
-    """Yes or no."""
-    return f"Meets its demand even at the low end: {words.verdict_words(found)}."
+def low_end(found: Sureness) -> str:
+    """Yes, no or unknown, and why."""
+    why = words.low_words(found)
+    return f"Meets its demand even at the low end: {found.low_end}{f' ({why})' if why else ''}."
 
 
 def reasons(found: Sureness) -> tuple[str, ...]:
-    """What stands behind the verdict, a sentence each."""
+    """What stands behind that, a sentence each."""
     told = [f"The plan is made for {words.figures_words(found)}."]
     if not found.meets:
-        told.append(f"Meets its demand as planned: {words.nominal_words(found)}.")
+        told.append(f"Meets its demand as planned: no ({words.nominal_words(found)}).")
     if not found.meets_low:
         told.append(f"Surest to fail: {words.surest_words(found)}.")
     if found.next_measurement is not None:
@@ -42,11 +43,11 @@ def reasons(found: Sureness) -> tuple[str, ...]:
 
 
 def show(found: Sureness | None) -> None:
-    """The verdict and its reasons, with the way to measure."""
+    """What holds at the low end and its reasons, with the way to measure."""
     if found is None:
         return
     with st.container(border=True, key="sureness", gap="xsmall"):
-        st.markdown(f"**{plain(verdict(found))}**")
+        st.markdown(f"**{plain(low_end(found))}**")
         for reason in reasons(found):
             st.caption(plain(reason))
         if found.next_measurement is not None:

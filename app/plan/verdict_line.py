@@ -1,26 +1,41 @@
-"""The verdict on a page, and the way out where fewest GPUs were asked for and nothing is owed to anybody."""
+"""The verdict on a page, and the ways out: demands as minima for fewest GPUs, limits of the response for queues."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from app.format.numbers import plain
-from app.plan.verdict import Verdict
 from app.session import draft as drafts
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
+from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 
 def verdict_line(verdict: Verdict) -> None:
     """One line in the verdict's colour, above everything that is said of the search."""
-    if verdict.colour == "green":
-        st.success(plain(verdict.text), icon=":material/check_circle:")
-    elif verdict.colour == "red":
-        st.error(plain(verdict.text), icon=":material/error:")
+    if verdict.level == "green":
+        st.success(plain(verdict.sentence), icon=":material/check_circle:")
+    elif verdict.level == "red":
+        st.error(plain(verdict.sentence), icon=":material/error:")
     else:
-        st.warning(plain(verdict.text), icon=":material/warning:")
+        st.warning(plain(verdict.sentence), icon=":material/warning:")
+
+
+def facts_line(verdict: Verdict) -> None:
+    """What the verdict is made of; who fails stands in its sentence."""
+    told = [
+        f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.words}" for fact in verdict.facts
+    ]
+    st.caption(plain(" · ".join(told)), width="stretch")
+
+
+def late(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:
+    """Limits that the service time keeps and the response does not: offer a plan that keeps them with queues."""
+    if st.button("Plan for the response time", key="plan-for-response"):
+        drafts.change(workspace, name, stored, edit.with_limits_of_the_response(asked))
+        st.rerun()
 
 
 def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:

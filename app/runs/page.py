@@ -11,7 +11,7 @@ from app.components.saving import file_name
 from app.format.numbers import plain
 from app.runs import figures
 from app.runs.trusting import upload_box
-from app.runs.words import STATES, headline
+from app.runs.words import STATES, headline, last_words
 from app.session import runs, trust
 from app.shell import frame, navigation
 from torchsplit_core.jobs.train import is_own
@@ -43,12 +43,14 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
         if view is None:
             st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return
+        if working:
+            view = runs.taken_up(workspace, name, view)
         words, colour = STATES[view.state]
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(words, color=colour)
             st.caption(plain(headline(view)))
-        if view.words or view.events:
-            st.markdown(last_words(view))
+        if words := last_words(view):
+            st.markdown(words)
         _buttons(workspace, name, view, working)
         figures.show(name, view)
         _elsewhere(runs.path_of(workspace, name), view)
@@ -63,14 +65,6 @@ def _elsewhere(path: Path, view: RunView) -> None:
     if (folder := event_files(path)) is not None:
         st.caption("Its event files for TensorBoard:")
         st.code(f"tensorboard --logdir {shlex.quote(str(folder))}", language="bash")
-
-
-def last_words(view: RunView) -> str:
-    """How it ended, or what it told last, as markdown."""
-    if view.state == "broken off" or not view.events:
-        return plain(view.words)
-    last = view.events[-1]
-    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(last.words)}"
 
 
 def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> None:

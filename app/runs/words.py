@@ -11,7 +11,7 @@ from typing import Any
 from app.format.badges import Colour
 from app.format.gpus import gpu_cells
 from app.format.html import table_html
-from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, short, size
+from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, plain, short, size
 from torchsplit_core.running.watch import Event, RunView
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
@@ -19,12 +19,12 @@ from torchsplit_core.values.training import Choices
 from torchsplit_core.values.units import GIB
 
 STATES: Mapping[str, tuple[str, Colour]] = {
-    "starting": ("starts", "blue"),
-    "running": ("runs", "blue"),
-    "recovering": ("recovers", "yellow"),
+    "starting": ("starting", "blue"),
+    "running": ("running", "blue"),
+    "recovering": ("recovering", "yellow"),
     "finished": ("finished", "green"),
     "stopped": ("stopped", "gray"),
-    "broken off": ("broken off", "red"),
+    "broken off": ("interrupted", "red"),
 }
 MEANT = {
     "rank_lost": "bad", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "not_finite": "bad",
@@ -82,6 +82,32 @@ def stands(view: RunView) -> str:
     loss = view.steps.loss[-1] if len(view.steps) else None
     of = f" of {exact(view.wanted_steps)}" if view.wanted_steps else ""
     return f"{STATES[view.state][0]}: step {exact(view.last_step)}{of}, loss {short(loss)}, {short(rate)} samples/s"
+
+
+def last_words(view: RunView) -> str:
+    """How it ended and what Resume does, or what it told last, as markdown; "" before it told anything."""
+    newest = view.checkpoints[-1].step if view.checkpoints else None
+    onward = (
+        f"goes on from the last checkpoint, of step {exact(newest)}."
+        if newest
+        else "begins again at step 1: no checkpoint is complete."
+    )
+    resume = f" Resume {onward}" if view.launch else ""
+    at = f"at step {exact(view.last_step)}" if view.last_step else "before the first step"
+    match view.state:
+        case "starting":
+            return f"It {onward}" if newest else ""
+        case "finished":
+            return f"**Finished {at}.**"
+        case "stopped":
+            told = next(one for one in reversed(view.events) if one.words == view.words)
+            # What a rank failed by; who stopped it on purpose knows why.
+            why = f" {plain(told.words)}" if told.rank is not None else ""
+            return f"**Stopped {at}.**{why}{resume}"
+        case "broken off":
+            return f"**Interrupted {at}:** {plain(view.words)}.{resume}"
+    last = view.events[-1]
+    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(last.words)}"
 
 
 def rank_rows(view: RunView) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from app.session.workspace import read_artifact
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.planning.request.build import cut_bytes_of
+from torchsplit_core.planning.request.edit import is_of
 from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -116,8 +117,9 @@ def _devices(
     plan: PlanOutcome | None,
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
-    model = scenario.short_name(name)
-    asked = next((one for one in request.models if one.name == model), None) if request else None
+    source = Profile(name, "")
+    asked = next((one for one in request.models if is_of(one, source)), None) if request else None
+    model = asked.name if asked else scenario.short_name(name)
     slices: dict[str, dict[str, None]] = {}
     for gpu in plan.gpus if plan else ():
         for piece in gpu.slices:

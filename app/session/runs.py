@@ -22,7 +22,7 @@ from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
 from torchsplit_core.running.watch import Look, RunView, ask
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import JobRecord, Workspace
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
@@ -49,16 +49,35 @@ def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
     return jobs.running(workspace, RUN.work, name)
 
 
+def taken_up(workspace: Workspace, name: str, view: RunView) -> RunView:
+    """The view of a run that a job works on: starting, until what its folder tells is of this job."""
+    record = _last_work(workspace, name)
+    if record is None:
+        return view
+    told = view.events[-1].time.timestamp() if view.events else 0.0
+    if view.state != "starting" and told >= record.created:
+        return view
+    steps = (record.parameters.get("options") or record.parameters).get("steps")
+    return view.starting(steps if isinstance(steps, int) else None)
+
+
 def fault(workspace: Workspace, name: str) -> str | None:
     """Why the last work on a run failed; None where it did not."""
-    for one in workspace.job_records():
-        if (
-            one.name in RUN.work
+    record = _last_work(workspace, name)
+    return None if record is None else jobs.status(workspace, record.id).fault
+
+
+def _last_work(workspace: Workspace, name: str) -> JobRecord | None:
+    return next(
+        (
+            one
+            for one in workspace.job_records()
+            if one.name in RUN.work
             and isinstance(one.parameters, dict)
             and one.parameters.get("request") == name
-        ):
-            return jobs.status(workspace, one.id).fault
-    return None
+        ),
+        None,
+    )
 
 
 def start(

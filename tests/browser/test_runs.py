@@ -55,7 +55,7 @@ def test_a_run_whose_rank_is_killed_is_seen_to_recover(
     folder = workspace.runs / "clip-1"
     happened = page.locator(".st-key-run-event-rows")
     expect(happened).to_contain_text("begins at step 1 with 2 processes", timeout=BEGUN_MS)
-    expect(page.get_by_text("runs", exact=True)).to_be_visible(timeout=BEGUN_MS)
+    expect(page.get_by_text("running", exact=True)).to_be_visible(timeout=BEGUN_MS)
     until_step(page, folder, 15)
     os.kill(json.loads((folder / "watch" / "rank-1.json").read_text())["pid"], signal.SIGKILL)
     expect(happened).to_contain_text(
@@ -64,7 +64,7 @@ def test_a_run_whose_rank_is_killed_is_seen_to_recover(
     expect(happened).to_contain_text(
         re.compile(r"goes on after step \d+.*with 2 processes"), timeout=BEGUN_MS
     )
-    expect(page.get_by_text("runs", exact=True)).to_be_visible(timeout=BEGUN_MS)
+    expect(page.get_by_text("running", exact=True)).to_be_visible(timeout=BEGUN_MS)
     until_step(page, folder, 5)
     press(page, "Checkpoint now")
     until_step(page, folder, 2)

@@ -31,7 +31,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of the small diamond in which every operation takes the same time."""
     graph = traced_here(SOURCE)
     rows = tuple(
-        ProfileRow("whole", "cpu", None, b, 1, 100.0, 8.0 * b, None, None, None, "measured") for b in (1, 2)
+        ProfileRow("whole", "cpu", None, b, 1, 125.0, 8.0 * b, None, None, None, "measured") for b in (1, 2)
     )
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
     folder = tmp_path_factory.mktemp("profiled")

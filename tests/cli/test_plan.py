@@ -94,11 +94,11 @@ def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(
     assert main(["plan", asked, "-o", planned]) == 0
     told = capsys.readouterr().err
     assert ", 30 MB/s across its cuts" in told
-    assert "warning: bert: cuts travel free: give the link's GB/s" in told
+    assert "warning: bert: transfers between stages count as free. Set the link" in told
     write_file(replace(request(whole=False), link_gb_per_s=0.01), asked)
     assert main(["plan", asked, "-o", planned, "--explain"]) == 0
     told = capsys.readouterr().err
-    assert ", 10 MB/s across its cuts" in told and "travel free" not in told
+    assert ", 10 MB/s across its cuts" in told and "count as free" not in told
     assert "bert: the link binds (0.01 GB/s)" in told
     write_file(request(cut=False), asked)
     assert main(["plan", asked, "-o", planned]) == 0

@@ -13,12 +13,12 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (["sample:nope", "--strategy", STRATEGY], "no sample of that name"),
-    (["sample:bert", "--strategy", str(ROOT / "examples" / "plan.json")], "it is a strategy"),
-    (["sample:bert", "--strategy", str(ROOT / "examples" / "strategy.json"), "--candidate", "99"], "the best is 1"),
+    (["sample:nope", "--strategy", STRATEGY], "unknown sample 'nope'"),
+    (["sample:bert", "--strategy", str(ROOT / "examples" / "plan.json")], "is a PlanOutcome, neither a strategy nor"),
+    (["sample:bert", "--strategy", str(ROOT / "examples" / "strategy.json"), "--candidate", "99"], "is 99, but"),
     (["sample:bert", "--strategy", STRATEGY, "--processes", "0"], "--processes"),
     (["sample:bert", "--strategy", STRATEGY, "--processes", "9"], "at most 8"),
-    (["sample:bert", "--strategy", STRATEGY, "--shares", "1,2,3"], "each of the 2 data-parallel ranks"),
+    (["sample:bert", "--strategy", STRATEGY, "--shares", "1,2,3"], "has 3 numbers for 2 data-parallel ranks"),
     (["sample:bert", "--strategy", STRATEGY, "--shares", "3:1"], "numbers with commas between"),
     (["sample:bert", "--strategy", STRATEGY, "--steps", "0"], "--steps"),
     (["sample:bert", "--strategy", STRATEGY, "--keep", "0"], "--keep"),
@@ -43,7 +43,7 @@ def test_more_processes_than_take_turns_on_the_cores_are_refused(
         )
         == 2
     )
-    assert "at most 4 processes share a core, and there are 1 cores" in capsys.readouterr().err
+    assert "--processes: is 5, above the 4 that this machine takes (4 a core)" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(
@@ -52,6 +52,9 @@ def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(
     (tmp_path / "file").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
-    for folder, message in ((tmp_path / "file" / "run", "can be written"), (tmp_path / "run", "--resume")):
+    for folder, message in (
+        (tmp_path / "file" / "run", "cannot be written: not a directory"),
+        (tmp_path / "run", "--resume"),
+    ):
         assert main(["train", "sample:bert", "--strategy", STRATEGY, "-o", str(folder)]) == 2
         assert message in capsys.readouterr().err

@@ -10,7 +10,14 @@ import pytest
 
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu, tenant
-from torchsplit_core.deployment import FORMATS, WORKLOAD_FORMATS, DeploymentFile, deploy, write_deployment
+from torchsplit_core.deployment import (
+    FORMATS,
+    REMOVES,
+    WORKLOAD_FORMATS,
+    DeploymentFile,
+    deploy,
+    write_deployment,
+)
 from torchsplit_core.values import InputFault, InternalFault, PlannedGpu, PlannedSlice, PlanOutcome
 
 
@@ -82,7 +89,7 @@ def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
 def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan: PlanOutcome) -> None:
     text = readme(mixed_plan)
     assert "do not survive a reboot" in text
-    assert "removes all existing MIG instances" in text
+    assert REMOVES in text
     assert "`node0/gpu1`" in text
     for name in asked(mixed_plan).files("mig-parted", "nvidia-smi", "kubernetes"):
         assert name == "README.md" or f"| `{name}` |" in readme(

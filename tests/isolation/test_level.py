@@ -78,7 +78,7 @@ def test_namespaces_without_landlock_are_still_namespaces() -> None:
 def test_a_level_that_is_asked_for_and_not_there_is_a_fault_and_nothing_runs() -> None:
     done = told("unshare=EPERM", TORCHSPLIT_ISOLATION="namespaces")
     assert done.returncode == 1 and done.stdout == ""
-    assert "InputFault: TORCHSPLIT_ISOLATION: 'namespaces' — this machine offers the level" in done.stderr
+    assert "InputFault: TORCHSPLIT_ISOLATION: is namespaces, which this machine does not offer" in done.stderr
     assert "Operation not permitted" in done.stderr
 
 
@@ -86,7 +86,7 @@ def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_
     later = "import torchsplit_core.isolation.confinement.level as own; own.probed = lambda: own.Offer('', 1, True)\n"
     done = told("unshare=EPERM", later + TOLD)
     assert done.returncode == 1 and done.stdout == ""
-    assert "can be isolated as this machine allowed before" in done.stderr
+    assert "could not be isolated as this machine allowed before" in done.stderr
 
 
 def test_a_name_that_is_no_level_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,11 +95,11 @@ def test_trusted_uploads_are_laid_out_while_they_run(
 @pytest.mark.parametrize(
     ("name", "form", "server", "rule"),
     [
-        ("net.pt2", "none", "allowed", "a page runs samples and uploads"),
-        ("net.pt2", "untrusted", "allowed", "executed, so its file is trusted"),
+        ("net.pt2", "none", "allowed", "neither a sample nor an upload"),
+        ("net.pt2", "untrusted", "allowed", "is not trusted, and a model that is served is executed"),
         ("net.pt2", "trusted", "refused", "executes nothing that was uploaded"),
-        ("net.pt2", "changed", "allowed", "the file is the one that was trusted"),
-        ("net.py:Net", "untrusted", "allowed", "executed only when it is trusted"),
+        ("net.pt2", "changed", "allowed", "is not the file that was trusted"),
+        ("net.py:Net", "untrusted", "allowed", "'net.py' is not trusted, and a .py file is executed"),
         ("net.py:Net", "trusted", "refused", "executes nothing that was uploaded"),
     ],
 )

@@ -133,16 +133,16 @@ def test_what_earlier_versions_stored_is_read(name: str, stored: Any, read: JobP
 @pytest.mark.parametrize(
     ("name", "stored", "words"),
     [
-        (TRACE, {}, "source: {} — field required"),
-        (TRACE, {"source": 5}, "source: 5 — input should be a valid string"),
+        (TRACE, {}, "source: is missing."),
+        (TRACE, {"source": 5}, "source: is 5, but input should be a valid string"),
         (TRACE, {"source": "m.py", "trusted_sha256": "ab"}, "file.upload"),
-        (PROFILE, {"sources": ["a"], "batch_sizes": ["x"]}, "batch_sizes.0: 'x'"),
+        (PROFILE, {"sources": ["a"], "batch_sizes": ["x"]}, "batch_sizes.0: is 'x'"),
         (PROFILE, {"sources": ["a"], "make_slices": {"gpu_index": 0, "profiles": [], "consent": "yes"}},
-         "make_slices.consent: 'yes'"),
-        (PARTITION, {"source": "a", "objective": "beauty"}, "objective: 'beauty'"),
-        (SWEEP, {"request": "r", "parameter": "gpus", "target": "A", "values": 3}, "values: 3"),
-        (SWEEP, None, "they are a JSON object"),
-        ("fly", {}, "it is work that this TorchSplit knows"),
+         "make_slices.consent: is 'yes'"),
+        (PARTITION, {"source": "a", "objective": "beauty"}, "objective: is 'beauty'"),
+        (SWEEP, {"request": "r", "parameter": "gpus", "target": "A", "values": 3}, "values: is 3"),
+        (SWEEP, None, "are None, not a JSON object"),
+        ("fly", {}, "is of a kind that this TorchSplit does not know"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_one_message(name: str, stored: Any, words: str) -> None:

@@ -135,11 +135,11 @@ def test_a_killed_job_is_told_as_stopped(workspace: Workspace) -> None:
         (
             "good",
             {"n": "many"},
-            "parameters of the stored good job: n: 'many' — input should be a valid integer",
+            "parameters of the stored good job: n: is 'many', but input should be a valid integer",
         ),
-        ("good", {"m": 1}, "parameters of the stored good job: m: 1 — unexpected"),
-        ("good", [1], "they are a JSON object"),
-        ("torchsplit_core.workflow:fly_job", {}, "it is work that this TorchSplit knows"),
+        ("good", {"m": 1}, "parameters of the stored good job: m: is not a known parameter"),
+        ("good", [1], "are [1], not a JSON object"),
+        ("torchsplit_core.workflow:fly_job", {}, "is of a kind that this TorchSplit does not know"),
     ],
 )
 def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(
@@ -161,5 +161,5 @@ def test_parameters_of_another_kind_start_nothing(workspace: Workspace) -> None:
 
 
 def test_an_unknown_job_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(InputFault, match="exists"):
+    with pytest.raises(InputFault, match="is not in this workspace"):
         jobs.status(workspace, "nope")

@@ -92,9 +92,9 @@ def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
 def test_what_is_not_trusted_is_not_executed(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InputFault, match="only when it is trusted"):
+    with pytest.raises(InputFault, match="is not trusted, and a"):
         train_job(workspace, parameters(None), ignore_progress)
-    with pytest.raises(InputFault, match="the one that was trusted"):
+    with pytest.raises(InputFault, match="is not the file that was trusted"):
         train_job(workspace, parameters("0" * 64), ignore_progress)
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
     workspace.set_setting(KNOWN, [{"name": "elsewhere-1", "path": str(tmp_path / "elsewhere")}])
@@ -110,9 +110,9 @@ def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: W
     shutil.rmtree(workspace.runs / "client-1" / "watch")
     with pytest.raises(InputFault, match=r"launch\.json"):
         train_on_job(workspace, TrainOnParameters("client-1"), ignore_progress)
-    with pytest.raises(InputFault, match="the run is in this workspace"):
+    with pytest.raises(InputFault, match="'gone-1' is not in this workspace"):
         train_on_job(workspace, TrainOnParameters("gone-1"), ignore_progress)
-    with pytest.raises(InputFault, match="trains samples and uploads"):
+    with pytest.raises(InputFault, match="neither a sample nor an upload"):
         train_job(
             workspace, TrainParameters("client-1", "/etc/x.py:y", strategy(), RunOptions()), ignore_progress
         )

@@ -76,8 +76,8 @@ def test_the_trusted_content_is_executed_where_that_is_allowed(
         ("refused", "old", OTHER, "this server executes nothing that was uploaded"),
         # Who was not told that it may, may not.
         (None, "new", OWN, "this server executes nothing that was uploaded"),
-        ("allowed", "new", OTHER, "the file is the one that was trusted"),
-        ("allowed", "old", OTHER, "the file is the one that was trusted"),
+        ("allowed", "new", OTHER, "is not the file that was trusted"),
+        ("allowed", "old", OTHER, "is not the file that was trusted"),
     ],
 )
 def test_a_job_that_is_started_again_executes_nothing_else(

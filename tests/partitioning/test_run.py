@@ -33,7 +33,7 @@ assert not any(name.split(".")[0] == "sample_models" for name in sys.modules)
 
 def profile_of(graph: Any, source: str) -> Profile:
     nodes = tuple(NodeProfile(op.id, 1 / len(graph.ops), op.output_bytes, 0) for op in graph.ops)
-    row = ProfileRow("whole", "cpu", None, 2, 1, 100.0, 10.0, None, None, None, "measured")
+    row = ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured")
     return Profile(source, graph.architecture_hash, {}, (row,), nodes)
 
 
@@ -110,18 +110,18 @@ def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["notes"].append("from elsewhere")
     (folder / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputFault, match="this user's own or trusted"):
+    with pytest.raises(InputFault, match="was not written here and is not trusted"):
         open_stages(folder)
     with torch.no_grad():
         assert_same(run_stages(folder, args, trust=True), model(*args))
     part = folder / "stage1.pt2"
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(InputFault, match=r"stage1.pt2.*the one that was written"):
+    with pytest.raises(InputFault, match=r"stage1\.pt2: has the SHA-256"):
         open_stages(folder, trust=True)
     part.unlink()
-    with pytest.raises(InputFault, match="holds every part"):
+    with pytest.raises(InputFault, match=r"stage1\.pt2: cannot be read: no such file"):
         open_stages(folder, trust=True)
-    with pytest.raises(InputFault, match="the parts of a model and their manifest"):
+    with pytest.raises(InputFault, match=r"nowhere.*cannot be read: no such file"):
         open_stages(folder / "nowhere")
 
 
@@ -130,7 +130,7 @@ def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, 
     manifest = json.loads((bert[0] / MANIFEST).read_text())
     manifest["stages"][0]["file"] = name
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputFault, match=r"stages\.0\.file"):
+    with pytest.raises(InputFault, match=r"stages\[0\]\.file"):
         open_stages(tmp_path, trust=True)
 
 
@@ -139,12 +139,12 @@ def test_arguments_unlike_the_traced_ones_are_refused(bert: Any) -> None:
     model = open_stages(parts)
     ids, mask, segments = example_arguments(client, 2)[0]
     for args, kwargs, told in (
-        ((ids, mask), {}, "structure of the traced ones"),
-        ((ids, mask, segments), {"more": 1}, "structure of the traced ones"),
-        ((ids.double(), mask, segments), {}, "dtype is int64"),
-        ((ids[:, :1], mask, segments), {}, "its shape is"),
-        ((ids, mask[:1], segments), {}, "its shape is"),
-        ((ids, mask, 3), {}, "it is a tensor"),
+        ((ids, mask), {}, "differ from the structure that was traced"),
+        ((ids, mask, segments), {"more": 1}, "differ from the structure that was traced"),
+        ((ids.double(), mask, segments), {}, "has dtype float64, not int64"),
+        ((ids[:, :1], mask, segments), {}, "has shape"),
+        ((ids, mask[:1], segments), {}, "has shape"),
+        ((ids, mask, 3), {}, "not a tensor"),
     ):
         with pytest.raises(InputFault, match=told):
             model(*args, **kwargs)
@@ -174,7 +174,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(InputFault, match=r"this holds mine\.txt"):
+    with pytest.raises(InputFault, match=r"holds 'mine\.txt', which is no part"):
         export_stages(
             "sample:diamond", best_cut(graph, 2), tmp_path, architecture_hash=graph.architecture_hash
         )
@@ -199,7 +199,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     graph = graph_of(program_of(source, trust=True)[2])
     cut = best_cut(graph, 2)
     digest = graph.architecture_hash
-    with pytest.raises(InputFault, match="it is not trusted"):
+    with pytest.raises(InputFault, match="trusted"):
         export_stages(source, cut, tmp_path / "parts", architecture_hash=digest)
     (tmp_path / "parts").mkdir()
     copied(bert[0], tmp_path / "parts")
@@ -219,7 +219,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     x, shift = torch.randn(5, 4), torch.randn(5, 1)
     result = model(x, scale=2.0, shift=shift)
     assert list(result) == ["y", "scale"] and result["scale"] == 2.0 and result["y"].shape == (5, 4)
-    with pytest.raises(InputFault, match=r"a constant argument: 3\.0"):
+    with pytest.raises(InputFault, match=r"a constant argument: is 3\.0, but was 2\.0"):
         model(x, shift=shift, scale=3.0)
     # a part is a .pt2 itself, and its own parts come from the file as it is
     inner = str(tmp_path / "parts" / "stage0.pt2")
@@ -238,10 +238,10 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["{root}/examples/partition_request.json", "--export", "{out}"], "parts are those of a model"),
+        (["{root}/examples/partition_request.json", "--export", "{out}"], "only a model has parts to write"),
         (
             ["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
-            "goes with --export",
+            "but nothing is exported",
         ),
         (
             ["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],

@@ -120,7 +120,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
     # The ids of a fleet do not matter to a simulation, nor does the number of its GPUs.
     named = replace(asked, gpus=tuple(FleetEntry(A30, gpu.id) for gpu in gpus))
     outcome = unproven_outcome(without_limits(named), gpus, PlanStatistics(0.0, 0.0, 0.0, "none"))
-    return not Judge(named).verdict(outcome).failing
+    return not Judge(named).judgement(outcome).failing
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_a_plan_of_nothing_holds_nothing() -> None:
     asked = request(model("a", 150.0, 60.0))
     empty = tuple(PlannedGpu(f"gpu{number}", A30, False) for number in range(4))
     outcome = unproven_outcome(without_limits(asked), empty, PlanStatistics(0.0, 0.0, 0.0, "none"))
-    assert Judge(asked).verdict(outcome).failing == ("a",)
+    assert Judge(asked).judgement(outcome).failing == ("a",)
     assert Judge(asked).sustained(outcome) == {"a": 0.0}
 
 

@@ -65,7 +65,7 @@ def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(
     (used,) = events(tmp_path / "run", "memory")
     assert "GiB (the whole process)" in used["words"]
     assert all(line["memory_bytes"] > 2**20 for line in RunFolder(tmp_path / "run").steps())
-    with pytest.raises(InputFault, match=r"--balance: 'fsdp'"):
+    with pytest.raises(InputFault, match=r"--balance: does not work with shard fsdp"):
         run(source, tmp_path / "other", strategy(shard="fsdp"), 2, balance=True)
 
 
@@ -107,5 +107,5 @@ def test_bf16_is_near_fp32_and_as_exact_in_what_is_written(
 
 
 def test_a_model_without_a_plan_for_tensors_is_not_cut_by_them(tmp_path: Path) -> None:
-    with pytest.raises(InputFault, match=r"which of its modules are cut how \(tensor_plan\)"):
+    with pytest.raises(InputFault, match=r"has no tensor_plan"):
         run("sample:diamond", tmp_path / "run", strategy(tensor=2), 2)

@@ -34,9 +34,9 @@ def test_a_candidate_and_a_request_are_strategies() -> None:
     found = run_strategy(request, precision="fp32")
     assert found.job.global_batch == request.training.global_batch and found.job.precision == "fp32"
     assert all(getattr(found.choices, name) == value for name, value in request.fix.given().items())
-    with pytest.raises(InputFault, match="candidates, the best is 1"):
+    with pytest.raises(InputFault, match="is 0, but the strategy has 3 candidates"):
         run_strategy(outcome, 0)
-    with pytest.raises(InputFault, match="it is a strategy"):
+    with pytest.raises(InputFault, match="is a str, neither a strategy nor"):
         run_strategy("fsdp")
 
 
@@ -74,10 +74,11 @@ def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
 
 @pytest.mark.parametrize(("choices", "processes", "word"), [
     ({"tensor": 2, "shard": "fsdp"}, 3, "multiple of the 2"), ({}, 0, "multiple"), ({}, 9, "8 samples"),
-    ({"tensor": 2}, 4, "sharded"), ({"context": 2}, 2, "context"), ({"interleave": 2}, 2, "interleave"),
+    ({"tensor": 2}, 4, "does not shard the weights"),
+    ({"context": 2}, 2, "context"), ({"interleave": 2}, 2, "interleave"),
     ({"pipeline": 2, "tensor": 2}, 4, "to cut by tensors"), ({"pipeline": 2, "shard": "hsdp"}, 4, "beside a pipeline"),
-    ({"pipeline": 2, "shard": "fsdp", "offload": "parameters"}, 4, "from its first pass to its last"),
-    ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "sharded"),
+    ({"pipeline": 2, "shard": "fsdp", "offload": "parameters"}, 4, "keep their weights on the device"),
+    ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "does not shard the weights"),
     ({"tensor": 2, "shard": "zero1"}, 2, "beside tensor"),
 ])  # fmt: skip
 def test_what_is_not_run_is_refused(choices: dict[str, object], processes: int, word: str) -> None:

@@ -119,7 +119,7 @@ def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pyte
     source = client_file(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nodes = Nodes(1, 1, f"127.0.0.1:{taken.getsockname()[1]}", "a")
-        with pytest.raises(InputFault, match=r"--rendezvous.*The port is taken"):
+        with pytest.raises(InputFault, match=r"--rendezvous.*where something else answers"):
             run(source, tmp_path / "run", PLAN, 1, nodes=nodes)
     folder = RunFolder(tmp_path / "other", "a")
     here = Nodes(1, 2, "127.0.0.1:29500", "a")

@@ -109,7 +109,10 @@ def test_what_later_blocks_read_is_handed_on_and_inputs_are_not() -> None:
     assert more.kind(0) != more.kind(1) == more.kind(2) != more.kind(3)
     assert chain.blocks.weight_bytes == (80.0, 80.0, 80.0) and chain.blocks.loads[0] > 0
     assert chain.blocks.most_bytes(1, 2) == 4 * 80 + 2 * chain.blocks.kept_bytes[1] > 320
-    for stages, layers, words in ((4, (), "3 blocks for 4 stages"), (2, (2, 2), r"2 \+ 2 — .*3 blocks")):
+    for stages, layers, words in (
+        (4, (), "3 blocks for 4 stages"),
+        (2, (2, 2), r"are 2 \+ 2, but .* 3 blocks"),
+    ):
         with pytest.raises(InputFault, match=words):
             stages_of(chain, stages, layers)
 
@@ -130,7 +133,9 @@ def test_what_is_no_chain_is_refused(model: nn.Module, words: str) -> None:
 
 def test_a_path_that_depends_on_data_is_refused() -> None:
     client: Any = load("cond", "small")
-    with pytest.raises(InputFault, match=r"cannot: (it has no repeated blocks|its path depends on data)"):
+    with pytest.raises(
+        InputFault, match=r"into stages: (it has no repeated blocks|its path depends on data)"
+    ):
         traced_chain(client.get_model().train(), client.get_example_inputs)
 
 

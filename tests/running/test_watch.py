@@ -53,7 +53,7 @@ def started(source: str, folder: Path, *more: str) -> subprocess.Popen[bytes]:
             sys.executable, "-m", "torchsplit_core", "train", source, "--strategy", str(folder / "s.json"),
             "-o", str(folder / "run"), "--in-order", "--trust", *more,
         ],
-        stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=(folder / "told").open("wb"), env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
@@ -109,6 +109,8 @@ def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     ask(folder, "stop")
     assert launcher.wait(WAIT_S) == 130
     view = Look(folder).view()
+    told = f"stopped at step {view.last_step}; --resume goes on from the last complete checkpoint"
+    assert told in (tmp_path / "told").read_text()
     assert view.state == "stopped" and not view.alive and "SIGTERM" in view.words and is_asked(folder, "stop")
     launch = read_launch(folder)
     assert launch is not None and launch.source == source
@@ -134,7 +136,7 @@ def test_a_killed_launcher_leaves_a_run_that_is_broken_off(tmp_path: Path) -> No
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
     view = Look(tmp_path / "run").view()
-    assert view.state == "broken off" and "without a word" in view.words
+    assert view.state == "broken off" and "without a message" in view.words
 
 
 def test_only_what_is_new_is_read_and_a_replaced_file_again(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_nonsense_in_a_folder_is_left_out(what: str, tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(InputFault, match="no run"):
+        with pytest.raises(InputFault, match="is not the folder of a run"):
             Look(path).view()
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "watch").mkdir()
@@ -227,6 +229,6 @@ def test_a_start_that_is_refused_changes_nothing_that_is_kept_of_the_run(tmp_pat
     run(source, tmp_path / "run", PLAN, 1, steps=2)
     kept = {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()}
     assert set(kept) == {"launch.json", "rank-0.json"}
-    with pytest.raises(InputFault, match="it began with: 8"):
+    with pytest.raises(InputFault, match="is 4, but the run began with 8"):
         run(source, tmp_path / "run", strategy(global_batch=4), 1, resume=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run" / "watch").iterdir()} == kept

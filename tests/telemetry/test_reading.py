@@ -98,7 +98,7 @@ def test_a_bad_line_is_named_by_its_number(tmp_path: Path, bad: str) -> None:
 
 
 def test_a_path_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(InputFault, match="No such file"):
+    with pytest.raises(InputFault, match="no such file"):
         read_spans(tmp_path / "absent")
 
 

@@ -92,7 +92,7 @@ def test_the_environment_comes_before_the_argument(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("mode", ["yes", "grpc", "1"])
 def test_an_unknown_mode_is_a_fault(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     monkeypatch.setenv(MODE, mode)
-    with pytest.raises(InputFault, match="off, on, file or otlp"):
+    with pytest.raises(InputFault, match="Known modes: off, on, file, otlp"):
         read_settings("test", None, None)
 
 

@@ -349,3 +349,7 @@ def test_sources_are_told_apart_without_touching_them(
     assert parse_source("sample:bert@large").text == "sample:bert@large"
     assert parse_source("sample:bert").size == "small"
     assert parse_source("a.py:Net", trust=True).text == f"{tmp_path / 'a.py'}:Net"
+    # From a folder beside it: what a confined child cannot walk through is no part of the path.
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "beside")
+    assert parse_source("../a.py:Net", trust=True).path == str(tmp_path / "a.py")

@@ -1,4 +1,6 @@
-from torchsplit_core.values import last_cause
+import pytest
+
+from torchsplit_core.values import last_cause, system_reason
 
 
 def test_the_last_cause_is_the_end_of_the_chain_however_it_was_linked() -> None:
@@ -26,3 +28,15 @@ def test_a_cause_that_was_left_out_is_not_told_and_a_ring_of_causes_ends() -> No
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert last_cause(one) is other
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "no such file"),
+        (PermissionError(13, "Permission denied"), "permission denied"),
+        (OSError("closed"), "closed"),
+    ],
+)
+def test_a_refusal_of_the_system_is_a_clause(error: OSError, reason: str) -> None:
+    assert system_reason(error) == reason

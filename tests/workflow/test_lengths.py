@@ -85,7 +85,7 @@ def test_the_grid_is_measured_at_every_length(source: str, tmp_path: Path) -> No
     [
         ("Plain", 8, "Give the client sequence_lengths, for example"),
         ("Client", 16, "Choose one of 8, 600."),
-        ("Client", 0, "whole numbers from 1"),
+        ("Client", 0, "0 is no whole number from 1"),
     ],
 )
 def test_a_length_that_the_client_does_not_offer_is_refused(

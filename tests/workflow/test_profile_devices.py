@@ -263,10 +263,21 @@ def test_measurements_become_spans_with_their_points(tmp_path: Path, monkeypatch
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY", "file")
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY_FOLDER", str(tmp_path / "spans"))
     try:
-        options = ("--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--again")
+        options = (
+            "--device",
+            "cpu",
+            "--batch-sizes",
+            "1,2",
+            "--point-budget",
+            "0.05",
+            "--again",
+            "--name",
+            "gem",
+        )
         assert cli.main(["profile", "sample:diamond", *options, "-o", str(tmp_path / "p.json")]) == 0
     finally:
         telemetry.shutdown()
+    assert json.loads((tmp_path / "p.json").read_text())["name"] == "gem"
     spans = [record for file in (tmp_path / "spans").rglob("*.json*") for record in read_spans(file)]
     names = sorted(record.name for record in spans)
     assert names.count("torchsplit.profile") == 1 and names.count("torchsplit.profile.point") == 2

@@ -15,6 +15,7 @@ import pytest
 
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import KeptPoint, Settings
+from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.measured_points import (
     METHOD,
@@ -78,14 +79,16 @@ def test_a_place_is_device_software_and_settings() -> None:
         # The model's own dtype may be another.
         Settings(dtype="float32"),
         Settings(compile_mode="default"),
-        Settings(repeats=5),
+        Settings(repeats=REPEATS + 1),
         Settings(seed=1),
         Settings(host_copies=True),
     ):
         places.add(place_of(CPU, settings))
     places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
     assert len(places) == 11
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(dtype="", compile_mode="", repeats=3, seed=0))
+    assert place_of(CPU, Settings()) == place_of(
+        CPU, Settings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
+    )
     assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
 
 

@@ -129,7 +129,7 @@ def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
 def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old: Workspace) -> None:
     flown = job(old, "torchsplit_core.workflow:fly_job")
     assert flown.title == "Fly" and flown.fault == "It was killed."
-    with pytest.raises(InputFault, match="work that this TorchSplit knows"):
+    with pytest.raises(InputFault, match="is of a kind that this TorchSplit does not know"):
         jobs.resume(old, flown.id)
 
 
@@ -175,7 +175,7 @@ def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
     old.put_bytes("upload", "m.py", b"raise SystemExit('another')\n")
     running = jobs.statuses(old)[1]
     fault = str(wait(old, jobs.resume(old, running.id)).fault)
-    assert "the file is the one that was trusted" in fault and "SystemExit" not in fault
+    assert "is not the file that was trusted" in fault and "SystemExit" not in fault
 
 
 def test_a_new_job_waits_behind_one_of_the_version_before(

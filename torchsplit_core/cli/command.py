@@ -32,7 +32,7 @@ from torchsplit_core.cli.tables import add_commands as add_table_commands
 from torchsplit_core.cli.trace import add_trace_commands
 from torchsplit_core.cli.training.estimates import add_training_commands
 from torchsplit_core.cli.training.runs import add_train_command
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, last_cause
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,8 +72,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             return 2
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()
+        cause = last_cause(error)
         print(
-            f"torchsplit: an internal fault ({type(error).__name__}: {error}). "
+            f"torchsplit: an internal fault ({type(cause).__name__}: {cause}). "
             "Run again with TORCHSPLIT_DEBUG=1 and report what it prints.",
             file=sys.stderr,
         )

@@ -16,7 +16,19 @@ def tell(request: PlanRequest, outcome: PlanOutcome) -> None:
 
 
 def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """Its lines."""
+    """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
+    # Only a plan asks for it: the other commands start without the planner.
+    from torchsplit_core.responding.verdict import verdict
+
+    found = verdict(request, outcome)
+    yield f"{found.level}: {found.sentence}"
+    for fact in found.facts:
+        yield f"{fact.question[0].lower()}{fact.question[1:]}: {fact.words}"
+    if found.may_plan_for_response:
+        yield (
+            "to plan for the response time, waits included: give the limits as max_response_ms "
+            "(torchsplit request --max-response MODEL=MS)"
+        )
     yield _proof(outcome)
     if outcome.status in ("optimal", "feasible"):
         yield from _sureness(request, outcome)
@@ -45,7 +57,6 @@ def _proof(outcome: PlanOutcome) -> str:
 
 
 def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    # Only a plan asks for it: the other commands start without the planner.
     from torchsplit_core.planning.sureness import words
     from torchsplit_core.planning.sureness.verdict import sureness
 
@@ -57,8 +68,6 @@ def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         carried = model.bytes_across_cuts_per_s
         across = "" if carried is None else f", {words.figure(carried / MB)} MB/s across its cuts"
         yield f"{model.name}: throughput {gets[model.name]} of {words.figure(wanted[model.name])} wanted{across}"
-    yield f"meets its demand: {words.nominal_words(found)}"
-    yield f"meets its demand even at the low end: {words.verdict_words(found)}"
     if not found.meets_low:
         yield f"surest to fail: {words.surest_words(found)}"
     if found.next_measurement is not None:

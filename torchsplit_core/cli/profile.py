@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -18,6 +19,7 @@ from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settin
 from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.limits import check_name
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.measured_points import OLD_POINTS
 from torchsplit_core.workspace.store import Store
@@ -34,8 +36,9 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
         "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
+    made.add_argument("--batch-sizes", metavar="1,2,4", help="default: batch_sizes of the model's client")
     made.add_argument(
-        "--batch-sizes", default=",".join(map(str, workflow.DEFAULT_BATCH_SIZES)), metavar="1,2,4"
+        "--name", help="what plans call the model (default: of FILE.py:NAME and FILE.pt2 the file's name)"
     )
     made.add_argument(
         "--sequence-lengths",
@@ -70,7 +73,7 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         type=int,
         default=REPEATS,
         metavar="N",
-        help="repeats that share a point's time (default 3)",
+        help=f"blocks of runs that share a point's time (default {REPEATS})",
     )
     made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
     made.add_argument(
@@ -122,12 +125,17 @@ def _profile(options: argparse.Namespace) -> int:
     if options.sequence_lengths is not None:
         lengths = _whole_numbers("--sequence-lengths", options.sequence_lengths)
         measured = partial(workflow.profile_lengths, lengths=lengths)
+    sizes = None
+    if options.batch_sizes is not None:
+        sizes = _whole_numbers("--batch-sizes", options.batch_sizes)
+    if options.name is not None:
+        check_name("--name", options.name)
     started = time.time()
     asked = partial(
         measured,
         options.source,
         device=options.device or ("" if options.make_slices else "auto"),
-        batch_sizes=_whole_numbers("--batch-sizes", options.batch_sizes),
+        batch_sizes=sizes,
         gpu_types=[item.strip() for item in options.gpu_types.split(",")] if options.gpu_types else None,
         trust=options.trust,
         settings=settings,
@@ -140,7 +148,7 @@ def _profile(options: argparse.Namespace) -> int:
         graph, result = on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
     else:
         graph, result = with_progress(lambda progress: asked(store=Store(), progress=progress))
-    hand_over(result, options)
+    hand_over(replace(result, name=options.name or ""), options)
     counts = Counter(row.basis for row in result.rows)
     told = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
     print(f"{options.source}: rows {told}", file=sys.stderr)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torchsplit_core.cli.common import Command
 from torchsplit_core.files import read_file, replace_file, write_text
-from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values import InputFault, Profile, system_reason
 from torchsplit_core.values.errors import quoted
 
 SHOWN_OUTLIERS = 5
@@ -199,8 +199,7 @@ def read_table(path: str) -> str:
         with Path(path).open("rb") as stream:
             data = stream.read(LARGEST_TABLE_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        told = (reason or "it is unreadable").lower()
+        told = system_reason(error) if isinstance(error, OSError) else str(error)
         raise InputFault(path, f"cannot be read: {told}", "Check the path.") from error
     return decode(data, path)
 

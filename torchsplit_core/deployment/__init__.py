@@ -16,11 +16,13 @@ from torchsplit_core.deployment.files import DeploymentFile, write_deployment, z
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
 from torchsplit_core.deployment.own_images import OwnImage, has_source, left_out, own_images
 from torchsplit_core.deployment.servers import part_folders
+from torchsplit_core.deployment.summary import REMOVES
 
 __all__ = [
     "FORMATS",
     "IMAGE_ROOT",
     "LAYOUT_FORMATS",
+    "REMOVES",
     "WORKLOAD_FORMATS",
     "DeploymentFile",
     "OwnImage",

@@ -116,12 +116,14 @@ def deploy(
     request: PlanRequest | None = None,
     manifests: Manifests | None = None,
     own: Mapping[str, OwnImage] | None = None,
+    verdict: str = "",
 ) -> tuple[DeploymentFile, ...]:
     """The files that make this plan real, README.md first; the same plan gives the same text.
 
     A format named twice is written once. `manifests` are of the parts of `models_to_write`, written under
-    `image/models` in the folders of `part_folders`. Raises InputFault as `models_to_write` does, for slices that
-    cannot exist together on their GPU, and for what a format cannot express.
+    `image/models` in the folders of `part_folders`; `verdict` says what the plan gives of what was asked. Raises
+    InputFault as `models_to_write` does, for slices that cannot exist together on their GPU, and for what a format
+    cannot express.
     """
     chosen = check_formats(formats)
     hosts = hosts_of(plan)
@@ -139,4 +141,4 @@ def deploy(
     if workload is not None and workload.kinds:
         files += image_files(workload)
     without = {name: said for name in chosen if (said := left_out(plan, name, own)[0])}
-    return (summary_file(plan, hosts, chosen, tuple(files), workload, without), *files)
+    return (summary_file(plan, hosts, chosen, tuple(files), workload, without, verdict), *files)

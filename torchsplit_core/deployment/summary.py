@@ -124,6 +124,12 @@ slice it keeps their shares by turns. It speaks Open Inference Protocol v2 and h
 {servers}"""
 
 
+REMOVES = (
+    "Applying removes every MIG instance of each GPU below that differs from the plan, so what runs there has to end "
+    "first. A GPU that is as planned is left alone."
+)
+"""What applying ends, for the README and the page: as mig-parted and the scripts of nvidia-smi do it."""
+
 _OWN_IMAGES = """\
 ## Images of your own
 
@@ -159,17 +165,21 @@ def summary_file(
     files: tuple[DeploymentFile, ...],
     workload: Workload | None = None,
     without: Mapping[str, str] | None = None,
+    verdict: str = "",
 ) -> DeploymentFile:
-    """What a person reads before applying anything. `without`: what a format leaves out of the plan."""
+    """What a person reads before applying anything.
+
+    `without`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
+    """
     unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
     proof = "proven optimal" if plan.status == "optimal" else "feasible, and a better one was not ruled out"
     parts = [
         f"# Deployment of plan {plan.request_sha256[:12]}",
+        *([markdown(verdict)] if verdict else ()),
         f"The plan is {proof}. **Nothing here was tested on hardware**: read each file, try it on one"
         " host first.",
         "## Before you apply anything",
-        "- Applying **removes all existing MIG instances** of the GPUs below that differ from the plan,"
-        " and with them whatever runs there.\n"
+        f"- **{REMOVES}**\n"
         "- Turning MIG mode on may need a reset of the GPU or a reboot of the host.\n"
         "- MIG instances **do not survive a reboot**: apply again after one.\n"
         + (

@@ -129,6 +129,7 @@ class ProfileFile(Strict):
     rows: Rows[ProfileRowFile]
     nodes: Rows[NodeProfileFile] = []
     failures: Rows[ProfileFailureFile] = []
+    name: Literal[""] | Name = ""
 
 
 class FleetEntryFile(Strict):

@@ -20,7 +20,7 @@ _MEASURED_POINT: Data = {"device": None, "sequence_length": None}
 
 LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     "torchsplit.profile": {
-        "": {"failures": []},
+        "": {"failures": [], "name": ""},
         "rows": {**_MEASURED_POINT, "percentiles_ms": None, "memory_parts_gib": None},
         "failures": _MEASURED_POINT,
         "nodes": {"time_shares": {}, "times_ms": {}},

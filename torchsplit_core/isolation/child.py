@@ -19,7 +19,7 @@ from typing import Any
 from torchsplit_core.isolation.confinement import inside
 from torchsplit_core.isolation.confinement.supervisor import start_worker
 from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, InternalFault, last_cause, system_reason
 
 
 class Answers:
@@ -41,17 +41,19 @@ class Answers:
 
     def failure(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """`sys.excepthook`: whatever was raised, as a message the parent can turn into a fault."""
-        if isinstance(error, InputFault):
-            self.send("fault", error.parts)
-        elif is_out_of_memory(error):
-            self.send("out_of_memory", str(error)[:500])
+        # A broken promise of our own is told as it is, whatever it broke by.
+        cause = error if isinstance(error, InputFault | InternalFault) else last_cause(error)
+        if isinstance(cause, InputFault):
+            self.send("fault", cause.parts)
+        elif is_out_of_memory(error) or is_out_of_memory(cause):
+            self.send("out_of_memory", str(cause)[:500])
         else:
-            frames = traceback.extract_tb(trace)
+            frames = traceback.extract_tb(cause.__traceback__ or trace)
             place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
             # Before the answer, after which the parent listens no longer.
             traceback.print_exception(kind, error, trace)
             sys.stderr.flush()
-            told = {"type": kind.__name__, "message": str(error)[:2000], "place": place}
+            told = {"type": type(cause).__name__, "message": str(cause)[:2000], "place": place}
             self.send("error", told | {"remedy": inside.remedy_for(error)})
 
 
@@ -62,7 +64,7 @@ def main() -> None:
     try:
         start_worker(request, int(sys.argv[2]))
     except OSError as error:
-        answers.send("unconfined", str(error))
+        answers.send("unconfined", system_reason(error))
         os._exit(1)
     sys.excepthook = answers.failure
     apply_limits(request["limits"])

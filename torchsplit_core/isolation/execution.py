@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 VARIABLE = "TORCHSPLIT_EXECUTION"
 ALLOWED, REFUSED = "allowed", "refused"
@@ -63,8 +63,7 @@ def is_trusted(upload: str, digest: str, trusted: str | None, *, any_content: bo
         return True
     raise InputFault(
         "upload",
-        upload,
-        "the file is the one that was trusted (another one has its name now, or an earlier version took the trust)",
+        f"{quoted(upload)} is not the file that was trusted: it was replaced since, or trusted in an earlier version",
         "Look at the file, tick the box and start the work anew.",
     )
 
@@ -74,7 +73,6 @@ def refuse_execution(what: str) -> None:
     if execution_refused():
         raise InputFault(
             "model source",
-            what,
-            "this server executes nothing that was uploaded",
-            "Pass a .pt2, which is read, or have the server started with --allow-execution.",
+            f"{quoted(what)} would be executed, and this server executes nothing that was uploaded",
+            "Pass a .pt2, which is only read, or have the server started with --allow-execution.",
         )

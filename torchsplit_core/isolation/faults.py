@@ -15,18 +15,9 @@ Kind = Literal["time_limit", "out_of_memory", "crashed"]
 class ChildFault(InputFault):
     """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
 
-    def __init__(self, where: str, value: object, rule: str, remedy: str, *, kind: Kind = "crashed") -> None:
-        super().__init__(where, value, rule, remedy)
+    def __init__(self, where: str, problem: str, remedy: str, *, kind: Kind = "crashed") -> None:
+        super().__init__(where, problem, remedy)
         self.kind = kind
-
-
-class Shown(str):
-    """A value that was already written out: its repr is itself."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def printable(text: str) -> str:
@@ -53,22 +44,21 @@ def fault_of_excess(subject: str, told: Mapping[str, Any], limits: Limits) -> Ch
     if name == "tasks":
         return ChildFault(
             subject,
-            Shown(f"{value} processes and threads at once"),
-            f"the work has at most {limits.tasks}",
+            f"ran {value} processes and threads at once, above the limit of {limits.tasks}",
             "Start fewer processes or threads, or raise the limit (Limits.tasks).",
         )
     if name == "total_memory_bytes":
         return ChildFault(
             subject,
-            Shown(f"out of memory: {_size(value)} in all its processes together"),
-            f"the work fits in {_size(limits.total_memory_bytes)}",
+            f"ran out of memory: all its processes together took {_size(value)}, "
+            f"above the limit of {_size(limits.total_memory_bytes)}",
             "Use a smaller model or batch, start fewer processes, or raise the memory limit.",
             kind="out_of_memory",
         )
+    wrote = f"{_size(value)} of files" if value < 2**60 else "folders too deep to count"
     return ChildFault(
         subject,
-        Shown(f"wrote {_size(value)} of files" if value < 2**60 else "wrote folders too deep to count"),
-        f"the work writes at most {_size(limits.total_file_bytes)}",
+        f"wrote {wrote}, above the limit of {_size(limits.total_file_bytes)}",
         "Write less, or raise the limit (Limits.total_file_bytes).",
     )
 

@@ -16,7 +16,6 @@ from torchsplit_core.isolation.confinement.rooms import private_room
 from torchsplit_core.isolation.faults import (
     ChildFault,
     Kind,
-    Shown,
     fault_of_excess,
     printable,
     printable_line,
@@ -154,7 +153,7 @@ class _Run:
         start = len(self.unread)
         self.unread += block
         if len(self.unread) > ANSWER_BYTES:
-            raise self._fault("an answer too large", "an answer has at most 512 MiB", "Use a smaller model.")
+            raise self._fault(f"answered with more than {ANSWER_BYTES >> 20} MiB", "Use a smaller model.")
         while self.answer is None and (end := self.unread.find(b"\n", start)) >= 0:
             line, start = bytes(self.unread[:end]), 0
             del self.unread[: end + 1]
@@ -188,9 +187,8 @@ class _Run:
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             pass  # the fault below says it
         raise self._fault(
-            printable_line(line[:80].decode(errors="replace")),
-            "the child answers in the agreed form",
-            "The model's code must not write to file descriptors it did not open.",
+            f"broke the form of its answers: {printable_line(line[:80].decode(errors='replace'))}",
+            "Have the model's code write only to file descriptors that it opened.",
         )
 
     def _outcome(self, status: int, timed_out: bool) -> Any:
@@ -207,42 +205,38 @@ class _Run:
             if name == InternalFault.__name__:
                 raise InternalFault(message)
             raise self._fault(
-                f"{name}: {message} ({place})",
-                "the code runs without an error",
+                f"raised {name}: {message} ({place})",
                 remedy or f"Mend the code named. {self._last_words()}",
             )
         if kind == "unconfined":
             raise self._fault(
-                content,
-                "the child can be isolated as this machine allowed before",
+                f"could not be isolated as this machine allowed before: {content}",
                 "Try again; TORCHSPLIT_ISOLATION=landlock or limits asks for less isolation.",
             )
         if timed_out:
             limit = min(self.limits.wall_s, self.limits.silent_s or self.limits.wall_s)
             raise self._fault(
-                f"still running after {limit:g} s",
-                "the work ends within its time limit",
-                "Use a smaller model or a longer time limit; a loop that never ends must go.",
+                f"was still running after {limit:g} s, its time limit",
+                "Use a smaller model, allow it longer, or mend a loop that never ends.",
                 "time_limit",
             )
         if status == -signal.SIGXCPU:
             raise self._fault(
-                f"used {self.limits.cpu_s} s of processor time",
-                "the work ends within its processor time",
+                f"used up its {self.limits.cpu_s} s of processor time",
                 "Use a smaller model or a higher processor time limit.",
                 "time_limit",
             )
         if kind == "out_of_memory" or status == -signal.SIGKILL or aborted_for_memory(status, self.tail):
             raise self._fault(
-                "out of memory",
-                f"the work fits in {self._memory()}",
+                f"ran out of memory: it does not fit in {self._memory()}",
                 "Use a smaller model or batch, or raise the memory limit.",
                 "out_of_memory",
             )
-        ended = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        ended = (
+            f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        )
         raise self._fault(
             f"{ended} without an answer",
-            "the code returns instead of ending or crashing its process",
             f"Run it on its own to see why. {self._last_words()}",
         )
 
@@ -255,5 +249,5 @@ class _Run:
         lines = self.tail.decode(errors="replace").strip().splitlines()
         return f"Last output: {printable_line(lines[-1][:300])}" if lines else "It printed nothing."
 
-    def _fault(self, value: str, rule: str, remedy: str, kind: Kind = "crashed") -> ChildFault:
-        return ChildFault(self.subject, Shown(value), rule, remedy, kind=kind)
+    def _fault(self, problem: str, remedy: str, kind: Kind = "crashed") -> ChildFault:
+        return ChildFault(self.subject, problem, remedy, kind=kind)

@@ -17,7 +17,7 @@ from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.serving.load.spread import with_spread
 from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.measured_points import one_measurement
 
@@ -89,8 +89,7 @@ def _file_of(workspace: Workspace, source: str, parameters: MeasureParameters) -
             refuse_execution(file.upload)
             raise InputFault(
                 "upload",
-                file.upload,
-                "a model that is served is executed, so its file is trusted",
+                f"{quoted(file.upload)} is not trusted, and a model that is served is executed",
                 "Tick the box of trust beside the plan, and run it again.",
             )
         yield text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.values import InputFault, InternalFault, SlicesToMake
+from torchsplit_core.values import InputFault, InternalFault, SlicesToMake, quoted
 from torchsplit_core.values.partition import Objective
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -80,8 +80,8 @@ class ProfileParameters(JobParameters):
     """Profile `sources` on `device` (as `choose_devices` takes it); `uploads` are the files of those that are none
     of the samples.
 
-    `batch_sizes` None takes the default ones. `again_since` (Unix seconds) measures anew what was measured
-    earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
+    `batch_sizes` None takes those that each model's client offers. `again_since` (Unix seconds) measures anew what
+    was measured earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
     """
 
     sources: tuple[str, ...]
@@ -278,7 +278,9 @@ def kind_of(name: str) -> JobKind:
     """The kind of that name. Raises InputFault for one that is not known: an earlier TorchSplit had it."""
     if name not in JOBS:
         raise InputFault(
-            "job", name, "it is work that this TorchSplit knows", "Start the work anew from its page."
+            "job",
+            f"is of a kind that this TorchSplit does not know, {quoted(name)}",
+            "Start the work anew from its page.",
         )
     return JOBS[name]
 
@@ -299,16 +301,19 @@ def from_stored(name: str, stored: Any) -> Any:
     wanted = kind_of(name).parameters
     where = f"parameters of the stored {name} job"
     if not isinstance(stored, dict):
-        raise InputFault(where, stored, "they are a JSON object", "Start the work anew from its page.")
+        raise InputFault(
+            where, f"are {quoted(stored)}, not a JSON object", "Start the work anew from its page."
+        )
     try:
         # As JSON, where a tuple is a list, and else strictly: what was stored had these types.
         return TypeAdapter(wanted).validate_json(json.dumps(wanted.modern(stored)), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         part = ".".join(map(str, first["loc"])) or "all of them"
-        rule = first["msg"][:1].lower() + first["msg"][1:]
+        found = f"is {quoted(first.get('input'))}, but {first['msg'][:1].lower()}{first['msg'][1:]}"
+        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known parameter"}
         raise InputFault(
-            f"{where}: {part}", first.get("input"), rule, "Start the work anew from its page."
+            f"{where}: {part}", known.get(first["type"], found), "Start the work anew from its page."
         ) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
-from torchsplit_core.values import InputFault, PlacementRequest, Progress
+from torchsplit_core.values import InputFault, PlacementRequest, Progress, quoted
 from torchsplit_core.workspace.named import digest, exists, put_answer
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
     name = parameters.request
     if digest(workspace, "placement_request", name) != parameters.sha256:
         raise InputFault(
-            "comparison", name, "the request is the one that it was asked for", "Compare the ways again."
+            "comparison",
+            f"the request {quoted(name)} has changed since it was asked for",
+            "Compare the ways again.",
         )
     request: PlacementRequest = workspace.get("placement_request", name)
     found = workflow.compare_placements(request, progress=progress)

@@ -10,7 +10,7 @@ from torchsplit_core import workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.named import put_answer
 
@@ -77,8 +77,7 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
     if draft is None or request_hash(draft.request) != parameters.sha256:
         raise InputFault(
             "draft",
-            parameters.request,
-            "it is the one that was tried (it was edited meanwhile)",
-            "Look again.",
+            f"{quoted(parameters.request)} was edited or discarded after it was tried",
+            "Try it again.",
         )
     return {"plan": write_text(workflow.plan(draft.request, progress=progress))}

@@ -17,7 +17,7 @@ from torchsplit_core.jobs.names import ProfileParameters
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
-from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
+from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workspace import Blobs
 from torchsplit_core.workspace.named import digest, exists
 
@@ -48,9 +48,8 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
     if faults:
         raise InputFault(
             "models",
-            f"{len(faults)} of {len(sources)}",
-            "every model can be profiled",
-            f"The others are stored. {' '.join(faults)}",
+            f"{len(faults)} of {len(sources)} cannot be profiled: {' '.join(faults)}",
+            "Mend them and profile them again; the others are stored.",
         )
     return {"profile": sources[-1], "rows": rows}
 
@@ -63,7 +62,7 @@ def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters
             source,
             graph=workspace.get("graph", name) if traced else None,
             device=parameters.device,
-            batch_sizes=parameters.batch_sizes or DEFAULT_BATCH_SIZES,
+            batch_sizes=parameters.batch_sizes,
             trust=trust,
             settings=settings_of(parameters),
             store=workspace.store,
@@ -113,8 +112,9 @@ class Cell:
 def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
     """Every point a profile job with these parameters is about, and what is known of it now.
 
-    Points that are known before the job starts are those it would take over. Raises InputFault for a device
-    that is not here (any more).
+    Without batch sizes those that are known, since only the model's own client tells which it has. Points that are
+    known before the job starts are those it would take over. Raises InputFault for a device that is not here (any
+    more).
     """
     from torchsplit_core.workspace.measured_points import PointStore, old_batches, place_of
 
@@ -128,7 +128,8 @@ def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ..
             points = PointStore(workspace.store, place, parameters.again_since)
             known = points.known(identity) if identity else ()
             old = old_batches(PointStore(workspace.store, place), former) if former else ()
-            for batch in sorted(set(parameters.batch_sizes or DEFAULT_BATCH_SIZES)):
+            sizes = parameters.batch_sizes or [point.batch_size for point in known if point.kind != "nodes"]
+            for batch in sorted(set(sizes)):
                 found.append(replace(_cell(name, device, batch, known), old=batch in old))
     return tuple(found)
 

@@ -36,7 +36,7 @@ QUICK_START_LATENCY_MS = 200.0
 
 def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress: Progress) -> dict[str, Any]:
     """The second quick start: trace and profile the sources here, estimate the fleet, plan. Resumes what is stored."""
-    from torchsplit_core.planning.request.build import build_request, model_name
+    from torchsplit_core.planning.request.build import build_request, model_names
 
     sources = parameters.sources or QUICK_START_SAMPLES
     fleet = tuple(FleetEntry(type=kind, count=count) for kind, count in parameters.gpus)
@@ -52,7 +52,7 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
             profile_job(workspace, ProfileParameters((source,), batch_sizes=(1, 2), point_budget_s=0.5), part)
         profiles.append(workspace.get("profile", source))
     name = parameters.name
-    demands = {model_name(found): DEFAULT_DEMAND_RPS for found in profiles}
+    demands = dict.fromkeys(model_names(profiles), DEFAULT_DEMAND_RPS)
     limits = dict.fromkeys(demands, QUICK_START_LATENCY_MS)
     request = build_request(profiles, fleet, demands=demands, max_latencies=limits, time_limit_s=20.0)
     workspace.put("plan_request", name, request)
@@ -76,7 +76,7 @@ def slice_cores() -> int:
 
 def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Progress) -> dict[str, Any]:
     """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Resumes what is stored."""
-    from torchsplit_core.planning.request.build import build_request, model_name
+    from torchsplit_core.planning.request.build import build_request, model_names
 
     sources = parameters.sources or HERE_SAMPLES
     cores, name = slice_cores(), parameters.request
@@ -92,7 +92,7 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
             asked = ProfileParameters((source,), device, HERE_BATCHES, point_budget_s=0.3)
             profile_job(workspace, asked, part)
         profiles.append(workspace.get("profile", source))
-    demands = {model_name(found): HERE_DEMAND_RPS for found in profiles}
+    demands = dict.fromkeys(model_names(profiles), HERE_DEMAND_RPS)
     request = build_request(profiles, (FleetEntry(f"{CPU}-{cores}c"),), demands=demands, time_limit_s=10.0)
     if cores < len(sources):
         # Fewer slices than models: they take turns on them.

@@ -27,7 +27,7 @@ from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
 from torchsplit_core.jobs import forking
 from torchsplit_core.jobs import names as jobs_names
 from torchsplit_core.jobs.names import JobParameters
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import InputFault, Progress, last_cause, quoted
 from torchsplit_core.workspace.faults import is_full, of_os_error
 from torchsplit_core.workspace.slots import one_slot, slots
 from torchsplit_core.workspace.store import JobRecord, Store, Workspace
@@ -126,7 +126,7 @@ def status(workspace: Workspace, job: str) -> JobStatus:
 def _record(workspace: Workspace, job: str) -> JobRecord:
     record = next((found for found in workspace.job_records() if found.id == job), None)
     if record is None:
-        raise InputFault("job", job, "the job exists in this workspace", "Start it again.")
+        raise InputFault("job", f"{quoted(job)} is not in this workspace", "Start it again.")
     return record
 
 
@@ -376,15 +376,16 @@ def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict
     except MemoryError:
         return {
             "state": "failed",
-            "fault": "The work needed more memory than there is. Make the request smaller.",
+            "fault": "The work ran out of memory. Make the request smaller.",
         }
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the page must hear of it
         if isinstance(error, OSError) and is_full(error):
             return {"state": "failed", "fault": str(of_os_error(workspace.store.root, error))}
         traceback.print_exc()
+        cause = last_cause(error)
         return {
             "state": "failed",
-            "fault": f"An internal fault ({type(error).__name__}: {error}). Please report it.",
+            "fault": f"An internal fault ({type(cause).__name__}: {cause}). Please report it.",
         }
 
 

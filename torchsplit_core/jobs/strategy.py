@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
-from torchsplit_core.values import InputFault, Profile, Progress
+from torchsplit_core.values import InputFault, Profile, Progress, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.workspace.named import digest, exists, put_answer
@@ -38,7 +38,9 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
 
     name = parameters.request
     if digest(workspace, "strategy_request", name) != parameters.sha256:
-        raise InputFault("study", name, "the request is the one that it was asked for", "Ask again.")
+        raise InputFault(
+            "study", f"the request {quoted(name)} has changed since it was asked for", "Ask again."
+        )
     request: StrategyRequest = workspace.get("strategy_request", name)
     graph, profile = _model(workspace, request)
 
@@ -47,7 +49,7 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
 
     first = solve(request)
     if not first.candidates:
-        raise InputFault("study", name, "a strategy fits", "Change the request.")
+        raise InputFault("study", f"no strategy fits the request {quoted(name)}", "Change the request.")
     found = study(request, first.candidates[0], solve, progress=progress)
     return asdict(found)
 
@@ -64,7 +66,9 @@ def _model(workspace: Workspace, request: StrategyRequest) -> tuple[TorchGraph |
     source = request.model.source
     if not exists(workspace, "graph", source):
         raise InputFault(
-            "model.source", source, "the model is traced in this workspace", "Trace it on the page Models."
+            "model.source",
+            f"{quoted(source)} is not traced in this workspace",
+            "Trace it on the page Models.",
         )
     profile: Profile | None = None
     if exists(workspace, "profile", source):

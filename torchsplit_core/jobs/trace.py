@@ -12,7 +12,7 @@ from torchsplit_core import workflow
 from torchsplit_core.isolation import private_room
 from torchsplit_core.isolation.execution import is_trusted, refuse_execution
 from torchsplit_core.jobs.names import TraceParameters, UploadedFile
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import InputFault, Progress, quoted
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -27,7 +27,9 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
     """
     if file is None:
         if not source.startswith("sample:"):
-            raise InputFault("source", source, "a page runs samples and uploads", "Upload the file first.")
+            raise InputFault(
+                "source", f"{quoted(source)} is neither a sample nor an upload", "Upload the file first."
+            )
         yield source, False
         return
     name, content, trust = opened_upload(workspace, file)
@@ -52,8 +54,7 @@ def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes,
         refuse_execution(upload)
         raise InputFault(
             "upload",
-            upload,
-            "a .py file is executed only when it is trusted",
+            f"{quoted(upload)} is not trusted, and a .py file is executed",
             "Tick the box, or upload a .pt2.",
         )
     return name, content, trust

@@ -11,7 +11,7 @@ from torchsplit_core.files import replace_file
 from torchsplit_core.jobs.names import TrainOnParameters, TrainParameters, UploadedFile
 from torchsplit_core.jobs.trace import opened_upload
 from torchsplit_core.running.watch import read_launch
-from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values import InputFault, Progress, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 if TYPE_CHECKING:
@@ -50,16 +50,14 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
     if launch is None:
         raise InputFault(
             str(path),
-            "no watch/launch.json",
-            "it says what the run was started with",
-            "Go on with it on the command line, by torchsplit train … --resume.",
+            "lacks watch/launch.json, which says what the run was started with",
+            "Go on with the run on the command line, by torchsplit train … --resume.",
         )
     own = is_own(workspace, path)
     if not own and not parameters.trust:
         raise InputFault(
             str(path),
-            "not trusted",
-            "to go on with a run executes what its checkpoints hold",
+            "is not trusted, and to resume a run executes what its checkpoints hold",
             "Tick the box, if the folder is your own.",
         )
     source, trust = launch.source, parameters.trust
@@ -72,7 +70,7 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
 def _path(workspace: Workspace, name: str) -> Path:
     found = run_paths(workspace).get(name)
     if found is None:
-        raise InputFault("run", name, "the run is in this workspace", "Start it again.")
+        raise InputFault("run", f"{quoted(name)} is not in this workspace", "Start it again.")
     return found
 
 
@@ -81,7 +79,9 @@ def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tup
     content is the same source whenever the run goes on."""
     if file is None:
         if not source.startswith("sample:"):
-            raise InputFault("source", source, "a page trains samples and uploads", "Upload the file first.")
+            raise InputFault(
+                "source", f"{quoted(source)} is neither a sample nor an upload", "Upload the file first."
+            )
         return source, False
     name, content, trust = opened_upload(workspace, file)
     path = workspace.runs / _SOURCES / hashlib.sha256(content).hexdigest()[:16] / name

@@ -10,6 +10,7 @@ from torchsplit_core.partitioning.candidates import best_distinct, make_candidat
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.partitioning.verify import verify_candidate
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionRequest
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.partition import Objective
 
 
@@ -35,13 +36,17 @@ def cut_behind(
     for name in chosen:
         if name not in block_of:
             raise InputFault(
-                "cut behind", name, "a cut is behind an operation or an input", "Choose another value."
+                "cut behind",
+                f"{quoted(name)} is no operation or input of the model",
+                suggestion(name, block_of, "values"),
             )
     ends = sorted({block_of[name]: name for name in reversed(chosen)}.items())
     if len(ends) < len(chosen):
         doubled = next(name for name in chosen if name not in dict(ends).values())
         raise InputFault(
-            "cut behind", doubled, "no two of the values stay together in one unit", "Drop one of them."
+            "cut behind",
+            f"{quoted(doubled)} is in the same unit as another of the values, so no cut lies between",
+            "Drop one of the two.",
         )
     if time_factors is not None:
         request = _on_devices(request, time_factors)
@@ -54,7 +59,7 @@ def cut_behind(
         if empty is not None:
             name = ends[min(empty, len(ends) - 1)][1]
             raise InputFault(
-                "cut behind", name, "something is computed behind it", "Choose an earlier value."
+                "cut behind", f"nothing is computed behind {quoted(name)}", "Choose an earlier value."
             )
         candidate = make_candidate(graph, parts, _devices(graph, parts))
         verify_candidate(request, candidate)
@@ -66,9 +71,8 @@ def _on_devices(request: PartitionRequest, time_factors: Sequence[float]) -> Par
     if len(time_factors) < request.devices.count:
         raise InputFault(
             "cut behind",
-            f"{request.devices.count} stages",
-            f"at most as many stages as devices ({len(time_factors)})",
-            "Drop a value.",
+            f"gives {request.devices.count} stages for {len(time_factors)} devices",
+            "Drop a value, or give a time factor for each stage.",
         )
     devices = PartitionDevices(
         len(time_factors), None, request.devices.link_gb_per_s, tuple(map(float, time_factors))

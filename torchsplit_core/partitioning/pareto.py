@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torchsplit_core.partitioning.candidates import best_distinct, value_of, with_best
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionOutcome, Progress, ignore_progress
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.partition import Objective
 
 OFFERED = 20
@@ -54,7 +55,7 @@ def pareto_candidates(
     """
     if not stages or min(stages) < 1 or len(set(stages)) < len(stages):
         raise InputFault(
-            "stages", list(stages), "different numbers of stages, each 1 or more", "Give 1 2 3 4 for example."
+            "stages", f"{quoted(list(stages))} are no distinct numbers from 1 on", "Give for example 1, 2, 3."
         )
     outcomes: dict[int, PartitionOutcome] = {}
     found: list[PartitionCandidate] = []

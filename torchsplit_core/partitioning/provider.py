@@ -65,15 +65,14 @@ class PartitionProvider:
         self.row = reference_row(profile, graph.traced_batch)
         if not any(node.time_share > 0 for node in profile.nodes):
             raise InputFault(
-                "profile nodes",
-                len(profile.nodes),
-                "a partition needs the nodes' shares of time",
+                f"profile of {profile.source}",
+                "has no time shares of operations, which a cut needs",
                 "Profile the model again.",
             )
         self.prepared: PreparedGraph = prepare(self.graph)
         names = [node.id for node in profile.nodes]
         shares = stage_shares(profile.nodes, [(name,) for name in names], self.row.batch_size)
-        self._time_ms = {name: share * self.row.latency_ms for name, share in zip(names, shares, strict=True)}
+        self._time_ms = {name: share * self.row.batch_ms for name, share in zip(names, shares, strict=True)}
 
     @cached_property
     def memory(self) -> StageMemory:
@@ -91,7 +90,7 @@ class PartitionProvider:
         return region_tree(self.prepared)
 
     def time_ms(self, node_id: str) -> float:
-        """A node's share of the reference row's latency, timed at its batch size; 0 where it was not profiled."""
+        """A node's share of the reference row's time of a batch; 0 where it was not profiled."""
         return self._time_ms.get(node_id, 0.0)
 
     def request(
@@ -265,7 +264,7 @@ class PartitionProvider:
 
 
 def reference_row(profile: Profile, batch: int) -> ProfileRow:
-    """The measured row of the whole model at the batch size nearest to `batch`; else the row of least latency.
+    """The measured row of the whole model at the batch size nearest to `batch`; else the row of least time.
 
     Rows are those of the profile's first sequence length, as the nodes' shares are.
     Raises InputFault when the profile has no row of the whole model.
@@ -273,12 +272,12 @@ def reference_row(profile: Profile, batch: int) -> ProfileRow:
     whole = [row for row in at_first_length(profile).rows if row.stage == "whole"]
     if not whole:
         raise InputFault(
-            "profile rows", len(profile.rows), "a row of the stage 'whole'", "Profile the model again."
+            f"profile of {profile.source}", "has no row of the whole model", "Profile the model again."
         )
     measured = [row for row in whole if row.basis == "measured"]
     if measured:
-        return min(measured, key=lambda row: (abs(row.batch_size - batch), row.processes, row.latency_ms))
-    return min(whole, key=lambda row: row.latency_ms)
+        return min(measured, key=lambda row: (abs(row.batch_size - batch), row.processes, row.batch_ms))
+    return min(whole, key=lambda row: row.batch_ms)
 
 
 def solve_partitioning_problem(

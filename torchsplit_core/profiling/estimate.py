@@ -170,8 +170,7 @@ def _with_slices(name: str) -> GpuType:
     if gpu.divided != "mig":
         raise InputFault(
             "GPU type",
-            name,
-            "slices are estimated, of GPUs with MIG",
+            f"{name} has no MIG slices, for which alone there are estimates",
             "Measure it: profile --device cuda or cpu.",
         )
     return gpu

@@ -31,6 +31,7 @@ from torchsplit_core.profiling.operations import (
     VIEWS,
 )
 from torchsplit_core.values import GraphNode, InputFault
+from torchsplit_core.values.errors import quoted
 
 Unit = Literal["convolution", "recurrent", "matmul", "vector", "none"]
 
@@ -84,9 +85,8 @@ def check_batch(batch_size: object) -> int:
     ):
         raise InputFault(
             "batch size",
-            batch_size,
-            f"a batch size is an integer from 1 to {LARGEST_BATCH}",
-            "Give such a number.",
+            f"is {quoted(batch_size)}, not a whole number from 1 to {LARGEST_BATCH:,}",
+            "Give for example 8.",
         )
     return batch_size
 
@@ -154,7 +154,7 @@ def _cost_of(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> Nod
         if isinstance(error, InputFault):
             raise
         raise InputFault(
-            "graph: shapes", node.id, f"the shapes that {name} reads are ones it can take", "Trace again."
+            f"graph node {node.id!r}", f"reads shapes that {name} cannot take", "Trace the model again."
         ) from error
 
 

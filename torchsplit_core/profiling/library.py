@@ -30,6 +30,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.units import GIB
 
 LIBRARY_GPU = "A100-80GB"
@@ -175,8 +176,8 @@ def library_profile(name: str) -> Profile:
     for profile in library_profiles():
         if profile.source == f"library:{name}":
             return profile
-    known = ", ".join(profile.source.removeprefix("library:") for profile in library_profiles())
-    raise InputFault("library model", name, f"the measured library has {known}", "Choose one of these.")
+    known = [profile.source.removeprefix("library:") for profile in library_profiles()]
+    raise InputFault("", f"unknown library model {quoted(name)}", suggestion(name, known, "library models"))
 
 
 @lru_cache(maxsize=1)
@@ -211,12 +212,10 @@ def mix_request(
     """
     mixes = {mix.name: mix for mix in serving_mixes()}
     if name not in mixes:
-        raise InputFault(
-            "serving mix", name, f"the shipped mixes are {', '.join(mixes)}", "Choose one of these."
-        )
+        raise InputFault("", f"unknown serving mix {quoted(name)}", suggestion(name, mixes, "serving mixes"))
     count = mixes[name].published_gpus if gpus is None else gpus
     if count < 1:
-        raise InputFault("gpus", gpus, "a fleet has at least one GPU", "Give 1 or more.")
+        raise InputFault("gpus", f"is {quoted(gpus)}, below the least value 1", "Give at least one GPU.")
     models = tuple(_mix_model(entry, hard=objective == "min_gpus") for entry in mixes[name].models)
     return PlanRequest(
         gpus=(FleetEntry(type=LIBRARY_GPU, count=count),), models=models, objective=Objective(kind=objective)

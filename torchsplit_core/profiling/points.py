@@ -18,8 +18,8 @@ COMPILE_S = 900.0
 """What torch.compile may take beside, every batch size anew: minutes for a large model on a few cores."""
 POINT_BUDGET_S = 2.0
 """The usual time of a point."""
-REPEATS = 3
-"""The runs of a point are taken in this many repeats, whose medians show what runs next to each other hide."""
+REPEATS = 5
+"""The runs of a point are taken in this many blocks, whose medians show what runs next to each other hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Settings:
     """How to measure. `point_budget_s` seconds a batch size (at least three runs whatever they take);
     `point_limit_s` after which a point counts as hung; `torch_trace` a folder for one torch.profiler
     trace a batch size. `dtype` is the dtype that weights and floating inputs are cast to ("" for the model's own)
-    and `compile_mode` the mode of torch.compile ("" for eager). The runs are taken in `repeats` repeats; `seed`
+    and `compile_mode` the mode of torch.compile ("" for eager). The runs are taken in `repeats` blocks; `seed`
     is that of random inputs and of every run. With `host_copies` a timed run also copies the inputs from pinned
     memory of the host and the outputs back. All of these tell one point from another, and so do the processes:
     `processes` are the numbers of them to measure, at once on the device; one alone is always measured.
@@ -84,5 +84,7 @@ class Heard:
     failures: list[dict[str, Any]] = field(default_factory=list)
     begun: tuple[str, int] | None = None
     share: float = 0.0
+    batch_sizes: tuple[int, ...] = ()
+    """Those that the model's client offers, where nobody gave any."""
     taken_over: set[int] = field(default_factory=set)
     """Batch sizes whose figures were measured before."""

@@ -122,6 +122,11 @@ def _of_another_kind(settings: Settings, other_operations: bool) -> list[str]:
 def _remarks(content: Mapping[str, Any]) -> list[str]:
     """What a reader of one point must know besides its figures."""
     notes = []
+    if why := content.get("unsteady"):
+        again = ", measured again as well" if content["looks"] > 2 else ""
+        notes.append(
+            f"Batch {content['batch_size']} is unsteady{again}: {why}. Measure again while nothing else runs here."
+        )
     if not content["finite"]:
         notes.append(f"Batch {content['batch_size']}: the outputs have NaN or infinite values.")
     if content["grew_bytes"]:

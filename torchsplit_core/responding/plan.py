@@ -163,7 +163,7 @@ def _told(
     """The plan as an outcome of the request: its figures simulated, its value beside the bound, everything checked."""
     plain = without_limits(request)
     outcome = unproven_outcome(plain, best.outcome.gpus, statistics)
-    waiting = best.verdict.waiting
+    waiting = best.judgement.waiting
     models = tuple(
         replace(
             model,
@@ -207,11 +207,11 @@ def verify_responding(request: PlanRequest, outcome: PlanOutcome, judge: Judge |
     simulated again, by its own draws and by others.
     """
     verify(request, outcome)
-    verdict = (judge or Judge(request)).verdict(outcome)
+    judgement = (judge or Judge(request)).judgement(outcome)
     for model in outcome.models:
-        if model.name in verdict.failing:
+        if model.name in judgement.failing:
             raise InternalFault(f"The plan fails its check: {model.name} does not hold its max_response_ms.")
-        told = verdict.waiting.get(model.name)
+        told = judgement.waiting.get(model.name)
         if told is not None and told.response_ms != model.response_ms:
             raise InternalFault(
                 f"The plan fails its check: response_ms of {model.name} is {told.response_ms}."

@@ -14,7 +14,7 @@ from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.responding.derated import Derated, Known, with_own_points
 from torchsplit_core.responding.relaxed import halved, relaxed, without_limits
-from torchsplit_core.responding.waiting import Judge, Verdict, limited, offered
+from torchsplit_core.responding.waiting import Judge, Judgement, limited, offered
 from torchsplit_core.values import (
     PlannedGpu,
     PlanOutcome,
@@ -44,7 +44,7 @@ class Candidate:
     """A plan of the request (without its limits' figures) whose simulation holds every limit."""
 
     outcome: PlanOutcome
-    verdict: Verdict
+    judgement: Judgement
 
 
 class Search:
@@ -255,11 +255,11 @@ class Search:
         ):
             self.failing = ()
             return True
-        verdict = self.judge.verdict(outcome)
-        self.failing = verdict.failing
-        if verdict.failing:
+        judgement = self.judge.judgement(outcome)
+        self.failing = judgement.failing
+        if judgement.failing:
             return False
-        self.best = Candidate(outcome, verdict)
+        self.best = Candidate(outcome, judgement)
         return True
 
 

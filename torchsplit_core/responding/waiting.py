@@ -51,7 +51,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """What simulation says of a plan: of each model that holds its figures, and the names of those that do not."""
 
     waiting: dict[str, Waiting]
@@ -78,7 +78,7 @@ class Judge:
         self._looked: dict[object, float] = {}
         self._carried: dict[object, float] = {}
 
-    def verdict(self, outcome: PlanOutcome) -> Verdict:
+    def judgement(self, outcome: PlanOutcome) -> Judgement:
         """Of a plan whose points are those of the request."""
         ready = self._prepared(outcome)
         specs = limited(self.request)
@@ -87,7 +87,7 @@ class Judge:
         looks = {spec.name: self._look(spec, ready[spec.name]) for spec in known}
         failing += [name for name, share in looks.items() if share > FAR_ABOVE]
         if failing:
-            return Verdict({}, tuple(failing))
+            return Judgement({}, tuple(failing))
         waiting: dict[str, Waiting] = {}
         # The most doubtful come first: where one fails, those far below their limits are spared.
         for spec in sorted(known, key=lambda one: -looks[one.name]):
@@ -98,7 +98,7 @@ class Judge:
                 failing.append(spec.name)
             else:
                 waiting[spec.name] = found
-        return Verdict(waiting, tuple(failing))
+        return Judgement(waiting, tuple(failing))
 
     def sustained(self, outcome: PlanOutcome) -> dict[str, float]:
         """By model, how many times its rate its own instances carry within the limit; 0 where they carry nothing."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 MANIFEST, LATEST = "manifest.json", "LATEST"
 
@@ -104,11 +104,11 @@ class Checkpoints:
             try:
                 return path, checked(path)
             except InputFault as fault:
-                damaged.append(path.name)
+                damaged.append(f"{path.name}: {fault.problem}")
                 told(str(fault))
         if damaged:
             raise InputFault(
-                str(self.folder), ", ".join(damaged), "one checkpoint is complete", "Start another run."
+                str(self.folder), f"holds no complete checkpoint: {'; '.join(damaged)}", "Start another run."
             )
         return None
 
@@ -119,7 +119,8 @@ def checked(path: Path) -> Manifest:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         manifest = Manifest(**{**data, "files": {name: tuple(told) for name, told in data["files"].items()}})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(path, MANIFEST, "cannot be read") from error
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not the list of the files"
+        raise _damaged(path, MANIFEST, f"cannot be read: {reason}") from error
     for name, (size, digest) in manifest.files.items():
         try:
             found = (path / name).stat().st_size
@@ -128,16 +129,13 @@ def checked(path: Path) -> Manifest:
             if _sha256(path / name) != digest:
                 raise _damaged(path, name, "has another content than was written")
         except OSError as error:
-            raise _damaged(path, name, error.strerror or "cannot be read") from error
+            raise _damaged(path, name, f"cannot be read: {system_reason(error)}") from error
     return manifest
 
 
 def _damaged(path: Path, name: str, how: str) -> InputFault:
     return InputFault(
-        f"checkpoint {path.name}",
-        f"{name} {how}",
-        "every file of a checkpoint is as it was written",
-        "An earlier one is used where there is one.",
+        f"checkpoint {path.name}", f"{name} {how}", "The run goes on from an earlier one, if it has one."
     )
 
 

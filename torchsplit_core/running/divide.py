@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import SHARDED, Choices, Precision, Recompute
 
 STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
@@ -109,13 +109,16 @@ def cut_by_tensors(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] |
     if not plan:
         raise InputFault(
             "the strategy's tensor",
-            mesh.size(),
-            "the client says which of its modules are cut how (tensor_plan)",
-            "Give it tensor_plan, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
+            f"is {mesh.size()}, but the client has no tensor_plan, which says how its modules are cut",
+            "Give it one, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
         )
     for name, style in plan.items():
         if style not in STYLES:
-            raise InputFault(f"tensor_plan[{name!r}]", style, "it is colwise or rowwise", "Correct it.")
+            raise InputFault(
+                f"tensor_plan[{name!r}]",
+                f"unknown style {quoted(style)}",
+                suggestion(style, STYLES, "styles"),
+            )
     parallelize_module(model, mesh, {name: STYLES[style]() for name, style in plan.items()})
 
 
@@ -157,8 +160,7 @@ def divided(
     if sharded and unused_weights:
         raise InputFault(
             "the strategy's shard",
-            choices.shard,
-            "ranks that gather shards use the same weights in a step, and this model may leave some out",
+            f"is {choices.shard}, which needs every weight in every step, but this model may leave some out",
             "Fix shard to none or zero1.",
         )
     if choices.tensor > 1:
@@ -186,15 +188,14 @@ def same_optimizer(
     if optimizer.state:
         raise InputFault(
             "the optimizer",
-            "has state",
-            "a run begins with a fresh optimizer",
-            "Make it anew, or load a checkpoint.",
+            "has state already, so it is not a fresh one",
+            "Make a new one: a run restores its state from its own checkpoints.",
         )
     names = {id(weight): name for name, weight in before.items()}
     for group in optimizer.param_groups:
         if not all(id(weight) in names for weight in group["params"]):
             raise InputFault(
-                "the optimizer", "other weights", "its weights are the model's", "Make it of them."
+                "the optimizer", "has weights that are not the model's", "Make it of the model's parameters."
             )
         kept = (names[id(weight)] for weight in group["params"])
         group["params"] = [after[name] for name in kept if name in after]

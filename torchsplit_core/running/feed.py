@@ -40,12 +40,11 @@ class Feed:
         if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
             raise InputFault(
                 "the data",
-                type(data).__name__,
-                "a dataset has a length and samples by number",
-                "Give such a one.",
+                f"is a {type(data).__name__} without a length or without samples by number",
+                "Give a dataset with __len__ and __getitem__.",
             )
         if not len(data):
-            raise InputFault("the data", "no samples", "there is at least one", "Give some.")
+            raise InputFault("the data", "has no samples", "Give at least one.")
         self.data, self.collate, self.samples = data, loader.collate_fn, len(data)
         self.global_batch, self.micro_batch = global_batch, micro_batch
         self.rank, self.ranks, self.shares = rank, ranks, tuple(shares)

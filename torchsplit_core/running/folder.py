@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, system_reason
 
 RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
 LOCK, _RANKS, _MEETING, _NODE = ".lock", ".ranks", ".meeting", ".node-"
@@ -25,6 +25,8 @@ STOP: Final = "stop"
 """What a run says of its moments, and is asked; see `watch`."""
 SETTING = ".setting.json"
 """What the run goes on with after it ran out of memory, until its command ends."""
+MAKE_ROOM = "Free disk space or mend the folder, then resume the run."
+"""What to do where a file of a run cannot be written."""
 TAIL_BYTES = 4096
 LOOK_S = 0.5
 """Seconds in which a lock that somebody only looks at is given back."""
@@ -70,8 +72,11 @@ class RunFolder:
         """
         with self._made() as lock, (self.path / f"{_NODE}{self.node}").open("a") as own:
             if not _locked(own, 0.0):
-                rule = "each node of a run has a name of its own"
-                raise InputFault("--node", self.node, rule, "Give another name.")
+                raise InputFault(
+                    "--node",
+                    f"is {quoted(self.node)}, the name of another node of this run",
+                    "Give each node a name of its own.",
+                )
             if _locked(lock, LOOK_S):
                 self._check_alone(resume)
                 (self.path / _MEETING).write_text(meeting, encoding="utf-8")
@@ -94,7 +99,9 @@ class RunFolder:
             ]
             if left:
                 raise InputFault(
-                    str(self.path), min(left), "a run has a folder of its own", "Choose another -o."
+                    str(self.path),
+                    f"holds {quoted(min(left))}, which is no part of a run",
+                    "Choose another folder by -o.",
                 )
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -102,10 +109,7 @@ class RunFolder:
             return (self.path / LOCK).open("a")
         except OSError as error:
             raise InputFault(
-                str(self.path),
-                error.strerror or "failed",
-                "the run's folder can be written",
-                "Choose another -o.",
+                str(self.path), f"cannot be written: {system_reason(error)}", "Choose another folder by -o."
             ) from error
 
     def _check_alone(self, resume: bool) -> None:
@@ -120,16 +124,17 @@ class RunFolder:
         if (self.path / RUN).exists() and not resume:
             raise InputFault(
                 str(self.path),
-                "has a run",
-                "a new run starts in a folder of its own",
-                "Go on with it by --resume, or choose another -o.",
+                "holds a run already",
+                "Go on with it by --resume, or choose another folder by -o.",
             )
         (self.path / SETTING).unlink(missing_ok=True)
         (self.path / WATCH / STOP).unlink(missing_ok=True)
 
     def _in_use(self) -> InputFault:
         return InputFault(
-            str(self.path), "in use", "one run at a time writes to a folder", "Wait, or choose another -o."
+            str(self.path),
+            "is in use: another run writes to it",
+            "Wait for its end, or choose another folder by -o.",
         )
 
     @contextlib.contextmanager
@@ -147,9 +152,8 @@ class RunFolder:
             if before and before.get(name) != facts[name]:
                 raise InputFault(
                     f"{self.path.name}: {name.replace('_', ' ')}",
-                    facts[name],
-                    f"a run goes on with what it began with: {before.get(name)}",
-                    "Give that, or start another run.",
+                    f"is {quoted(facts[name])}, but the run began with {quoted(before.get(name))}",
+                    "Give what it began with, or start another run.",
                 )
         replace_file(self.path / RUN, json.dumps(facts, indent=1) + "\n")
 
@@ -162,9 +166,8 @@ class RunFolder:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             return found
         except (OSError, ValueError) as error:
-            raise InputFault(
-                str(path), "unreadable", "it says what the run is", "Start another run."
-            ) from error
+            reason = system_reason(error) if isinstance(error, OSError) else "it is not JSON"
+            raise InputFault(str(path), f"cannot be read: {reason}", "Start another run.") from error
 
     def tell(self, kind: str, words: str, rank: int | None = None) -> None:
         """Append an event: what happened, to which rank (None: to the run)."""
@@ -179,7 +182,10 @@ class RunFolder:
             self._append(EVENTS, line)
         except OSError as error:
             # What happened to the run must not end it because it cannot be told.
-            print(f"{EVENTS}: {error.strerror}; not told there: {words}", file=sys.stderr)
+            print(
+                f"{EVENTS}: cannot be written: {system_reason(error)}. Not told there: {words}",
+                file=sys.stderr,
+            )
 
     def add_step(
         self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
@@ -197,10 +203,7 @@ class RunFolder:
             self._append(METRICS, line)
         except OSError as error:
             raise InputFault(
-                str(self.path / METRICS),
-                error.strerror or "failed",
-                "every step of a run is written down",
-                "Make room; --resume goes on from the last complete checkpoint.",
+                str(self.path / METRICS), f"cannot be written: {system_reason(error)}", MAKE_ROOM
             ) from error
 
     def sync_steps(self) -> None:

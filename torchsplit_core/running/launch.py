@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import telemetry
-from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.layout import on_each, on_processes
@@ -174,9 +174,8 @@ def _until_done(
         elif fruitless >= (FRUITLESS_WITH_OTHERS if lost.elsewhere else FRUITLESS):
             raise InputFault(
                 who,
-                lost.words,
-                f"a run gets on; {fruitless} starts did not get past step {reached}",
-                f"Look into {reports}; --resume goes on from the last complete checkpoint.",
+                f"{lost.words}; {fruitless} starts did not get past step {reached}",
+                f"Read the logs in {reports}, mend the cause, and resume the run.",
             )
         restarts += 1
         where = f" of node {run.node}" if nodes else ""
@@ -214,9 +213,8 @@ def _give_way(run: RunFolder, strategy: RunStrategy, options: RunOptions, lost: 
     if setting is None:
         raise InputFault(
             f"rank {lost.rank}",
-            Told(lost.words),
-            "a step fits into memory, at least in passes of one sample with every layer computed again",
-            "Shard the weights (shard: fsdp), use more devices or a smaller model; --resume goes on.",
+            f"{lost.words}, even in passes of one sample with every layer computed again",
+            "Shard the weights (shard: fsdp), use more devices or a smaller model, and resume the run.",
         )
     keep(
         run.path,
@@ -273,11 +271,10 @@ def _start(task: RankTask, run: RunFolder, count: int, meeting: Meeting | Alone,
             return Loss(None, f"lost the others ({type(error).__name__})", elsewhere=True)
         except SignalException as stop:
             run.tell(
-                "stopped",
-                f"node {run.node} by {stop.sigval.name}; --resume goes on from the last complete checkpoint",
+                "stopped", f"node {run.node} was stopped by {stop.sigval.name} after step {_furthest(run)}"
             )
             raise KeyboardInterrupt from stop
-    return Loss(None, "ended without a word")
+    return Loss(None, "ended without a message")
 
 
 def _why(reports: Path, rank: int, exit_code: int, stalled: dict[int, Stall], node: str) -> Loss:
@@ -313,8 +310,7 @@ def _check_cores(count: int) -> None:
     if count > PROCESSES_A_CORE * cores:
         raise InputFault(
             "--processes",
-            count,
-            f"at most {PROCESSES_A_CORE} processes share a core, and there are {cores} cores",
+            f"is {count}, above the {PROCESSES_A_CORE * cores} that this machine takes ({PROCESSES_A_CORE} a core)",
             "Give fewer with --processes: the global batch stays as it is.",
         )
 

@@ -27,11 +27,12 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
     """
     if isinstance(given, StrategyOutcome):
         if not 1 <= candidate <= len(given.candidates):
+            if not given.candidates:
+                raise InputFault("the strategy", f"has no candidates: {given.message}", "Find another one.")
             raise InputFault(
                 "--candidate",
-                candidate,
-                f"the strategy has {len(given.candidates)} candidates, the best is 1",
-                "Choose one of them." if given.candidates else f"It says: {given.message}",
+                f"is {candidate}, but the strategy has {len(given.candidates)} candidates",
+                f"Give a number from 1, the best, to {len(given.candidates)}.",
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
@@ -43,8 +44,7 @@ def run_strategy(given: Any, candidate: int = 1, precision: Precision | None = N
         return RunStrategy(Choices(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
     raise InputFault(
         "the strategy",
-        type(given).__name__,
-        "it is a strategy (torchsplit.strategy), or a strategy request whose `fix` has the choices",
+        f"is a {type(given).__name__}, neither a strategy nor a strategy request that fixes its choices",
         "Write one with: torchsplit strategy REQUEST -o S.json.",
     )
 
@@ -60,9 +60,8 @@ def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
     if not candidate.across or len(alike) > 1:
         raise InputFault(
             "the strategy",
-            f"{len(candidate.stages)} kinds of nodes",
-            "a run divides its work by one set of choices",
-            "Find a strategy for one kind of nodes.",
+            f"divides the work of its {len(candidate.stages)} kinds of nodes in different ways, but a run has one",
+            "Find a strategy for one kind of node.",
         )
     return tuple(count for stage in candidate.stages for count in stage.layers_per_stage)
 
@@ -94,23 +93,20 @@ def on_processes(strategy: RunStrategy, processes: int) -> RunStrategy:
     if processes < 1 or processes % copy:
         raise InputFault(
             "--processes",
-            processes,
-            f"it is a multiple of the {copy} that hold a copy of the model (tensor {choices.tensor})",
+            f"is {processes}, not a multiple of the {copy} that hold a copy of the model (tensor {choices.tensor})",
             f"Give {copy} or a multiple.",
         )
     data = processes // copy
     if data > strategy.job.global_batch:
         raise InputFault(
             "--processes",
-            processes,
-            f"a step has {strategy.job.global_batch} samples, at least one for each of its {data} data-parallel ranks",
+            f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * copy}.",
         )
     if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
         raise _refused(
             "tensor",
-            choices.tensor,
-            "beside data parallelism its weights are sharded",
+            f"is {choices.tensor} with data {data}, but shard {choices.shard} does not shard the weights",
             "Fix shard to fsdp, or data to 1.",
         )
     fitted = replace(choices, data=data)
@@ -135,34 +131,41 @@ def _check_runs(strategy: RunStrategy) -> None:
         if getattr(choices, name) != 1:
             raise _refused(
                 name,
-                getattr(choices, name),
-                "runs divide by data, tensor, pipeline and shards alone",
+                f"is {getattr(choices, name)}, but runs divide by data, tensor, pipeline and shards alone",
                 f"Fix {name} to 1.",
             )
     if choices.pipeline > 1:
         _check_pipeline(choices)
     elif choices.interleave > 1:
         raise _refused(
-            "interleave", choices.interleave, "chunks are of a pipeline's stages", "Fix interleave to 1."
+            "interleave",
+            f"is {choices.interleave} without a pipeline whose stages it could divide",
+            "Fix interleave to 1.",
         )
     if job.precision not in PRECISIONS:
         raise _refused(
             "precision",
-            job.precision,
-            "runs are in fp32, tf32 or bf16 (fp16 needs a scaled loss, fp8 other layers)",
-            "Choose one of them.",
+            f"is {job.precision}, which runs do not support",
+            "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
         )
     if choices.offload == "optimizer":
         raise _refused(
             "offload",
-            "optimizer",
-            "PyTorch moves weights, gradients and optimizer together",
+            "is optimizer, but PyTorch moves weights, gradients and optimizer together",
             "Fix offload to parameters or none.",
         )
     if choices.offload == "parameters" and choices.shard not in SHARDED:
-        raise _refused("offload", "parameters", "weights that move are sharded", "Fix shard to fsdp.")
+        raise _refused(
+            "offload",
+            f"is parameters, but shard {choices.shard} does not shard the weights",
+            "Fix shard to fsdp.",
+        )
     if choices.tensor > 1 and choices.shard in ("zero1", "hsdp"):
-        raise _refused("shard", choices.shard, "beside tensor parallelism it is fsdp or none", "Fix it so.")
+        raise _refused(
+            "shard",
+            f"is {choices.shard} beside tensor parallelism",
+            "Fix shard to fsdp or none, or tensor to 1.",
+        )
 
 
 def _check_pipeline(choices: Choices) -> None:
@@ -170,20 +173,20 @@ def _check_pipeline(choices: Choices) -> None:
     if choices.tensor > 1:
         raise _refused(
             "tensor",
-            choices.tensor,
-            "stages are of the traced model, of which no module is left to cut by tensors",
+            f"is {choices.tensor} beside a pipeline, whose traced stages have no modules to cut by tensors",
             "Fix tensor to 1, or pipeline to 1.",
         )
     if choices.shard == "hsdp":
-        raise _refused("shard", "hsdp", "beside a pipeline it is none, zero1, zero2 or fsdp", "Fix it so.")
+        raise _refused(
+            "shard", "is hsdp beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1."
+        )
     if choices.offload != "none":
         raise _refused(
             "offload",
-            choices.offload,
-            "weights of a pipeline's stages stay on their device from its first pass to its last",
+            f"is {choices.offload}, but the stages of a pipeline keep their weights on the device in all passes",
             "Fix offload to none, or pipeline to 1.",
         )
 
 
-def _refused(name: str, value: object, rule: str, remedy: str) -> InputFault:
-    return InputFault(f"the strategy's {name}", value, rule, remedy)
+def _refused(name: str, problem: str, remedy: str) -> InputFault:
+    return InputFault(f"the strategy's {name}", problem, remedy)

@@ -37,7 +37,7 @@ from torchsplit_core.running.divide import (
     same_optimizer,
 )
 from torchsplit_core.running.feed import Feed
-from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.folder import MAKE_ROOM, RunFolder
 from torchsplit_core.running.layout import check_options
 from torchsplit_core.running.processes import check_alike
 from torchsplit_core.running.saving import Saver, model_digest, seed_all
@@ -219,8 +219,7 @@ class TrainingRun:
                 if not self._answered:
                     raise InputFault(
                         "the training loop",
-                        f"step {self.step + 1}",
-                        "every batch is answered by run.backward(loss)",
+                        f"did not call run.backward(loss) for a batch of step {self.step + 1}",
                         "Call it once in each turn of the loop.",
                     )
                 self._mark(STEP_BEGINS, self.step)
@@ -306,8 +305,7 @@ class TrainingRun:
             self.folder.tell("not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0])
         raise InputFault(
             f"the {what} of {where}",
-            value if what == "loss" else "nan or inf",
-            f"it is a finite number; nothing of that step was taken, {last}",
+            f"is {value if what == 'loss' else 'nan or inf'}; nothing of that step was taken, and {last}",
             "Lower the learning rate, look at the samples of that step, or choose another precision.",
         )
 
@@ -356,11 +354,6 @@ class TrainingRun:
         self._mark("end", self.step)
         self.pulse.say(self.step, ended=True)
         if reason:
-            raise InputFault(
-                f"checkpoint of step {self.step}",
-                reason,
-                "the last step of a run is kept",
-                "Make room; --resume goes on from the last complete checkpoint.",
-            )
+            raise InputFault(f"checkpoint of step {self.step}", f"was not written: {reason}", MAKE_ROOM)
         if self.rank == 0:
             self.folder.tell("finished", f"step {self.step} of {self.last_step} is done", 0)

@@ -55,8 +55,7 @@ def prepare(
     if strategy.choices.pipeline > 1:
         raise InputFault(
             "the strategy's pipeline",
-            strategy.choices.pipeline,
-            "a loop of one's own sees whole batches, and the stages of a pipeline do not",
+            f"is {strategy.choices.pipeline}, but a loop of your own sees whole batches, which its stages do not",
             "Train a client by `torchsplit train`, or fix pipeline to 1.",
         )
     run_folder = RunFolder(folder)

@@ -87,8 +87,7 @@ def check_alike(node: str) -> list[str]:
         if version != first:
             raise InputFault(
                 f"rank {rank} (node {where})",
-                f"torch {version}",
-                f"all ranks of a run have one version of torch, and rank 0 (node {told[0][0]}) has {first}",
-                "Install that version there.",
+                f"has torch {version}, but rank 0 (node {told[0][0]}) has {first}",
+                f"Install torch {first} there.",
             )
     return list(dict.fromkeys(where for where, _ in told))

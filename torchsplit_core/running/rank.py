@@ -30,7 +30,7 @@ from torchsplit_core.running.processes import Address, join_processes
 from torchsplit_core.running.starts.stalls import Marker
 from torchsplit_core.running.starts.surroundings import OVER
 from torchsplit_core.running.watch.launched import Launch, keep_launch
-from torchsplit_core.values import InputFault, TrainClient
+from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 Over = Literal["done", "moves"]
@@ -90,7 +90,9 @@ def _train(task: RankTask, folder: RunFolder, mark: Marker, began_s: float) -> N
     client = train_client(task.source, task.trust)
     model = open_model(client)  # type: ignore[arg-type]
     if not isinstance(model, torch.nn.Module):
-        raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
+        raise InputFault(
+            "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
+        )
     with foreign_code("get_optimizer()"):
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
@@ -144,8 +146,7 @@ def train_client(source: str, trust: bool) -> TrainClient:
     if missing:
         raise InputFault(
             "model source",
-            source,
-            f"a client that is trained has {', '.join(missing)}",
+            f"{quoted(source)} cannot be trained: its client lacks {', '.join(missing)}",
             "Give it get_dataset(), get_loss(outputs, targets) and get_optimizer(parameters, kind).",
         )
     found: TrainClient = client
@@ -158,10 +159,14 @@ def _report(folder: Path, node: str, error: BaseException, later_s: float) -> No
     if isinstance(error, InputFault):
         told = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
     else:
-        line = user_line(error)
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        told = {"error": words + (f" ({line})" if line else ""), "others": _partner_gone(error)}
-        told["short_of_memory"] = is_out_of_memory(error)
+        cause = last_cause(error)
+        line = user_line(cause) or user_line(error)
+        words = " ".join(f"{type(cause).__name__}: {cause}".split())[:500]
+        told = {
+            "error": words + (f" ({line})" if line else ""),
+            "others": _partner_gone(error) or _partner_gone(cause),
+            "short_of_memory": is_out_of_memory(error) or is_out_of_memory(cause),
+        }
     # Whole or not at all: the others' end may end this process here. Where the disk is full the words are lost.
     with contextlib.suppress(OSError):
         move_into_place(_report_file(folder), json.dumps({**told, "node": node, "time": time.time()}))

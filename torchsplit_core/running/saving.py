@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.staged.names import name_in_model
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, last_cause, system_reason
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -134,8 +134,7 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
     except CheckpointException as error:
         raise InputFault(
             f"checkpoint {path.name}",
-            _reason(error),
-            "its weights and optimizer states are those that are trained",
+            f"does not fit the model and the optimizer: {_reason(error)}",
             "Go on with the optimizer that it was written with.",
         ) from error
     set_model_state_dict(model, _as_held(get_model_state_dict(model), state["model"]))
@@ -152,8 +151,7 @@ def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
     if manifest.model_sha256 != digest:
         raise InputFault(
             f"checkpoint {path.name}",
-            f"of {manifest.model}",
-            f"it is of the model that is trained, {name}, with the same weights by name, shape and type",
+            f"is of {manifest.model}, whose weights differ in name, shape or type from those of {name}",
             "Train that model, or start another run.",
         )
 
@@ -187,11 +185,12 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause in words: what DCP raises holds each rank's error."""
+    """The last cause in words: what DCP raises holds each rank's error."""
     failures = getattr(error, "failures", None)
     if isinstance(failures, dict) and failures:
         rank, (inner, *_) = next(iter(failures.items()))
         return f"rank {rank}: {_reason(inner)}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    error = last_cause(error)
+    if isinstance(error, OSError):
+        return system_reason(error)
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -40,12 +40,13 @@ def parts_of(samples: int, ranks: int, shares: Sequence[float] = ()) -> tuple[in
 
 def check_shares(shares: Sequence[float], ranks: int) -> None:
     """Raises InputFault where the shares are not one positive number for each data-parallel rank."""
-    if shares and (len(shares) != ranks or not all(0 < share < float("inf") for share in shares)):
+    wrong = [share for share in shares if not 0 < share < float("inf")]
+    if wrong or (shares and len(shares) != ranks):
+        problem = f"has {len(shares)} numbers for {ranks} data-parallel ranks"
+        if wrong:
+            problem = f"has {wrong[0]:g}, which is not a positive number"
         raise InputFault(
-            "--shares",
-            ",".join(f"{share:g}" for share in shares),
-            f"they are positive numbers, one for each of the {ranks} data-parallel ranks",
-            "For example 3,1 for two.",
+            "--shares", problem, "Give one positive number for each rank, for example 3,1 for two."
         )
 
 

@@ -55,9 +55,8 @@ def describe_slots(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], str
     except (NotImplementedError, TypeError) as error:
         raise InputFault(
             "get_example_inputs()",
-            str(error),
-            "inputs of parts are tensors and plain values in tuples, lists and dicts",
-            "Pass the tensors on their own.",
+            f"has inputs whose structure cannot be written: {error}",
+            "Pass tensors and plain values in tuples, lists and dicts.",
         ) from error
 
 
@@ -113,7 +112,6 @@ def _value(name: str, value: Any) -> StageValue:
             return StageValue(name, named, bytes=8)
     raise InputFault(
         f"value {name}",
-        type(value).__name__,
-        "tensors and numbers cross a cut",
+        f"is a {type(value).__name__}, and only tensors and numbers cross a cut",
         "Cut elsewhere.",
     )

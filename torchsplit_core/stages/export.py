@@ -15,7 +15,14 @@ from torchsplit_core.isolation import Limits, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.stages.folder import check_target, place
-from torchsplit_core.values import InputFault, PartitionCandidate, Progress, StageManifest, ignore_progress
+from torchsplit_core.values import (
+    InputFault,
+    PartitionCandidate,
+    Progress,
+    StageManifest,
+    ignore_progress,
+    quoted,
+)
 
 EXPORT = "torchsplit_core.stages.export_child:export_in_child"
 
@@ -76,8 +83,7 @@ def export_first(
     if parsed.kind == "pt2" and not trust:
         raise InputFault(
             "model source",
-            source,
-            "taking the weights out of a .pt2 executes what it holds, so it must be trusted",
+            f"{quoted(source)} is not trusted, and taking the weights out of a .pt2 executes what it holds",
             "If you know the file, add --trust.",
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -122,10 +128,7 @@ def _check_files(room: Path, manifest: StageManifest) -> None:
         path = room / part.file
         if path.is_symlink() or not path.is_file():
             raise InputFault(
-                part.file,
-                "a link or no file",
-                "each part is a file that the export wrote",
-                "Export it again.",
+                part.file, "is a link" if path.is_symlink() else "is missing", "Export the model again."
             )
 
 

@@ -77,10 +77,10 @@ def first_that_holds(
             return number, [str(fault) for fault in refused]
     if len(refused) == 1:
         raise refused[0]
+    told = " ".join(f"{i}: {fault}" for i, fault in enumerate(refused, start=1))
     raise InputFault(
         "the cuts",
-        len(refused),
-        "one of them can be cut. " + " ".join(f"{i}: {fault}" for i, fault in enumerate(refused, start=1)),
+        f"are all refused: {told}",
         "Ask for more candidates (--top-k) or another number of stages.",
     )
 
@@ -134,14 +134,12 @@ def _described(program: ExportedProgram, traced: int, architecture_hash: str) ->
         if architecture_hash == former_architecture_hash(graph_from_dict(graph)):
             raise InputFault(
                 "the cut",
-                f"architecture {architecture_hash[:12]}…",
-                OF_FORMER_SCHEME,
+                f"is of architecture {architecture_hash[:12]}…, {OF_FORMER_SCHEME}",
                 "Then cut it again.",
             )
         raise InputFault(
             "the cut",
-            f"architecture {architecture_hash[:12]}…",
-            f"it is of this model, whose architecture is {graph['architecture_hash'][:12]}…",
+            f"is of architecture {architecture_hash[:12]}…, but this model's is {graph['architecture_hash'][:12]}…",
             "Profile and cut the model again.",
         )
     return graph
@@ -151,7 +149,9 @@ def _program(client: SplitClient, examples: Mapping[int, Arguments]) -> Exported
     """The exported program of the model."""
     model = open_model(client)
     if not isinstance(model, torch.nn.Module):
-        raise InputFault("get_model()", type(model).__name__, "it returns an nn.Module", "Return the module.")
+        raise InputFault(
+            "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
+        )
     args, kwargs = examples[TRACED_BATCH]
     # Exporting runs the model: state that a run changes starts in the parts as get_model() gave it.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -173,9 +173,7 @@ def _batches(program: ExportedProgram) -> tuple[int, ...]:
         ):
             size = value.shape[0]
             return (size.node.hint, size.node.hint + 1) if isinstance(size, torch.SymInt) else (size,)
-    raise InputFault(
-        "the .pt2", "no tensor among its inputs", "a model is given tensors", "Pass another model."
-    )
+    raise InputFault("the .pt2", "has no tensor among its inputs", "Pass another model.")
 
 
 def _write(

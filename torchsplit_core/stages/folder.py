@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from torchsplit_core.files import read_text, replace_file, write_text
 from torchsplit_core.isolation import refuse_execution
-from torchsplit_core.values import InputFault, StageManifest, StagePart
+from torchsplit_core.values import InputFault, StageManifest, StagePart, quoted, system_reason
 from torchsplit_core.workspace.store import default_root
 
 MANIFEST = "stages.json"
@@ -35,17 +35,15 @@ def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifes
     except OSError as error:
         raise InputFault(
             str(path),
-            error.strerror or "unreadable",
-            "the folder holds the parts of a model and their manifest",
-            "Write it by torchsplit partition SOURCE --profile PROFILE --export DIR.",
+            f"cannot be read: {system_reason(error)}",
+            "Name a folder that `torchsplit partition SOURCE --profile PROFILE --export DIR` wrote.",
         ) from error
     manifest: StageManifest
     _, manifest = read_text(content.decode(errors="replace"), origin=str(path), expected="torchsplit.stages")
     if not trust and not _note(content).is_file():
         raise InputFault(
             str(path),
-            "not written here",
-            "loading parts executes what they hold, so they must be this user's own or trusted",
+            "was not written here and is not trusted, and loading parts executes what they hold",
             "If you know where they are from, add trust=True.",
         )
     if trust or not manifest.source.startswith("sample:"):
@@ -60,18 +58,14 @@ def open_part(directory: str | Path, part: StagePart) -> BinaryIO:
         stream = path.open("rb")
     except OSError as error:
         raise InputFault(
-            str(path),
-            error.strerror or "unreadable",
-            "the folder holds every part",
-            "Export the model again.",
+            str(path), f"cannot be read: {system_reason(error)}", "Export the model again."
         ) from error
     found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != part.sha256:
         stream.close()
         raise InputFault(
             str(path),
-            f"sha256 {found[:12]}…",
-            f"the file is the one that was written, {part.sha256[:12]}…",
+            f"has the SHA-256 {found[:12]}…, but {part.sha256[:12]}… was written",
             "Export the model again.",
         )
     stream.seek(0)
@@ -83,15 +77,14 @@ def check_target(directory: Path) -> None:
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise InputFault("--export", str(directory), "it is a folder", "Name a new folder.")
+        raise InputFault("--export", f"{quoted(str(directory))} is not a folder", "Name a new folder.")
     known = set(_earlier(directory)) | {MANIFEST}
     strange = sorted(entry.name for entry in directory.iterdir() if entry.name not in known)
     if strange:
         raise InputFault(
             "--export",
-            str(directory),
-            f"the folder is new, empty or holds an earlier export, and this holds {strange[0]}",
-            "Name a new folder.",
+            f"{quoted(str(directory))} holds {quoted(strange[0])}, which is no part of an earlier export",
+            "Name a new or empty folder.",
         )
 
 
@@ -109,7 +102,9 @@ def place(written: Path, directory: Path, manifest: StageManifest) -> None:
             shutil.move(written / part.file, directory / part.file)
     except OSError as error:
         raise InputFault(
-            "--export", str(directory), error.strerror or "the folder can be written", "Name another folder."
+            "--export",
+            f"{quoted(str(directory))} cannot be written: {system_reason(error)}",
+            "Name another folder.",
         ) from error
     replace_file(directory / MANIFEST, text)
 

@@ -55,7 +55,7 @@ class StagePipeline:
         limits: Limits | None = None,
     ) -> None:
         if threads < 1:
-            raise InputFault("threads", threads, "a stage computes with 1 thread or more", "Pass threads=1.")
+            raise InputFault("threads", f"is {threads}, below the least value 1", "Pass threads=1.")
         self.directory = Path(directory).absolute()
         self.manifest: StageManifest = open_manifest(self.directory, trust=trust)
         self.batch_timeout_s = batch_timeout_s
@@ -89,8 +89,7 @@ class StagePipeline:
         if self._feeder is not None:
             raise InputFault(
                 "StagePipeline.run",
-                "closed or running",
-                "one run at a time, on an open pipeline",
+                "was called on a pipeline that is closed or runs already",
                 "Open another.",
             )
         feeder = self._feeder = Feeder(self._first, self._links[0], (self._bound(batch) for batch in batches))

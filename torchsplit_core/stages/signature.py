@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.model_source import Told
-from torchsplit_core.values import InputFault, StageManifest, StageValue
+from torchsplit_core.values import InputFault, StageManifest, StageValue, quoted
 
 REMEDY = "Pass arguments like those of get_example_inputs()."
 
@@ -25,8 +24,8 @@ def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, An
     if found != structure:
         raise InputFault(
             "the arguments",
-            f"{len(args)} positional, keywords {', '.join(kwargs) or 'none'}: {len(leaves)} values",
-            f"they have the structure of the traced ones, {len(manifest.inputs)} values",
+            f"{len(args)} positional, keywords {', '.join(kwargs) or 'none'}, {len(leaves)} values in all, "
+            f"differ from the structure that was traced, of {len(manifest.inputs)} values",
             REMEDY,
         )
     described = {value.name: value for part in manifest.stages for value in part.inputs}
@@ -38,7 +37,9 @@ def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, An
             if slot.name in described:
                 _check(described[slot.name], leaf, sizes)
         elif type(leaf) is not type(slot.constant) or leaf != slot.constant:
-            raise InputFault("a constant argument", leaf, f"it is {slot.constant!r}, as traced", REMEDY)
+            raise InputFault(
+                "a constant argument", f"is {quoted(leaf)}, but was {slot.constant!r} when traced", REMEDY
+            )
     return values
 
 
@@ -52,9 +53,8 @@ def result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
     except NotImplementedError as error:
         raise InputFault(
             "the result",
-            Told(error),
-            "the library that its type is from has been imported",
-            "Import it first, as the model's own code does.",
+            f"is of a type that is not known here: {error}",
+            "Import the library it is from first, as the model's own code does.",
         ) from error
     return pytree.tree_unflatten(leaves, structure)
 
@@ -65,15 +65,16 @@ def _check(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
     if value.shape is None:
         return
     if not isinstance(given, torch.Tensor):
-        raise InputFault(where, type(given).__name__, "it is a tensor", REMEDY)
+        raise InputFault(where, f"is a {type(given).__name__}, not a tensor", REMEDY)
     dtype = str(given.dtype).removeprefix("torch.")
     if dtype != value.dtype:
-        raise InputFault(where, dtype, f"its dtype is {value.dtype}", REMEDY)
+        raise InputFault(where, f"has dtype {dtype}, not {value.dtype}", REMEDY)
     fits = given.dim() == len(value.shape) and all(map(_fits, given.shape, value.shape, repeat(sizes)))
     if not fits:
         shape = " × ".join(map(str, value.shape))
-        rule = f"its shape is {shape}, a letter meaning one size throughout"
-        raise InputFault(where, tuple(given.shape), rule, REMEDY)
+        raise InputFault(
+            where, f"has shape {tuple(given.shape)}, not {shape} (a letter is one size throughout)", REMEDY
+        )
 
 
 def _fits(found: int, wanted: int | str, sizes: dict[str, int]) -> bool:

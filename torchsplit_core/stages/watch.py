@@ -14,7 +14,6 @@ from typing import Any
 from torchsplit_core.isolation import Limits
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined
-from torchsplit_core.model_source import Told
 from torchsplit_core.stages.feeding import Feeder
 from torchsplit_core.values import InputFault
 
@@ -106,10 +105,7 @@ class Watch:
                 if left <= 0:
                     name = next(member.name for member in self.members if not member.ready)
                     raise InputFault(
-                        name,
-                        Told(f"not ready after {limit_s:g} s"),
-                        "a stage loads in time",
-                        "Allow it longer.",
+                        name, f"was not ready within {limit_s:g} s", "Allow it longer (start_timeout_s)."
                     )
                 self._hear(selector, selector.select(left))
                 if any(member.process.poll() is not None for member in self.members):
@@ -168,7 +164,7 @@ class Watch:
             if status not in (None, 0, GONE):
                 assert status is not None
                 how = (
-                    f"ended by {signal.Signals(-status).name}"
+                    f"was ended by {signal.Signals(-status).name}"
                     if status < 0
                     else f"ended with status {status}"
                 )
@@ -184,12 +180,10 @@ class Watch:
         given = [sent, *done]
         busy = [i for i in range(len(self.members)) if given[i] > given[i + 1]]
         member = self.members[busy[-1] if busy else -1]
+        batch = member.done - base[self.members.index(member)] + 1
         return InputFault(
             member.name,
-            Told(
-                f"no result after {limit_s:g} s, at batch {member.done - base[self.members.index(member)] + 1}"
-            ),
-            "a batch passes in time",
+            f"gave no result for batch {batch} within {limit_s:g} s",
             "Allow it longer (batch_timeout_s), or pass smaller batches.",
         )
 
@@ -217,7 +211,6 @@ class Watch:
 def _stopped(member: Member, how: str) -> InputFault:
     return InputFault(
         member.name,
-        Told(how),
-        "a stage runs until the pipeline is closed",
-        f"Its process was ended from outside or crashed.{member.last_words()}",
+        how,
+        f"Look whether it was killed or crashed, and open the pipeline again.{member.last_words()}",
     )

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchsplit_core.values import InputFault, Progress, StagePart, StageValue
+from torchsplit_core.values import InputFault, Progress, StagePart, StageValue, last_cause
 
 AHEAD = 2
 """Messages received before they are computed: enough that a stage does not wait for the wire."""
@@ -37,8 +37,9 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     except InputFault as fault:
         tell("fault", fault.parts)
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the parent is told
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        tell("fault", [request["name"], f"failed with {told[:2000]}", "Mend its inputs."])
+        cause = last_cause(error)
+        told = " ".join(f"{type(cause).__name__}: {cause}".split())
+        tell("fault", [request["name"], f"raised {told[:2000]}", "Mend its inputs."])
     # Neither the receiving thread nor the libraries' own may hold the end up.
     os._exit(status)
 

@@ -32,7 +32,7 @@ from torchsplit_core.telemetry.active_span import ActiveSpan
 from torchsplit_core.telemetry.reading import SpanRecord, read_spans
 from torchsplit_core.telemetry.schema import PREFIX, SPANS
 from torchsplit_core.telemetry.settings import Settings
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 REQUEST_TIMEOUT_S = 1.0
 SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
@@ -223,8 +223,7 @@ def _exporter(settings: Settings) -> SpanExporter:
     except OSError as error:
         raise InputFault(
             str(path.parent),
-            error.strerror or "failed",
-            "spans can be written there",
+            f"cannot be written: {system_reason(error)}",
             "Set TORCHSPLIT_TELEMETRY_FOLDER to another folder, or TORCHSPLIT_TELEMETRY=off.",
         ) from error
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, system_reason
 
 Plain = bool | int | float | str | tuple[Any, ...] | None
 STATUS_ERROR = 2  # opentelemetry/proto/trace/v1/trace.proto: STATUS_CODE_ERROR
@@ -69,7 +69,7 @@ def read_spans(path: Path) -> tuple[SpanRecord, ...]:
         found = [span for file in files for span in _spans_of(file)]
     except OSError as error:
         raise InputFault(
-            str(path), error.strerror or "failed", "the spans can be read", "Give the file or its folder."
+            str(path), f"cannot be read: {system_reason(error)}", "Give a file of spans or its folder."
         ) from error
     return tuple(sorted(found, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)))
 
@@ -99,8 +99,7 @@ def _spans_of(file: Path) -> Iterator[SpanRecord]:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise InputFault(
                     f"{file}, line {number}",
-                    line[:80].decode(errors="replace"),
-                    "each line is OTLP JSON with resourceSpans",
+                    f"is {quoted(line.decode(errors='replace'))}, not OTLP JSON with resourceSpans",
                     "Remove the line, or give a file that the telemetry wrote.",
                 ) from error
 

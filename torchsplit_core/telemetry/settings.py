@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 MODE = "TORCHSPLIT_TELEMETRY"
+MODES = ("off", "on", "file", "otlp")
 FOLDER = "TORCHSPLIT_TELEMETRY_FOLDER"
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -49,9 +50,11 @@ def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Se
     Raises InputFault for an unknown mode, or where OTLP is asked for without a usable address.
     """
     mode = os.environ.get(MODE, "").strip().lower() or "off"
-    if mode not in ("off", "on", "file", "otlp"):
+    if mode not in MODES:
         raise InputFault(
-            MODE, mode, "it is off, on, file or otlp", "Use file to write spans under a folder, or unset it."
+            MODE,
+            f"unknown mode {quoted(mode)}",
+            f"{suggestion(mode, MODES, 'modes')} Use file to write spans under a folder.",
         )
     if mode == "off":
         return None
@@ -59,7 +62,9 @@ def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Se
     if mode == "otlp" or (mode == "on" and url is not None):
         if url is None:
             raise InputFault(
-                MODE, mode, "a collector's address is given", f"Set {ENDPOINT}=http://host:4318, or use file."
+                MODE,
+                "is otlp, but no collector's address is given",
+                f"Set {ENDPOINT}=http://host:4318, or use file.",
             )
         return Settings("otlp", service, url)
     chosen = Path(os.environ.get(FOLDER) or folder or DEFAULT_FOLDER)
@@ -83,8 +88,7 @@ def _checked(name: str, url: str) -> str:
     if not usable:
         raise InputFault(
             name,
-            url,
-            "it is an http or https URL with a host",
+            f"is {quoted(url)}, not an http or https URL with a host",
             "Give it as http://host:4318, OTLP over HTTP.",
         )
     return url

@@ -72,6 +72,16 @@ class ProfileRow:
     memory_parts_gib: MemoryParts | None = None
     sequence_length: int | None = None
 
+    @property
+    def batch_ms(self) -> float:
+        """What a batch usually takes, in ms: the time behind `throughput_rps`, so of measured runs the median.
+
+        `latency_ms` is their 95th percentile, which on a busy machine is many times that.
+        """
+        if not self.throughput_rps:
+            return self.latency_ms
+        return 1000.0 * self.processes * self.batch_size / self.throughput_rps
+
 
 NOT_TRIED = "Not tried"
 """How the message of a failure begins that was ruled out before it ran."""
@@ -129,7 +139,10 @@ class NodeProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything known of one model's cost; `environment` says where and with what it was measured."""
+    """Everything known of one model's cost; `environment` says where and with what it was measured.
+
+    `name` is what requests call the model; empty for a name made of the source.
+    """
 
     source: str
     architecture_hash: str
@@ -137,6 +150,7 @@ class Profile:
     rows: tuple[ProfileRow, ...] = ()
     nodes: tuple[NodeProfile, ...] = ()
     failures: tuple[ProfileFailure, ...] = ()
+    name: str = ""
 
 
 def sequence_lengths(profile: Profile) -> tuple[int | None, ...]:

@@ -3,7 +3,7 @@
 from torchsplit_core.workflow.deployments import deploy
 from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
-from torchsplit_core.workflow.profiling import DEFAULT_BATCH_SIZES, profile
+from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workflow.serving import measure, serve
 from torchsplit_core.workflow.simulations import (
     server_id,
@@ -28,7 +28,6 @@ from torchsplit_core.workflow.steps import (
 from torchsplit_core.workflow.strategies import strategy, strategy_script
 
 __all__ = [
-    "DEFAULT_BATCH_SIZES",
     "compare_placements",
     "deploy",
     "drawing",

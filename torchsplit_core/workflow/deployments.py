@@ -18,6 +18,7 @@ from torchsplit_core.values import (
     StageManifest,
     Variant,
     ignore_progress,
+    system_reason,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def deploy(
         write_deployment,
     )
     from torchsplit_core.deployment import deploy as make
+    from torchsplit_core.responding.verdict import verdict
 
     own = None if request is None else own_images(request, images, commands)
     chosen = tuple(formats or default_formats(outcome, own))
@@ -65,7 +67,8 @@ def deploy(
 
         folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
         manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    paths = write_deployment(make(outcome, chosen, request, manifests, own), directory)
+    files = make(outcome, chosen, request, manifests, own, verdict(request, outcome).sentence)
+    paths = write_deployment(files, directory)
     if used:
         _copy_product(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)
@@ -115,6 +118,6 @@ def _copy_product(target: Path) -> None:
     except OSError as error:
         raise InputFault(
             "--output",
-            f"{target} cannot be written: {(error.strerror or str(error)).lower()}",
+            f"{target} cannot be written: {system_reason(error)}",
             "Name another folder.",
         ) from error

@@ -28,7 +28,7 @@ def profile_lengths(
     holds it. What is estimated, and the operations' shares, are of the first length.
     Raises InputFault where the source takes no lengths, or not one of these.
     """
-    from torchsplit_core.profiling.measuring.measurement import check_sequence_lengths
+    from torchsplit_core.profiling.measuring.grids import check_sequence_lengths
     from torchsplit_core.profiling.merge import beside
 
     distinct = check_sequence_lengths(lengths)

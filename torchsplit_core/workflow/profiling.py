@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from torchsplit_core.profiling.rows import Found
     from torchsplit_core.workspace.store import Store
 
-DEFAULT_BATCH_SIZES = (1, 2, 4)
-"""Measured on the host by default."""
 ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Estimated for every slice of the catalogue, beside those measured."""
 
@@ -55,7 +53,7 @@ def profile(
     *,
     graph: TorchGraph | None = None,
     device: str = "auto",
-    batch_sizes: Sequence[int] = DEFAULT_BATCH_SIZES,
+    batch_sizes: Sequence[int] | None = None,
     gpu_types: Sequence[str] | None = None,
     trust: bool = False,
     settings: Settings | None = None,
@@ -68,6 +66,7 @@ def profile(
 ) -> tuple[TorchGraph, Profile]:
     """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
 
+    `batch_sizes` None measures those that the model's client offers.
     `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default.
     With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. A graph under the
     architecture hash of the version before is made anew, for it does not tell its arguments. `at_once` measures
@@ -97,11 +96,11 @@ def profile(
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
         hear_graph(graph)
     types = tuple(gpu_types or catalogue())
-    grid = tuple(sorted({*ESTIMATED_BATCH_SIZES, *batch_sizes}))
+    grid = {*ESTIMATED_BATCH_SIZES, *(batch_sizes or ())}
     if archive and not trust:
         assert graph is not None
-        return graph, _not_executed(source, graph, estimate_rows(graph, types, grid))
-    run = _Run(source, trust, settings or Settings(), tuple(batch_sizes), store, since, hear_graph, progress)
+        return graph, _not_executed(source, graph, estimate_rows(graph, types, sorted(grid)))
+    run = _Run(source, trust, settings or Settings(), batch_sizes, store, since, hear_graph, progress)
     if store is not None:
         restore_slices(store)
     found: tuple[Found, ...] = ()
@@ -110,7 +109,8 @@ def profile(
     if make_slices is not None:
         found += run.measure_made(make_slices, found[0].graph if found else graph)
     graph = found[0].graph
-    estimated = [replace(row, sequence_length=length) for row in estimate_rows(graph, types, grid)]
+    grid |= {row.batch_size for one in found for row in one.rows}
+    estimated = [replace(row, sequence_length=length) for row in estimate_rows(graph, types, sorted(grid))]
     merged = merge(source, found, estimated)
     return graph, fill_slices(merged)
 
@@ -135,7 +135,7 @@ class _Run:
         source: str,
         trust: bool,
         settings: Settings,
-        batch_sizes: tuple[int, ...],
+        batch_sizes: Sequence[int] | None,
         store: Store | None,
         since: float,
         hear_graph: Callable[[TorchGraph], object],
@@ -222,11 +222,12 @@ class _Run:
                     basis=device.basis,
                 )
             )
-            found = self._measured(device, graph, beside, 1, advance)
+            found = self._measured(device, graph, beside, 1, self.batch_sizes, advance)
+            sizes = [*(row.batch_size for row in found.rows), *(one.batch_size for one in found.failures)]
             for count in counts[1:]:
                 done += 1
                 try:
-                    several = self._measured(device, found.graph, beside, count, advance)
+                    several = self._measured(device, found.graph, beside, count, sizes, advance)
                 except InputFault as fault:
                     # What one process alone gave stands.
                     found = replace(found, notes=(*found.notes, f"{count} processes: {fault}"))
@@ -252,7 +253,13 @@ class _Run:
         return place + (f"/{processes} processes" if processes > 1 else "")
 
     def _measured(
-        self, device: Device, graph: TorchGraph | None, beside: int, processes: int, advance: Progress
+        self,
+        device: Device,
+        graph: TorchGraph | None,
+        beside: int,
+        processes: int,
+        batch_sizes: Sequence[int] | None,
+        advance: Progress,
     ) -> Found:
         """What so many processes at once gave, points that are known taken over and new ones kept."""
         from torchsplit_core.profiling.measuring.measurement import measure
@@ -271,7 +278,7 @@ class _Run:
             device,
             exporter=EXPORTER,
             describer=DESCRIBER,
-            batch_sizes=self.batch_sizes,
+            batch_sizes=batch_sizes,
             trust=self.trust,
             settings=self.settings,
             processes=processes,
@@ -328,8 +335,8 @@ def restore_slices(store: Store) -> str | None:
     except NvmlFault as fault:
         raise InputFault(
             "MIG slices",
-            f"a measurement was cut off and its slices cannot be undone: {fault.words}",
-            f"Mend the driver and start again; {journal_of(store)} says what stood before.",
+            f"are still as a measurement that was cut off left them: {fault.words}",
+            f"Start the driver and profile again, or restore by hand what stands in {journal_of(store)}.",
         ) from fault
 
 

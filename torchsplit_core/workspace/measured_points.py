@@ -27,8 +27,9 @@ from torchsplit_core.values import Device, Progress
 from torchsplit_core.workspace.slots import slot_set_aside
 from torchsplit_core.workspace.store import Store
 
-METHOD = 1
-"""Raised when a change of the measuring itself makes older points incomparable."""
+METHOD = 2
+"""Raised when a change of the measuring itself makes older points incomparable: until 2 a run's time held the seeding
+of random numbers, which takes longer than a small model."""
 LOOK_S = 0.5
 
 

@@ -122,7 +122,7 @@ def _answer(shown: Shown) -> None:
     """The chosen cut in four figures, with what is proven of the best."""
     study, chosen, last = shown.study, shown.chosen, shown.study.last
     value = value_of(chosen, study.objective)
-    whole = shown.provider.row.latency_ms
+    whole = shown.provider.row.batch_ms
     cards = (
         (
             f"{WHAT[study.objective].capitalize()}, of {len(chosen.stages)}",
@@ -132,7 +132,7 @@ def _answer(shown: Shown) -> None:
         (
             "Against the whole model",
             f"×{THIN}{short(whole / value)}" if value > 0 else UNKNOWN,
-            f"which takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size}",
+            f"which usually takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size}",
         ),
         (
             "Crosses the cuts",

@@ -168,7 +168,7 @@ def cut_facts(
     facts: list[Fact] = [("bytes across", size(analysis.prepared.by_id[unit].output_bytes))]
     row = times.measured or times.estimated
     if costs and row is not None:
-        parts = (first * row.latency_ms, (1 - first) * row.latency_ms)
+        parts = (first * row.batch_ms, (1 - first) * row.batch_ms)
         facts.insert(0, (f"stages, from {row.basis} times", f"{short(parts[0])} | {short(parts[1], 'ms')}"))
     elif costs:
         facts.insert(0, ("stages, share", f"{percent(first)} | {percent(1 - first)}"))
@@ -185,7 +185,7 @@ def _time_facts(share: float | None, times: Times) -> list[Fact]:
     facts: list[Fact] = [("share of the time", percent(share))]
     if times.measured is not None:
         row = times.measured
-        facts.append((f"time, {row.basis} here, batch {row.batch_size}", short(share * row.latency_ms, "ms")))
+        facts.append((f"time, {row.basis} here, batch {row.batch_size}", short(share * row.batch_ms, "ms")))
     if times.estimated is not None:
         row = times.estimated
         low, high = row.low_rps, row.high_rps
@@ -197,7 +197,7 @@ def _time_facts(share: float | None, times: Times) -> list[Fact]:
         facts.append(
             (
                 f"on {html.escape(row.gpu_type)} {html.escape(row.profile or '')}, batch {row.batch_size}",
-                f'<span class="estimated">{short(share * row.latency_ms, "ms")}{spread} est.</span>',
+                f'<span class="estimated">{short(share * row.batch_ms, "ms")}{spread} est.</span>',
             )
         )
     return facts

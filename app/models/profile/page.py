@@ -21,30 +21,31 @@ _LAST = "profile-model"
 
 
 def show(workspace: Workspace, name: str | None = None) -> None:
-    """The whole tab, with the profile of the model `name` to begin with, or of all."""
+    """The whole tab: the figures of the model `name`, or of all, and others beside them where they are chosen."""
     graphs = names(workspace, "graph")
     stored: dict[str, Profile] = read_all(workspace, "profile")
     profiles = {name: at_first_length(profile) for name, profile in stored.items()}
     _begin_with(name, graphs, profiles)
-    if profiles:
+    shown = {name: profiles[name]} if name in profiles else {} if name else profiles
+    if shown:
         st.write("How fast is each model on which slice, and how sure is that?")
-        for source, profile in stored.items():
-            first, *others = sequence_lengths(profile) or (None,)
+        for source in shown:
+            first, *others = sequence_lengths(stored[source]) or (None,)
             if others:
                 more = ", ".join("no length" if length is None else str(length) for length in others)
                 st.caption(
                     f"{source} is shown at sequence length {first}; its profile also has rows at {more}."
                 )
-        summary.show(profiles)
+        summary.show(shown)
     else:
-        st.write("Here you will see throughput and service time of every model over batch sizes and slices.")
-        if not graphs:
+        st.write("Here you will see throughput and service time of a model over batch sizes and slices.")
+        if not graphs and not profiles:
             st.caption(
                 "Measure a sample below, import figures measured elsewhere, or bring a model of your own."
             )
             navigation.link("Models", "Choose models")
     # The page opens where there is something to see; after that the choice is the user's.
-    st.session_state.setdefault(TAB, SHOWING[0] if profiles else MAKING[0])
+    st.session_state.setdefault(TAB, SHOWING[0] if shown else MAKING[0])
     tabs = dict(zip(TITLES, st.tabs(TITLES, key=TAB, on_change="rerun"), strict=True))
     for title, tab in tabs.items():
         if tab.open:

@@ -29,6 +29,7 @@ from torchsplit_core.tables import (
     read_sheet,
 )
 from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.workspace.foreign import read_contract
 from torchsplit_core.workspace.store import Workspace
 
@@ -231,7 +232,7 @@ def own_name(workspace: Workspace, profile: Profile, stem: str) -> str:
         known: Profile = read(workspace, "profile", tried)
         if (known.rows, known.failures) == (profile.rows, profile.failures):
             return tried
-    raise InputFault("import", name, "a name is free for it", "Remove imports that are not needed.")
+    raise InputFault("import", f"no name is free for {quoted(name)}", "Remove imports that are not needed.")
 
 
 def summary(found: Imported, stored: Sequence[str]) -> str:

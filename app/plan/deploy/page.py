@@ -9,9 +9,11 @@ from typing import Any
 import streamlit as st
 
 from app.format.numbers import plain
+from app.plan.verdict import verdict_of
 from app.shell import frame
 from torchsplit_core.deployment import (
     FORMATS,
+    REMOVES,
     DeploymentFile,
     OwnImage,
     deploy,
@@ -58,14 +60,15 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
         )
         return
     own = None if request is None else _images(name, plan, request)
-    *tabs, told = st.tabs([*FORMATS, "What it does and disrupts"])
+    *tabs, what = st.tabs([*FORMATS, "What it does and disrupts"])
     shown: list[str] = []
     for tab, kind in zip(tabs, FORMATS, strict=True):
         with tab, frame.telling():
             if _format(kind, name, plan, request, own):
                 shown.append(kind)
-    files = deploy(plan, shown, request, own=own) if shown else ()
-    with told:
+    told = verdict_of(request, plan).sentence
+    files = deploy(plan, shown, request, own=own, verdict=told) if shown else ()
+    with what:
         if files:
             _file(files[0], shown=True)
         else:
@@ -193,10 +196,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
         st.badge("untested on hardware", color="yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
-        st.warning(
-            f"Applying removes every MIG instance that exists on these {gpus} GPUs and stops what runs on them. "
-            "The scripts show what they would do, and change nothing until told to apply."
-        )
+        st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")
 
 
 def _count(number: int, word: str) -> str:

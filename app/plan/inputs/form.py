@@ -272,7 +272,12 @@ def _models(
     }
     table = request_tables.models_table(request)
     models = _editor(table, f"models-{mark}", "What each model asks for", columns, "delete", ["model"])
-    more = [found for found in profiles if found not in {model.name for model in request.models}]
+    taken = {model.name for model in request.models}
+    more = [
+        found
+        for found, profile in profiles.items()
+        if found not in taken and not any(edit.is_of(model, profile) for model in request.models)
+    ]
     added: list[str] = []
     if more:
         added = st.multiselect("Add models", more, key=f"added-{mark}", placeholder="profiled here")

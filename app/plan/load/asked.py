@@ -96,6 +96,15 @@ def request_limits(request: PlanRequest) -> dict[str, float]:
     return {model.name: limit for model in request.models if (limit := limit_of(model)) is not None}
 
 
+def limits_of_service(request: PlanRequest, ask: Ask) -> frozenset[str]:
+    """The models held to the limit of their service time, since nobody has limited their response."""
+    return frozenset(
+        model.name
+        for model in request.models
+        if model.max_response_ms is None and ask.limits_ms.get(model.name) == model.max_latency_ms
+    )
+
+
 def arrivals(ask: Ask, model: PlanModel) -> Arrivals:
     """A model's arrivals at a load of 1. Raises InputFault for a trace without it, and for impossible bursts."""
     rate = model.demand_rps

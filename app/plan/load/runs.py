@@ -12,6 +12,7 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
+from torchsplit_core.responding.at_demand import REPLICATIONS, REQUESTS
 from torchsplit_core.simulation import simulate_model
 from torchsplit_core.simulation.highest_load import Steps, search
 from torchsplit_core.simulation.replicate import prepare
@@ -28,8 +29,8 @@ from torchsplit_core.values import (
 
 QUICK_REQUESTS, QUICK_REPLICATIONS = 20_000, 3
 """Of all models together in a replication of a quick run: about a fifth of a second."""
-FULL_REQUESTS, FULL_REPLICATIONS = 20_000, 5
-"""Of each model in a full run."""
+FULL_REQUESTS, FULL_REPLICATIONS = REQUESTS, REPLICATIONS
+"""Of each model in a full run: those of the verdict, so that both tell the same figures."""
 FIND_REQUESTS, FIND_REPLICATIONS = 80_000, 3
 """Of all models together in each try for the highest load."""
 LEAST_REQUESTS = 600

@@ -15,7 +15,7 @@ from app.components import saving
 from app.format.numbers import exact, plain
 from app.plan import fleet
 from app.plan.load import beside, controls, runs, words
-from app.plan.load.asked import Ask, simulation
+from app.plan.load.asked import Ask, limits_of_service, simulation
 from app.plan.load.runs import Runs
 from app.plan.load.words import Percentile
 from app.plan.summary import SOLVED
@@ -122,7 +122,7 @@ def _answer(
                 key=f"load-percentile {name}", persist_state="session",
             ),
         )  # fmt: skip
-        found = words.verdict(loads, ask.limits_ms, percentile)
+        found = words.verdict(loads, ask.limits_ms, percentile, limits_of_service(request, ask))
         told = f"**{plain(found.text)}**"
         st.markdown(f":red[{told}]" if found.colour == "red" else told)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from app.charts.response_times import Rung, Spread
@@ -27,8 +27,16 @@ def of_percentile(load: ModelLoad, percentile: Percentile) -> float | None:
     return {50: times.p50, 95: times.p95, 99: times.p99}[percentile]
 
 
-def verdict(loads: Sequence[ModelLoad], limits: Mapping[str, float], percentile: Percentile) -> Badge:
-    """Whether every model keeps its limit, in a sentence with the one that does worst."""
+def verdict(
+    loads: Sequence[ModelLoad],
+    limits: Mapping[str, float],
+    percentile: Percentile,
+    of_service: Collection[str] = (),
+) -> Badge:
+    """Whether every model keeps its limit, in a sentence with the one that does worst.
+
+    `of_service`: the models whose limit is that of the service time; the plan promised nothing of their response.
+    """
     over = []
     for load in loads:
         time, limit = of_percentile(load, percentile), limits.get(load.name)
@@ -49,7 +57,7 @@ def verdict(loads: Sequence[ModelLoad], limits: Mapping[str, float], percentile:
         return Badge(
             f"{len(over)} of {len(loads)} models {'exceeds its' if len(over) == 1 else 'exceed their'} limit at "
             f"p{percentile}; furthest {name}: {short(time, 'ms')} against {short(limit, 'ms')}.",
-            "red",
+            "yellow" if {one for _, one, _, _ in over} <= set(of_service) else "red",
         )
     limited = [load for load in loads if load.name in limits]
     if not limited:

@@ -17,6 +17,8 @@ from app.plan.manual import draft as manual_draft
 from app.plan.manual import slice_editor
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, metrics
+from app.plan.verdict import verdict_of
+from app.plan.verdict_line import verdict_line
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
@@ -190,6 +192,7 @@ def _verdict(
         st.caption(plain(note))
     if found.outcome is None:
         return
+    verdict_line(verdict_of(request, found.outcome))
     words = gain(plan, found.outcome, request.objective).words
     with st.container(horizontal=True, vertical_alignment="center"):
         st.badge("legal, checked", color="green")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app.plan.verdict import named
 from app.session import models, trust
 from app.session.uploads import uploads_of
 from sample_models import SAMPLES
 from torchsplit_core.jobs.names import UploadedFile
+from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest

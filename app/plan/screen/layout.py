@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.plan.verdict import Verdict
+from torchsplit_core.responding.verdict import Verdict
 
 NARROW_PX = 1024
 """Up to so wide a window the inputs are a fold below the map, closed at first."""
-INK = {"red": "#d92d20", "yellow": "#d97706"}
+INK = {"red": "#d92d20", "amber": "#d97706"}
 FOLDED = "plan-inputs-folded"
 """In the session: whether the inputs of a wide window are folded."""
 OPENED = "plan-inputs-opened"
@@ -126,7 +126,7 @@ def _one_column() -> str:
 
 def _first_card(verdict: Verdict | None) -> str:
     """The first number has the colour of the verdict."""
-    ink = INK.get(verdict.colour if verdict else "")
+    ink = INK.get(verdict.level if verdict else "")
     if ink is None:
         return ""
     return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'

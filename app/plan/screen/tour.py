@@ -30,7 +30,8 @@ class Step:
 STEPS = (
     Step(
         ".st-key-results",
-        "**The verdict.** The first line says whether every model gets its demand, and who is the tightest.",
+        "**The verdict.** The first line says whether every model gets its demand, also under load, and who is the "
+        "tightest.",
     ),
     Step(
         ".st-key-slices",

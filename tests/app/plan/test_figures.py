@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from app.plan.figures import words
 from app.plan.inputs import form
-from app.plan.sureness import sureness_of
 from app.plan.verdict import verdict_of
 from app.shell import navigation
 from tests.support.app.values import SOURCE, graph, profile, request
@@ -128,17 +127,17 @@ def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deploy
 ) -> None:
     asked = on(H200)
     outcome = solved(asked)
-    found = verdict_of(asked, outcome, sureness_of(asked, outcome))
-    assert found.colour == "red"
-    assert found.text == f"No model is served. No model has figures for {H200}."
+    found = verdict_of(asked, outcome)
+    assert found.level == "red"
+    assert found.sentence == f"No model is served. No model has figures for {H200}."
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", outcome)
     opened = page("plan", workspace)
     assert next(button for button in opened.button if button.label == "Deploy this plan").disabled
-    assert found.text in boxes(opened)
+    assert found.sentence in boxes(opened)
     # The planner's warnings stand in one box.
     assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1
-    assert found.text in boxes(page("deploy", workspace))
+    assert found.sentence in boxes(page("deploy", workspace))
 
 
 def test_names_are_counted_where_they_are_many() -> None:

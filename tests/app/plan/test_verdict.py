@@ -13,12 +13,12 @@ from app.charts.slice_map import fleet_svg
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import metrics, status_badge
-from app.plan.sureness import sureness_of
-from app.plan.verdict import Verdict, verdict_of
+from app.plan.verdict import verdict_of
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.planning import plan as solved
+from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import Objective, PlanOutcome, PlanRequest, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 
@@ -35,7 +35,7 @@ def asking(bert: float, ocr: float, **more: Any) -> PlanRequest:
 
 def judged(asked: PlanRequest, outcome: PlanOutcome | None = None) -> Verdict:
     outcome = outcome or plan(asked)
-    return verdict_of(asked, outcome, sureness_of(asked, outcome))
+    return verdict_of(asked, outcome)
 
 
 def keep(workspace: Workspace, asked: PlanRequest, outcome: PlanOutcome) -> Workspace:
@@ -61,29 +61,27 @@ def test_a_plan_of_cores_speaks_of_cores() -> None:
 
 def test_what_is_met_is_green_and_names_the_tightest() -> None:
     found = judged(request())
-    assert (found.level, found.colour) == ("met", "green")
-    assert (
-        found.text.replace("\u202f", " ")
-        == "All 2 models get their demand. Tightest: ocr at 1.5 × its demand."
+    assert found.level == "green" and found.sentence == (
+        "All 2 models get their demand, and every limit holds under load. Tightest: ocr at 1.5 × its demand."
     )
 
 
 def test_exactly_the_demand_is_enough() -> None:
-    assert judged(asking(400.0, 300.0)).level == "met"
-    assert judged(asking(400.0, 300.0 * (1 + 1e-9))).level == "met"
-    assert judged(asking(400.0, 300.0 * (1 + 1e-5))).level == "not met"
+    assert "All 2 models get their demand" in judged(asking(400.0, 300.0)).sentence
+    assert judged(asking(400.0, 300.0 * (1 + 1e-9))).level == "amber"
+    assert judged(asking(400.0, 300.0 * (1 + 1e-5))).level == "red"
 
 
 def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven() -> None:
     asked = asking(500.0, 3000.0)
     found = judged(asked)
-    assert found.colour == "red"
-    assert found.text == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
-    assert judged(asking(200.0, 600.0)).text == "1 of 2 models does not get its demand: ocr 50 %."
+    assert found.level == "red"
+    assert found.sentence == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
+    assert judged(asking(200.0, 600.0)).sentence == "1 of 2 models does not get its demand: ocr 50 %."
     assert status_badge(plan(asked)).colour != "green"
     # Of a plan that is not proven it is said of this plan alone.
     open_ = judged(asked, plan(asked, status="feasible"))
-    assert open_.text == f"{found.text} A better plan is not ruled out."
+    assert open_.sentence == f"{found.sentence} A better plan is not ruled out."
 
 
 def test_a_model_without_a_slice_is_not_served() -> None:
@@ -91,7 +89,7 @@ def test_a_model_without_a_slice_is_not_served() -> None:
     gpu = made.gpus[0]
     models = (made.models[0], replace(made.models[1], variant=None, throughput_rps=0.0, normalised=0.0))
     alone = replace(made, gpus=(replace(gpu, slices=gpu.slices[:1]),), models=models)
-    assert judged(request(), alone).text == "1 of 2 models does not get its demand: ocr not served."
+    assert judged(request(), alone).sentence == "1 of 2 models does not get its demand: ocr not served."
 
 
 def test_met_at_nominal_alone_is_amber() -> None:
@@ -105,12 +103,12 @@ def test_met_at_nominal_alone_is_amber() -> None:
     asked = replace(asked, models=models)
     outcome = solved(asked)
     found = judged(asked, outcome)
-    assert found.colour == "yellow"
-    assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in found.text
+    assert found.level == "amber"
+    assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in found.sentence
     first, second = asked.models
     eased = replace(asked, models=(first, replace(second, demand_rps=150.0)))
     found = judged(eased, solved(eased))
-    assert found.colour == "green" and "also at the low end of the figures" in found.text
+    assert found.level == "green" and "also at the low end of the figures" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -118,25 +116,25 @@ def test_met_at_nominal_alone_is_amber() -> None:
 )
 def test_no_plan_is_never_green(status: str, words: str) -> None:
     found = judged(request(), plan(status=status))
-    assert found.colour == "red" and words in found.text
+    assert found.level == "red" and words in found.sentence
 
 
 def test_what_cannot_be_judged_says_why() -> None:
-    assert "the request of this plan is not here" in verdict_of(None, plan(), None).text
+    assert "the request of this plan is not here" in verdict_of(None, plan()).sentence
     stale = judged(asking(1.0, 1.0), plan())
-    assert stale.colour == "yellow" and "answers an earlier request" in stale.text
+    assert stale.level == "amber" and "answers an earlier request" in stale.sentence
 
 
 def test_fewest_gpus_are_held_to_their_minima_and_unmet_demands_are_said() -> None:
     asked = asking(500.0, 200.0, objective=Objective("min_gpus"))
-    assert judged(asked).colour == "red"
+    assert judged(asked).level == "red"
     first, second = asked.models
     owed = replace(
         asked, models=(replace(first, min_throughput_rps=300.0), replace(second, min_throughput_rps=9.0))
     )
     found = judged(owed)
-    assert found.colour == "yellow"
-    assert found.text == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
+    assert found.level == "amber"
+    assert found.sentence == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
 
 
 def test_the_pages_and_the_report_say_it_in_its_colour(page: Open, filled: Workspace) -> None:

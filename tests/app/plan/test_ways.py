@@ -123,7 +123,7 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
     page: Open, stored: Workspace
 ) -> None:
     cut = solve(with_a_cut(whole=False))
-    assert any("cuts travel free" in warning for warning in cut.warnings)
+    assert any("transfers between stages count as free" in warning for warning in cut.warnings)
     (bert,) = [model for model in cut.models if model.name == "bert"]
     assert bert.bytes_across_cuts_per_s
     told = model_table.models_table(cut, with_a_cut(), {}).replace(numbers.THIN, " ")
@@ -134,7 +134,7 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
     stored.put("plan", "review", cut)
     opened = page("plan", stored)
     shown = [one.value for one in (*opened.warning, *opened.caption, *opened.markdown)]
-    assert any("cuts travel free" in text for text in shown)
+    assert any("transfers between stages count as free" in text for text in shown)
 
 
 def test_pairs_offer_stages_and_keep_them(page: Open, stored: Workspace, started: list[Any]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +87,7 @@ def test_what_is_not_run_is_said_before_it_starts(
     test = page("runs", workspace)
     next(one for one in test.number_input if one.label == "Processes").set_value(9).run()
     press(test, "Start the run")
-    assert not started and "a step has 8 samples" in said(test)
+    assert not started and "9 data-parallel ranks for the 8 samples of a step" in said(test)
 
 
 def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace) -> None:
@@ -206,7 +209,9 @@ def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(works
 def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, Any]]) -> None:
     kept(workspace, "diamond-1", steps=5, wanted=9)
     test = opened(workspace, "diamond-1")
-    assert "broken off" in str([one.value for one in test.get("badge")]) or "without a word" in said(test)
+    words = said(test)
+    assert "[interrupted]" in words and "**Interrupted at step 5:** it ended without a message" in words
+    assert "Resume goes on from the last checkpoint, of step 4." in words
     press(test, "Resume")
     assert started == [(TRAIN_ON, TrainOnParameters("diamond-1", 9))]
 
@@ -228,6 +233,40 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
         assert is_asked(path, "checkpoint") and not is_asked(path, "stop")
         press(test, "Stop the run")
         assert is_asked(path, "stop")
+
+
+def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace: Workspace) -> None:
+    path = kept(workspace, "diamond-1", steps=5, wanted=9)
+    RunFolder(path).tell("stopped", "node here was stopped by SIGTERM after step 5")
+    words = said(opened(workspace, "diamond-1"))
+    assert "**Stopped at step 5.** Resume goes on from the last checkpoint, of step 4." in words
+    RunFolder(path).tell("stopped", "the data: has no samples. Give at least one.", 1)
+    shutil.rmtree(path / "checkpoints" / "step-00000004")
+    words = said(opened(workspace, "diamond-1"))
+    assert (
+        "**Stopped at step 5.** the data: has no samples. Give at least one. Resume begins again at" in words
+    )
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
+    workspace: Workspace, *, begun: bool
+) -> None:
+    """From the press on, before the processes hold the folder and after."""
+    path = kept(workspace, "diamond-1")
+    record = workspace.add_job(
+        "Run", TRAIN_ON, as_stored(TRAIN_ON, TrainOnParameters("diamond-1", 3000, None))
+    )
+    told = json.dumps({"state": "running", "share": 0.0, "message": "", "pid": os.getpid()})
+    (workspace.store.root / "jobs" / f"{record.id}.json").write_text(told)
+    with RunFolder(path).claimed(resume=True) if begun else contextlib.nullcontext():
+        test = opened(workspace, "diamond-1")
+        words = said(test)
+        assert "[starting]" in words and "It goes on from the last checkpoint, of step 4." in words
+        assert "\nof 3\u202f000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
+        assert list(table(test, "predicted")["state"]) == ["starting"] * 2
+        RunFolder(path).tell("resumed", "goes on after step 6 with 2 processes", 0)
+        assert not begun or "[running]" in said(opened(workspace, "diamond-1"))
 
 
 def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trusted(

@@ -87,9 +87,9 @@ def test_candidates_are_ranked_by_latency_and_a_false_one_is_noticed():
 
 
 def test_what_is_not_offered_is_refused():
-    with pytest.raises(InputFault, match="pipelines alone"):
+    with pytest.raises(InputFault, match="for contiguous stages alone"):
         solve_partition(replace(chain(30), contiguous=False))
-    with pytest.raises(InputFault, match="throughput or latency"):
+    with pytest.raises(InputFault, match="Choose throughput or latency"):
         solve_partition(replace(chain(30), objective="speed"))
 
 

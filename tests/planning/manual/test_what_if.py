@@ -75,6 +75,13 @@ def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(
     assert plan_from(edited, before, 0.1).models == near.models
 
 
+def test_a_plan_that_counts_no_waiting_proves_nothing_where_responses_are_limited() -> None:
+    request = published()
+    assert plan_from(request, None, 5.0).status == "optimal"
+    models = tuple(replace(model, max_response_ms=1e6) for model in request.models)
+    assert plan_from(replace(request, models=models), None, 5.0).status == "feasible"
+
+
 def test_a_better_plan_of_the_search_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     request = published()
     before, edited = plan(request), weighted(request, 3.0)

@@ -9,7 +9,7 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
-FREE = "a: cuts travel free: give the link's GB/s (link_gb_per_s)."
+FREE = "a: transfers between stages count as free. Set the link speed (link_gb_per_s)."
 
 
 def cut(fixed: float, per_request: tuple[float, ...] = ()) -> PlanRequest:

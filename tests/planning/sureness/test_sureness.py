@@ -15,12 +15,12 @@ from torchsplit_core.planning.sureness.verdict import Sureness, sureness
 from torchsplit_core.planning.sureness.words import (
     basis_words,
     figure,
+    low_words,
     measurement_words,
     model_words,
     surest_words,
     tenant_words,
     throughput_words,
-    verdict_words,
 )
 from torchsplit_core.values import (
     FleetEntry,
@@ -65,7 +65,7 @@ def test_a_verdict_by_hand() -> None:
     assert (ocr.meets, ocr.meets_low, ocr.open) == (True, True, False)
     assert found.meets and not found.meets_low and found.failing_low == (bert,)
     assert found.surest_to_fail == bert
-    assert verdict_words(found) == "no (bert 86 %)"
+    assert (found.low_end, low_words(found)) == ("no", "bert 86 %")
     assert surest_words(found) == "bert: 95 of 110 requests/s at the low end (86 %)"
     assert basis_words(found.points) == "1 of 2 are estimated"
     measure = found.next_measurement
@@ -94,9 +94,11 @@ def test_what_is_measured_closely_is_not_measured_again_and_what_is_wide_is() ->
         found = of(asked(model, OCR))
         assert found.models[0].open and (found.next_measurement is not None) == worth
     bare = of(asked(whole("bert", point("2g.12gb", 100.0, None, None), demand_rps=90.0), OCR))
-    assert bare.meets_low and verdict_words(bare) == (
-        "yes; 1 of 2 points in use have no interval and count as they are"
-    )
+    # What nobody has bounded can not be held against: that is unknown, never a yes.
+    assert bare.meets_low and bare.low_end == "unknown"
+    assert low_words(bare) == "1 of the 2 figures used has no error range"
+    alone = of(asked(whole("bert", point("2g.12gb", 100.0, None, None), demand_rps=90.0)))
+    assert (alone.low_end, low_words(alone)) == ("unknown", "none of the figures used has an error range")
 
 
 def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest() -> None:
@@ -105,7 +107,7 @@ def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest() -> None:
     found = of(asked(first, second, OCR))
     assert found.surest_to_fail.low_rps == 0 and "0 %" in surest_words(found)
     many = of(asked(*(replace(BERT, name=f"m{number}") for number in range(6))))
-    assert verdict_words(many).endswith(" and 3 more)")
+    assert low_words(many).endswith(" and 3 more")
 
 
 def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure() -> None:

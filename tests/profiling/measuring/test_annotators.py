@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from math import comb
+from math import comb, exp, log, sqrt
 from typing import Any
 
 import pytest
@@ -15,8 +15,9 @@ from tests.support.seeds import repeated
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring.annotators import split_inputs
 from torchsplit_core.profiling.measuring.copies import HostCopies
-from torchsplit_core.profiling.measuring.statistics import percentile, percentile_ranks, summarise
-from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs
+from torchsplit_core.profiling.measuring.looks import CoreTime, Look, core_time, counted, unsteady_reason
+from torchsplit_core.profiling.measuring.statistics import next_block, percentile, percentile_ranks, summarise
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs, timed_run
 from torchsplit_core.values import InternalFault
 
 
@@ -193,6 +194,49 @@ def test_a_percentile_never_leaves_its_interval(count: int) -> None:
     found = summarise([[float(run) for run in range(1, count + 1)]]).latency
     for item in (found.p50, found.p95, found.p99):
         assert (item.low or 0) <= item.value <= (item.high or count)
+
+
+def test_blocks_say_where_the_next_one_lies() -> None:
+    """By Student's t: of three blocks 2.92 · s · √(4/3) on the logarithm, to 2 %."""
+    medians = [exp(log(10.0) + step) for step in (-0.01, 0.0, 0.01)]
+    low, high = next_block(medians)
+    assert log(10.0 / low) == pytest.approx(0.01 * 2.92 * sqrt(4 / 3), rel=0.02)
+    assert low * high == pytest.approx(100.0)
+    found = summarise([[one] * 9 for one in medians])
+    assert (found.median_low_ms, found.median_high_ms) == (low, high)
+    assert next_block(medians[:2]) == ()
+
+
+def test_the_clock_is_read_when_the_seed_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To seed every generator takes longer than a small model."""
+    now = [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+
+    class Slow:
+        def manual_seed(self, seed: int) -> None:
+            now[0] += 10**9
+
+    monkeypatch.setattr(torch, "default_generator", Slow())
+    assert timed_run(lambda: now.__setitem__(0, now[0] + 10**6), "cpu", 0)[1] == 1.0
+    assert now == [10**9 + 10**6]
+
+
+def test_busy_looks_do_not_count_where_quiet_ones_are_enough_and_are_told_of_else() -> None:
+    quiet, busy = Look(((1.0,), (1.1,), (1.0,))), Look(((9.0,), (9.0,)), lost=0.4)
+    assert counted([busy, quiet]) == quiet.blocks and unsteady_reason([busy, quiet]) == ""
+    assert counted([busy, Look(((1.0,),))]) == (*busy.blocks, (1.0,))
+    assert "took 40 % of its time" in unsteady_reason([busy])
+    parted = [Look(((1.0,), (1.0,))), Look(((2.0,),))]
+    assert "from 1 to 2 ms" in unsteady_reason(parted) and unsteady_reason(parted[:1]) == ""
+
+
+def test_time_that_others_took_is_a_share_of_what_could_have_been_run() -> None:
+    before = CoreTime(clock=0, ran=100, waited=10, stolen_ticks=5)
+    assert CoreTime(200, 400, 110, 5).lost_since(before) == 0.25  # threads on several cores
+    assert CoreTime(10_000, 400, 110, 5).lost_since(before) == 0.01  # one that mostly sleeps
+    assert CoreTime(10, 100, 10, 6).lost_since(before) == 0.0  # a tick is no share of anything
+    assert CoreTime(10, 100, 10, 50).lost_since(before) == 1.0
+    assert core_time().ran > 0
 
 
 def test_repeats_that_differ_widen_the_interval_of_the_median() -> None:

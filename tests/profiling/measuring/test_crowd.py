@@ -100,6 +100,6 @@ def test_graphs_and_copies_are_measured_one_process_at_a_time() -> None:
         Settings(processes=(2,), cuda_graphs=True),
         Settings(processes=(1, 2), host_copies=True),
     ):
-        with pytest.raises(InputFault, match="one process at a time"):
+        with pytest.raises(InputFault, match="which one process alone can be measured with"):
             check_settings(settings, gpu)
     check_settings(Settings(cuda_graphs=True, host_copies=True), gpu)

@@ -40,18 +40,18 @@ def test_a_job_is_called_after_its_folder(folder: str, name: str | None) -> None
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (["--nnodes", "0:2"], "--nnodes: '0:2'"),
-    (["--nnodes", "2:1"], "--nnodes: '2:1'"),
+    (["--nnodes", "0:2"], "--nnodes: is 0:2, below the least value 1"),
+    (["--nnodes", "2:1"], "--nnodes: is 2:1, the most below the least"),
     (["--nnodes", "x"], "--nnodes: is 'x', not MIN:MAX"),
     (["--nnodes", "1:16"], "--processes"),
     (["--processes", "0"], "--nnodes"),
-    (["--processes", "3"], "how the 2 devices"),
+    (["--processes", "3"], "the 2 devices of the strategy make no equal nodes of 3 processes"),
     (["--cores", "0"], "--cores"),
     (["--rendezvous", "h:1"], "--rendezvous"),
     (["--node", "a"], "--node"),
     (["--image", "a b"], "--image"),
     (["--claim", "A"], "--claim"),
-    (["--shares", "1,2,3"], "each of the 2 data-parallel ranks"),
+    (["--shares", "1,2,3"], "has 3 numbers for 2 data-parallel ranks"),
     (["--balance"], "--balance"),
 ])  # fmt: skip
 def test_what_no_cluster_could_start_is_one_message(
@@ -70,9 +70,9 @@ def test_options_of_the_files_need_them_and_unequal_nodes_are_refused(
     run = ["train", "sample:bert", "--strategy", STRATEGY, "-o", str(tmp_path / "run")]
     assert main([*run, "--image", "x"]) == 2
     assert "--write-fleet" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="equal nodes"):
+    with pytest.raises(ValueError, match="2 kinds of nodes"):
         job(given=request(entries=2))
-    with pytest.raises(ValueError, match=r"a \.pt2 has none"):
+    with pytest.raises(ValueError, match=r"is a \.pt2, which has no data"):
         (tmp_path / "m.pt2").touch()
         job(str(tmp_path / "m.pt2"))
 

@@ -109,10 +109,10 @@ def test_a_source_of_ones_own_goes_with_the_job_whatever_its_path_is(tmp_path: P
     named = container(spec_of(job(f"{path}:$(HOME)", trust=True), "jobset"))
     assert named["args"][1] == "/job/client.py:$$(HOME)", "Kubernetes would put a variable there"
     path.write_text("#" * 10**6)
-    with pytest.raises(InputFault, match="900,000 bytes"):
+    with pytest.raises(InputFault, match="more than the 900,000 that a ConfigMap holds"):
         texts(made, "jobset")
     path.write_bytes(b"\xff")
-    with pytest.raises(InputFault, match="its text can be read"):
+    with pytest.raises(InputFault, match="cannot be read: it is not UTF-8 text"):
         texts(made, "jobset")
 
 

@@ -69,6 +69,13 @@ def error(arguments: dict[str, Any], progress: Progress) -> None:
     raise KeyError("missing thing")
 
 
+def chained(arguments: dict[str, Any], progress: Progress) -> None:
+    try:
+        error(arguments, progress)
+    except KeyError as why:
+        raise RuntimeError("what failed because of it") from why
+
+
 def leave(arguments: dict[str, Any], progress: Progress) -> None:
     sys.exit("farewell")
 

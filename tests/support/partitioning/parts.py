@@ -25,7 +25,7 @@ from torchsplit_core.tracing.export import describe_program, export_program
 from torchsplit_core.values import NodeProfile, PartitionCandidate, Profile, ProfileRow
 
 SAMPLES = ("clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond")
-ROW = ProfileRow("whole", "cpu", None, 2, 1, 100.0, 10.0, None, None, None, "measured")
+ROW = ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured")
 
 
 @contextlib.contextmanager

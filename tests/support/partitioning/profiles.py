@@ -8,7 +8,7 @@ from torchsplit_core.values.profile import Basis
 
 
 def row(batch: int = 2, latency: float = 10.0, basis: Basis = "measured", stage: str = "whole") -> ProfileRow:
-    return ProfileRow(stage, "cpu", None, batch, 1, 100.0, latency, None, None, None, basis)
+    return ProfileRow(stage, "cpu", None, batch, 1, 1000 * batch / latency, latency, None, None, None, basis)
 
 
 def even_profile(graph: TorchGraph, *rows: ProfileRow) -> Profile:

@@ -141,20 +141,29 @@ def _train(options: argparse.Namespace) -> int:
         if options.write_fleet:
             return write_fleet(options, given, fleet, what, exports)
         return _told(options, train_on_cluster(options, strategy, fleet, what, exports))
-    summary: RunSummary = with_progress(
-        lambda progress: running.train(
-            options.source,
-            strategy,
-            options.output,
-            options=what,
-            processes=options.processes,
-            nodes=_nodes(options, numbers),
-            resume=options.resume,
-            trust=options.trust,
-            exports=exports,
-            progress=progress,
+    try:
+        summary: RunSummary = with_progress(
+            lambda progress: running.train(
+                options.source,
+                strategy,
+                options.output,
+                options=what,
+                processes=options.processes,
+                nodes=_nodes(options, numbers),
+                resume=options.resume,
+                trust=options.trust,
+                exports=exports,
+                progress=progress,
+            )
         )
-    )
+    except KeyboardInterrupt:
+        last = running.RunFolder(options.output).last_step()
+        at = f"at step {last['step']}" if last else "before the first step"
+        print(
+            f"{options.output}: stopped {at}; --resume goes on from the last complete checkpoint",
+            file=sys.stderr,
+        )
+        raise
     return _told(options, summary)
 
 

@@ -23,7 +23,7 @@ _HEAD = """\
 #   bash {file}           shows the present state and what would be done; changes nothing
 #   bash {file} --apply   does it (needs root)
 #
-# Disruptive: on every GPU that differs from the plan, all MIG instances are removed first.
+# Disruptive: removes every MIG instance of each GPU that differs from the plan.
 # A GPU with running processes is refused; one that is as planned already is left alone.
 # Instances do not survive a reboot: run this again after one.
 # Exit codes: 0 as planned, or could be; 1 refused or failed; 2 unknown argument.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 READABLE = "TORCHSPLIT_READABLE"
 """Environment variable: paths that every child may read, separated as in PATH."""
@@ -91,7 +91,9 @@ def named_readable() -> tuple[str, ...]:
     paths = [entry for entry in os.environ.get(READABLE, "").split(os.pathsep) if entry]
     for path in paths:
         if not os.path.lexists(Path(path).expanduser()):
-            raise InputFault(READABLE, path, "each path that a model may read exists", "Mend or remove it.")
+            raise InputFault(
+                READABLE, f"names {quoted(path)}, which does not exist", "Correct the path, or remove it."
+            )
     return _absolute(paths)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from torchsplit_core.isolation.confinement import calls, landlock
 from torchsplit_core.isolation.confinement.rooms import private_room
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 CHOICE = "TORCHSPLIT_ISOLATION"
 """Environment variable: the level to use. One that this machine does not offer is a fault, never another level."""
@@ -60,12 +60,15 @@ def isolation_level() -> IsolationLevel:
                 )
                 raise InputFault(
                     CHOICE,
-                    wanted,
-                    "this machine offers the level",
-                    f"{why}. Unset it, or ask for {available[0]}.",
+                    f"is {name}, which this machine does not offer: {why}",
+                    f"Unset it, or ask for {available[0]}.",
                 )
             return _level(name, offer)
-    raise InputFault(CHOICE, wanted, f"it is {', '.join(NAMES)}", "Unset it to get the best there is.")
+    raise InputFault(
+        CHOICE,
+        f"unknown level {quoted(wanted)}",
+        f"{suggestion(wanted, NAMES, 'levels')} Unset it to get the best there is.",
+    )
 
 
 def available_levels() -> tuple[LevelName, ...]:

@@ -11,6 +11,7 @@ import sys
 
 from torchsplit_core.isolation.confinement import namespaces
 from torchsplit_core.isolation.confinement.access import SYSTEM, SYSTEM_DEVICES
+from torchsplit_core.values import system_reason
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
         os.close(telling)
         refused = os.read(hearing, 4096).decode(errors="replace") or "their first process died"
     except OSError as error:
-        refused = str(error)
+        refused = system_reason(error)
     print(json.dumps({"refused": refused.strip()}))
 
 
@@ -36,7 +37,7 @@ def _tried(folder: str) -> str:
         namespaces.build_tree(folder, SYSTEM, (), SYSTEM_DEVICES, shared_bytes=2**20, tasks=None)
         others = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
     except OSError as error:
-        return str(error)
+        return system_reason(error)
     return f"processes outside are seen ({len(others)})" if others else " "
 
 

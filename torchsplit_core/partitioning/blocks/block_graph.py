@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torchsplit_core.values import InputFault, PartitionRequest
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE, check_number, check_whole
 
 
@@ -69,27 +70,26 @@ MOST_CANDIDATES = 10_000
 def check_request(request: PartitionRequest) -> None:
     """Raises InputFault: no nodes, a duplicate or unknown id, a cycle, a negative or non-finite number, no device."""
     if not request.nodes:
-        raise InputFault("nodes", [], "a request has at least one node", "Add the nodes of the graph.")
+        raise InputFault("nodes", "are none", "Add the nodes of the graph.")
     seen: set[str] = set()
     for node in request.nodes:
         where = f"node {node.id}"
         if node.id in seen:
-            raise InputFault(where, node.id, "node ids are unique", "Rename one.")
+            raise InputFault("nodes", f"name {quoted(node.id)} twice", "Rename one of the two.")
         seen.add(node.id)
         check_whole(f"{where} memory_bytes", node.memory_bytes)
         check_whole(f"{where} output_bytes", node.output_bytes)
         if isinstance(node.time_ms, bool) or not 0 <= node.time_ms <= LARGEST_MAGNITUDE:
             raise InputFault(
                 f"{where} time_ms",
-                node.time_ms,
-                f"it is from 0 to {LARGEST_MAGNITUDE:g}",
+                f"is {quoted(node.time_ms)}, not a number from 0 to {LARGEST_MAGNITUDE:g}",
                 "Correct the number.",
             )
     for edge in request.edges:
         for end in (edge.source, edge.target):
             if end not in seen:
                 raise InputFault(
-                    "edges", end, "an edge joins two nodes of the request", "Add the node or drop the edge."
+                    "edges", f"name {quoted(end)}, which is no node", "Add the node or drop the edge."
                 )
     devices = request.devices
     check_whole("devices.count", devices.count, least=1, most=MOST_DEVICES)
@@ -109,7 +109,9 @@ def check_request(request: PartitionRequest) -> None:
     for a, b in edges:
         if a == b or (component[a] == component[b] and sizes[component[a]] > 1):
             raise InputFault(
-                "edges", request.nodes[a].id, "the graph has no cycle", "Remove the edge that closes it."
+                "edges",
+                f"close a cycle through {quoted(request.nodes[a].id)}",
+                "Remove the edge that closes it.",
             )
 
 
@@ -119,19 +121,19 @@ def _check_speeds(request: PartitionRequest) -> None:
         if len(factors) != count:
             raise InputFault(
                 "devices.time_factors",
-                len(factors),
-                f"one factor for each of the {count} devices",
-                "Give all.",
+                f"has {len(factors)} factors for {count} devices",
+                "Give one for each device.",
             )
         for factor in factors:
             check_number("devices.time_factors", factor, positive=True)
     if request.objective not in ("throughput", "latency"):
-        raise InputFault("objective", request.objective, "throughput or latency", "Choose one of the two.")
+        raise InputFault(
+            "objective", f"is {quoted(request.objective)}, no known one", "Choose throughput or latency."
+        )
     if not request.contiguous and (factors is not None or request.objective == "latency"):
         raise InputFault(
             "contiguous",
-            False,
-            "the latency and devices of different speed are asked of pipelines alone",
+            "is false, and the objective latency and time_factors are for contiguous stages alone",
             "Set contiguous to true, or leave objective and time_factors out.",
         )
 

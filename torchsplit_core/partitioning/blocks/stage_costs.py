@@ -11,21 +11,21 @@ from torchsplit_core.values import Profile, ProfileRow, stage_shares
 def stage_times(
     profile: Profile, reference: ProfileRow, stages: Sequence[Collection[str]]
 ) -> Mapping[int, tuple[float, ...]]:
-    """Times of the stages in ms by batch size: the whole model's latency there, by the nodes' shares.
+    """Times of the stages in ms by batch size: what a batch of the whole model takes there, by the nodes' shares.
 
     Rows are those of the device, slice, processes and sequence length of the reference row; the shares are
     `stage_shares`.
     """
-    latencies = {
-        row.batch_size: row.latency_ms
+    times = {
+        row.batch_size: row.batch_ms
         for row in profile.rows
         if row.stage == "whole"
         and _way(row) == _way(reference)
         and (row.basis == reference.basis or row is reference)
     }
     return {
-        batch: tuple(latency * share for share in stage_shares(profile.nodes, stages, batch))
-        for batch, latency in sorted(latencies.items())
+        batch: tuple(whole * share for share in stage_shares(profile.nodes, stages, batch))
+        for batch, whole in sorted(times.items())
     }
 
 

@@ -22,6 +22,7 @@ from torch.fx import Node
 
 from torchsplit_core.partitioning.extraction.storages import Storages, bodies, check_writes, find_storages
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
 
 WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
@@ -108,7 +109,7 @@ class _Divider:
                 )
         if not drafts:
             raise InputFault(
-                "the cut", len(self.live), "the model computes something", "There is nothing to cut."
+                "", "the model's result needs no operation", "Choose a model that computes something."
             )
         return Division(tuple(drafts), tuple(notes), self.random, bool(self.storages.writers))
 
@@ -131,9 +132,7 @@ class _Divider:
                 elif self.stage_of.get(read, -1) > stage:
                     raise InputFault(
                         f"stage {stage + 1} of the cut",
-                        read,
-                        f"a stage reads values of earlier ones, and {name} reads this of stage "
-                        f"{self.stage_of[read] + 1}",
+                        f"{name} reads {read}, which the later stage {self.stage_of[read] + 1} computes",
                         "Pass a contiguous cut.",
                     )
                 else:
@@ -177,17 +176,12 @@ class _Divider:
         unknown = next((name for name in told if name not in self.nodes), None)
         missing = next((name for name in self.nodes if name in self.live and name not in told), None)
         if unknown is not None or missing is not None:
-            rule = (
-                "the cut has no such operation"
+            problem = (
+                f"lacks the operation {quoted(missing)} of the model"
                 if unknown is None
-                else "the model has no such operation or input"
+                else f"names {quoted(unknown)}, which is no operation or input of the model"
             )
-            raise InputFault(
-                "the cut",
-                unknown or missing,
-                rule,
-                "Cut the model again: its graph is another than the one cut.",
-            )
+            raise InputFault("cut", problem, "Cut the model again: its graph is another than the one cut.")
         homes: dict[str, int] = {}
         for name, node in self.nodes.items():
             if name in self.live:
@@ -240,16 +234,14 @@ def _check_signature(program: ExportedProgram) -> None:
     for spec in program.graph_signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
             raise InputFault(
-                "the exported program",
-                spec.target or spec.arg.name,
-                f"a program that is cut returns its result alone, and this returns a {spec.kind.name.lower()}",
+                "exported program",
+                f"returns {spec.target or spec.arg.name} ({spec.kind.name.lower()}) beside its result",
                 "Export it without run_decompositions().",
             )
     for given in program.graph_signature.input_specs:
         if given.kind == InputKind.TOKEN:
             raise InputFault(
-                "the exported program",
-                given.arg.name,
-                "a program that is cut has no effect tokens",
-                "Export it anew.",
+                "exported program",
+                f"takes the effect token {given.arg.name}, which no stage can hand on",
+                "Export it again with torch.export.export.",
             )

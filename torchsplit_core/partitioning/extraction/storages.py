@@ -84,9 +84,7 @@ def check_writes(
         stage = stage_of[writers[0].name]
         for writer in writers[1:]:
             if stage_of[writer.name] != stage:
-                raise _fault(
-                    writer, f"all that writes this memory is in one stage, and {writers[0].name} is not"
-                )
+                raise _fault(writer, f"{writers[0].name}, in another stage, writes the same memory")
         first, last = position[writers[0].name], position[writers[-1].name]
         entering: set[str] = set()
         for node in nodes:
@@ -96,9 +94,7 @@ def check_writes(
             here = stage_of.get(node.name, stages)  # the result is taken behind the last stage
             made = {name: stage_of.get(name, -1) for name in read}
             if any(name not in stage_of and name not in inputs for name in read) and here != stage:
-                raise _fault(
-                    writers[0], f"a weight that is written is read in one stage, and {node.name} is not in it"
-                )
+                raise _fault(writers[0], f"{node.name}, in another stage, reads the weight that it writes")
             if here < stage and position[node.name] > first:
                 raise _fault(writers[0], f"{node.name}, in an earlier stage, reads what this writes")
             if here > stage and position[node.name] < last:
@@ -113,11 +109,11 @@ def check_writes(
                 )
         if len(entering) > 1:
             names = ", ".join(sorted(entering))
-            raise _fault(writers[0], f"one value of this memory enters its stage, not {names}")
+            raise _fault(writers[0], f"several values of this memory enter its stage: {names}")
 
 
-def _fault(node: Node, rule: str) -> InputFault:
-    return InputFault(f"operation {node.name}", str(node.target), f"it writes in place: {rule}", REMEDY)
+def _fault(node: Node, reason: str) -> InputFault:
+    return InputFault(f"operation {node.name}", f"writes in place ({node.target}), and {reason}", REMEDY)
 
 
 def _aliased(module: GraphModule, node: Node) -> Iterator[Node]:

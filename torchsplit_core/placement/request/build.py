@@ -9,7 +9,7 @@ from typing import Literal
 from torchsplit_core.placement.request.decoders import decoder, read_config
 from torchsplit_core.placement.request.fleets import list_gpus, matrix_of_csv, parse_nodes, tiered_links
 from torchsplit_core.placement.request.validate import validate
-from torchsplit_core.values import InputFault, PlacementRequest, RooflineThroughput
+from torchsplit_core.values import InputFault, PlacementRequest, RooflineThroughput, system_reason
 from torchsplit_core.values.placement import Split
 from torchsplit_core.values.units import GB, GIB
 
@@ -63,7 +63,6 @@ def _text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise InputFault(path, f"cannot be read: {reason}", "Check the path.") from error
+        raise InputFault(path, f"cannot be read: {system_reason(error)}", "Check the path.") from error
     except UnicodeDecodeError as error:
         raise InputFault(path, "is not text (UTF-8)", "Check the path.") from error

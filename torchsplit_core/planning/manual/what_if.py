@@ -29,6 +29,9 @@ def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) 
     limit = min(seconds, request.solver.time_limit_s)
     found = plan(replace(request, solver=replace(request.solver, time_limit_s=limit)))
     found = replace(found, request_sha256=request_hash(request))
+    if found.status == "optimal" and any(model.max_response_ms is not None for model in request.models):
+        # It counts no waiting: the best of the plans that keep a limit of the response may be another one.
+        found = replace(found, status="feasible")
     if before is None or not before.gpus or found.status in ("optimal", "infeasible"):
         return found
     if found.status == "feasible" and found.objective.gap is not None and found.objective.gap <= FAR:

@@ -21,10 +21,10 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
 
 
 def _waiting(request: PlanRequest) -> Iterator[str]:
-    """Limits that no plan keeps which was not simulated."""
+    """Limits that the search for such a plan did not look at."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
-        yield f"{', '.join(names)}: this plan counts no waiting, so max_response_ms may not hold: it was not simulated."
+        yield f"{', '.join(names)}: waiting was not counted, so max_response_ms may not hold."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _links(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
     """Cuts in use that nobody charges for, and a network that joins nothing."""
     cut = [name for name, variant in _running(request, gpus) if _bytes_of(variant)]
     if cut and request.link_gb_per_s is None:
-        yield f"{', '.join(cut)}: cuts travel free: give the link's GB/s (link_gb_per_s)."
+        yield f"{', '.join(cut)}: transfers between stages count as free. Set the link speed (link_gb_per_s)."
     if request.network_gb_per_s is not None and len({gpu.node for gpu in list_gpus(request.gpus)}) == 1:
         yield "network_gb_per_s counts for nothing: all GPUs of the fleet are in one node (gpus[].node)."
 

@@ -46,16 +46,19 @@ _Slices = set[tuple[str, str | None]]
 
 
 def model_name(profile: Profile) -> str:
-    """A short name for the model behind a profile's source: `sample:bert@large` → `bert`, `import:bert` → `bert`."""
+    """The model's name: the profile's own, else a short one of its source.
+
+    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`.
+    """
+    if profile.name:
+        return profile.name
     source = profile.source
     if source.startswith("import:"):
         return source.removeprefix("import:") or "model"
     if source.startswith(("sample:", "library:")):
         return source.partition(":")[2].partition("@")[0]
-    path, _, name = source.rpartition(":")
-    if path.endswith(".py"):
-        return name
-    return PurePath(source).stem or "model"
+    path, _, _ = source.rpartition(":")
+    return PurePath(path if path.endswith(".py") else source).stem or "model"
 
 
 def build_request(
@@ -79,14 +82,15 @@ def build_request(
     max_tenants_per_slice: int | None = None,
     plan_at: Literal["nominal", "low"] = "nominal",
     sequence_length: int | None = None,
+    names: Sequence[str] = (),
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
 
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
-    a profile without lengths is taken as it is. Mappings are by model name (see `model_name`); `cap_at_demand`
-    names models, `forbidden` (model, variant). Raises InputFault for a name that is no model or variant, a
-    candidate that belongs to no profile, a row whose throughput is outside its interval, a sequence length that
-    a profile has not got, or no profile at all.
+    a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`. Without
+    `link_gb_per_s` that of the candidates holds. `cap_at_demand` names models, `forbidden` (model, variant).
+    Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
+    throughput is outside its interval, a sequence length that a profile has not got, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
@@ -102,7 +106,7 @@ def build_request(
             check_number(option, speed, positive=True)
     for entry in gpus:
         gpu_type(entry.type)
-    names = model_names(profiles)
+    names = names or model_names(profiles)
     cuts = _match(candidates, profiles)
     tables = {
         "demand": demands,
@@ -147,7 +151,7 @@ def build_request(
         colocations=tuple(colocations),
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
-        link_gb_per_s=link_gb_per_s,
+        link_gb_per_s=link_gb_per_s or _link_of(candidates),
         network_gb_per_s=network_gb_per_s,
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
@@ -196,12 +200,25 @@ def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
     )
 
 
-def model_names(profiles: Sequence[Profile]) -> list[str]:
-    """The name of each profile's model in a request: a second `bert` is `bert-2`."""
+def model_names(profiles: Sequence[Profile], taken: Collection[str] = ()) -> list[str]:
+    """The name of each profile's model in a request that has those `taken`.
+
+    Models of one file are told apart by what it calls them, `nets-Small` and `nets-Large`; a second `bert` is `bert-2`.
+    """
+    short = [model_name(profile) for profile in profiles]
     names: list[str] = []
-    for profile in profiles:
-        names.append(free_name(model_name(profile), names, "-"))
+    for profile, name in zip(profiles, short, strict=True):
+        path, _, inner = profile.source.rpartition(":")
+        if path.endswith(".py") and not profile.name and (name in taken or short.count(name) > 1):
+            name = f"{name}-{inner}"
+        names.append(free_name(name, (*taken, *names), "-"))
     return names
+
+
+def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
+    """The link that candidates were found for, of several the slowest; None where nobody gave one."""
+    links = (outcome.devices.link_gb_per_s for outcome in candidates if outcome.devices)
+    return min(filter(None, links), default=None)
 
 
 def _match(

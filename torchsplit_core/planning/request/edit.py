@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchsplit_core.planning.request.build import build_request, model_name
+from torchsplit_core.planning.request.build import build_request, model_name, model_names
 from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.validate import check_owed, validate
 from torchsplit_core.values import (
@@ -21,17 +21,13 @@ from torchsplit_core.values import (
     Variant,
     point_type,
 )
-from torchsplit_core.values.names import free_name
 
 DEFAULT_DEMAND_RPS = 100.0
 
 
 def profiles_by_model(profiles: Sequence[Profile]) -> dict[str, Profile]:
-    """Each profile under the model name a request uses; the first of a name wins."""
-    found: dict[str, Profile] = {}
-    for profile in profiles:
-        found.setdefault(model_name(profile), profile)
-    return found
+    """Each profile under the model name that a request of all of them uses."""
+    return dict(zip(model_names(profiles), profiles, strict=True))
 
 
 def is_of(model: PlanModel, profile: Profile) -> bool:
@@ -74,7 +70,10 @@ def with_added(request: PlanRequest, names: Sequence[str], profiles: Mapping[str
     if not names:
         return request
     added = build_request(
-        [profiles[name] for name in names], request.gpus, demands=dict.fromkeys(names, DEFAULT_DEMAND_RPS)
+        [profiles[name] for name in names],
+        request.gpus,
+        demands=dict.fromkeys(names, DEFAULT_DEMAND_RPS),
+        names=names,
     )
     return replace(request, models=(*request.models, *added.models))
 
@@ -83,7 +82,10 @@ def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str
     """A request for these models on `count` GPUs of one type. Raises InputFault where no model is named."""
     fleet = (FleetEntry(type=kind, count=count),)
     return build_request(
-        [profiles[name] for name in names], fleet, demands=dict.fromkeys(names, DEFAULT_DEMAND_RPS)
+        [profiles[name] for name in names],
+        fleet,
+        demands=dict.fromkeys(names, DEFAULT_DEMAND_RPS),
+        names=names,
     )
 
 
@@ -131,17 +133,17 @@ def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stag
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:
     """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added, by
-    another name where one that is served has its own.
+    another name where one that is served has its own. A request without a link gets the one that the cuts are for.
 
     A cut that was offered before and forbidden stays forbidden.
     """
-    name = model_name(profile)
-    built = build_request(
-        [profile], request.gpus, candidates=[outcome], demands={name: DEFAULT_DEMAND_RPS}
-    ).models[0]
+    names = model_names([profile], {model.name for model in request.models})
+    demands = dict.fromkeys(names, DEFAULT_DEMAND_RPS)
+    new = build_request([profile], request.gpus, candidates=[outcome], demands=demands, names=names)
+    request = replace(request, link_gb_per_s=request.link_gb_per_s or new.link_gb_per_s)
+    built = new.models[0]
     if not any(is_of(model, profile) for model in request.models):
-        taken = {model.name for model in request.models}
-        return replace(request, models=(*request.models, replace(built, name=free_name(name, taken, "-"))))
+        return replace(request, models=(*request.models, built))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
 
     def offered(model: PlanModel) -> PlanModel:
@@ -169,6 +171,15 @@ def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
     """The request with its demand as the minimum of every model that has none."""
     models = (
         model if model.min_throughput_rps else replace(model, min_throughput_rps=model.demand_rps)
+        for model in request.models
+    )
+    return replace(request, models=tuple(models))
+
+
+def with_limits_of_the_response(request: PlanRequest) -> PlanRequest:
+    """The request with its service-time limit also as the limit of the response, of every model without one."""
+    models = (
+        model if model.max_response_ms is not None else replace(model, max_response_ms=model.max_latency_ms)
         for model in request.models
     )
     return replace(request, models=tuple(models))

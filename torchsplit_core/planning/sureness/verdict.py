@@ -84,6 +84,13 @@ class Sureness:
         return all(model.meets_low for model in self.models)
 
     @property
+    def low_end(self) -> Literal["yes", "no", "unknown"]:
+        """Whether every model surely has what is wanted at the low end; unknown where figures in use have none."""
+        if not self.meets_low:
+            return "no"
+        return "unknown" if self.without_interval else "yes"
+
+    @property
     def failing_low(self) -> tuple[ModelSureness, ...]:
         """The models that have less than wanted at the low end, the surest to fail first."""
         failing = [model for model in self.models if not model.meets_low]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchsplit_core.planning.sureness.measurement import Measurement
 from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness
@@ -73,24 +73,28 @@ def figures_words(found: Sureness) -> str:
 
 
 def nominal_words(found: Sureness) -> str:
-    """Whether demands are met as planned: yes, or no with the models that get less."""
+    """Who gets less than wanted as planned; empty where nobody does."""
     less = sorted((m.share, m.name) for m in found.models if not m.meets)
-    return "yes" if not less else f"no ({_named([(name, share_percent(share)) for share, name in less])})"
+    return named([f"{name} {share_percent(share)}" for share, name in less])
 
 
-def verdict_words(found: Sureness) -> str:
-    """Whether demands are met at the low end: yes, or no with those that fail, and what the answer does not know."""
-    answer = "yes"
-    if not found.meets_low:
-        answer = f"no ({_named([(model.name, low_percent(model)) for model in found.failing_low])})"
-    if found.without_interval:
-        answer += f"; {found.without_interval} of {found.in_use} points in use have no interval and count as they are"
-    return answer
+def low_words(found: Sureness) -> str:
+    """Who gets less than wanted at the low end, or why that is not known; empty where everybody has it."""
+    failing = named([f"{model.name} {low_percent(model)}" for model in found.failing_low])
+    if not found.without_interval:
+        return failing
+    if found.without_interval == found.in_use:
+        bare = "none of the figures used has an error range"
+    else:
+        verb = "has" if found.without_interval == 1 else "have"
+        bare = f"{found.without_interval} of the {found.in_use} figures used {verb} no error range"
+    return f"{failing}; {bare}" if failing else bare
 
 
-def _named(models: list[tuple[str, str]]) -> str:
-    named = ", ".join(f"{name} {percent}" for name, percent in models[:MOST_NAMES])
-    return named + (f" and {len(models) - MOST_NAMES} more" if len(models) > MOST_NAMES else "")
+def named(told: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(told) - MOST_NAMES
+    return ", ".join(told[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def low_percent(model: ModelSureness) -> str:

@@ -69,8 +69,11 @@ def _some_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | flo
     wanted = int(str(device["profile"]).removesuffix("c"))
     allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
     if wanted > len(allowed):
-        rule = f"this process may run on that many cores; it may on {len(allowed)}"
-        raise InputFault("device", device["id"], rule, f"Use cpu:{len(allowed)}c or fewer.")
+        raise InputFault(
+            f"device {device['id']}",
+            f"has {wanted} cores, of which this process may use {len(allowed)}",
+            f"Use cpu:{len(allowed)}c or fewer.",
+        )
     chosen = sorted(allowed)[:wanted]
     _pin(chosen)
     torch.set_num_threads(wanted)
@@ -96,9 +99,8 @@ def _touch(device: Mapping[str, Any]) -> None:
         if "busy or unavailable" not in str(error):
             raise
         raise InputFault(
-            "device",
-            device["id"],
-            "another process may compute on it at the same time; CUDA says that it is in use",
+            f"device {device['id']}",
+            "is in use: CUDA lets no second process compute on it",
             f"Wait for what nvidia-smi lists, or set its compute mode to default (nvidia-smi -c 0). {HOLDERS}",
         ) from error
 
@@ -110,9 +112,8 @@ def _some_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float
 
     if not green_contexts.SUPPORTED:
         raise InputFault(
-            "device",
-            device["id"],
-            "this build of torch has green contexts (CUDA 12.8 or later)",
+            f"device {device['id']}",
+            f"needs green contexts, which torch {torch.__version__} was built without (CUDA 12.8 or later has them)",
             "Install a newer CUDA build of torch, or measure the whole GPU.",
         )
     wanted = int(device["sm_count"])

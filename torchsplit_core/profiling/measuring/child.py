@@ -3,12 +3,12 @@
 It answers in parts, each a JSON object with one key, as they come, so that what was measured outlives it:
 
     graph        the contract's graph, where it was asked for
+    batch_sizes  those of the client, where none were asked for
     environment  facts of the device and the software
     begin        [kind, batch size] of the point that starts: what a child that dies now died of
-    batch        one batch size end to end
+    batch        one batch size end to end, again in place of the former where it was looked at again
     nodes        every operation's times at one batch size
     failure      a point that gave no figure: kind, batch size, reason, message
-    note         a sentence for the user
 
 A point that fails or does not fit in memory is a failure of that point, not an end.
 """
@@ -20,7 +20,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,9 @@ from torchsplit_core.profiling.measuring.compiled import (
     require_compiler,
 )
 from torchsplit_core.profiling.measuring.copies import HostCopies
-from torchsplit_core.profiling.measuring.statistics import summarise
+from torchsplit_core.profiling.measuring.grids import check_batch_sizes
+from torchsplit_core.profiling.measuring.looks import MOST_LOOKS, Look, core_time, counted, unsteady_reason
+from torchsplit_core.profiling.measuring.statistics import percentile, summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
@@ -49,8 +51,10 @@ PATIENCE = 15.0
 """A batch size whose three runs would take more than this many budgets is left out, with a note …"""
 LEAST_PATIENCE_S = 20.0
 """… but not one whose three runs take less than this: a small budget asks for few runs, not for few sizes."""
-SHARE_FOR_GRAPH, SHARE_FOR_BATCHES = 0.15, 0.8
-"""Shares of the progress at which the graph and the end-to-end runs are done; the rest is node times."""
+SHARE_FOR_GRAPH, SHARE_FOR_BATCHES, SHARE_FOR_NODES = 0.15, 0.6, 0.8
+"""Shares of the progress at which the graph, the end-to-end runs and node times are done; the rest is second looks."""
+REST_S = 1.0
+"""Before an unsteady point is looked at again: what disturbed it may be over."""
 LEAK_SHARE = 0.05
 """Memory of the process that grew by more than this share between the first and the last run is told."""
 LEAK_BYTES = 64 * 2**20
@@ -76,6 +80,9 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
         graph = _function(arguments["describe"])(exported, arguments["traced_batch"])
         identity = graph["architecture_hash"]
         yield {"graph": graph}
+    if arguments["batch_sizes"] is None:
+        arguments = arguments | {"batch_sizes": _sizes_of(client, arguments["source"])}
+        yield {"batch_sizes": arguments["batch_sizes"]}
     known = arguments["known"].get(identity, {})
     with adopt(arguments["telemetry"]), open_device(arguments["device"]) as opened:
         if arguments["compile_mode"]:
@@ -90,7 +97,25 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
             # What was exported before it was cast is another program.
             usable = None if dtype else exported
             yield from session.nodes(lambda: usable or _export(client, model.to("cpu"), arguments))
+            yield from session.again()
     progress(1.0, "done")
+
+
+def _sizes_of(client: SplitClient, source: str) -> list[int]:
+    """The batch sizes that the client offers. Raises InputFault where they are no grid that can be measured."""
+    try:
+        return list(check_batch_sizes(client.batch_sizes))
+    except InputFault as fault:
+        where = f"{source.rpartition('/')[2]}.batch_sizes"
+        raise InputFault(where, fault.problem, "Choose some of them with --batch-sizes.") from fault
+
+
+@dataclass(slots=True)
+class _Looked:
+    """A point that was measured here: what was told of it, and its looks."""
+
+    content: Part
+    looks: list[Look] = field(default_factory=list)
 
 
 class _Session:
@@ -115,6 +140,7 @@ class _Session:
         self.too_large: int | None = min(known.get("out_of_memory", ()), default=None)
         self.ran: list[tuple[int, float]] = []
         """Batch sizes that gave figures, with their median in ms; smallest first."""
+        self.looked: dict[int, _Looked] = {}
         self.lost = False
         """The device failed: nothing more can be measured in this process."""
 
@@ -215,43 +241,88 @@ class _Session:
                 torch.cuda.empty_cache()
             return _failure(kind, batch, "out_of_memory", "Out of memory.")
 
+    def again(self) -> Iterator[Part]:
+        """A second look at what was measured here, with all the rest between; more where a point is unsteady."""
+        for number, (batch, known) in enumerate(self.looked.items()):
+            if self.lost:
+                return
+            share = (1 - SHARE_FOR_NODES) * number / len(self.looked)
+            self.progress(SHARE_FOR_NODES + share, f"timing batch size {batch} again")
+            yield {"begin": ["look", batch]}
+            part = self._guarded("look", batch, partial(self._again, batch, known))
+            if "batch" in part:  # else the first look stands
+                yield part
+
     def _batch(self, batch: int) -> Part:
         args, kwargs = self._inputs(batch)
         how = self.arguments
+        # What is compiled is compiled anew for every batch size: once, so it is all measured at once.
+        blocks = self._blocks if how["compile_mode"] else self._blocks - self._blocks // 2
         model = compiled(self.model, how["compile_mode"]) if how["compile_mode"] else self.model
         seen: list[tuple[bool, int]] = []
         with foreign_code(f"forward at batch {batch}"), compiling(batch):
-            repeats = time_runs(
+            first = self._look(
                 model,
                 args,
                 kwargs,
-                self.budget_s,
-                self.opened.torch_device,
-                cuda_graph=bool(how["cuda_graphs"]),
-                repeats=int(how["repeats"]),
-                seed=int(how["seed"]),
+                blocks,
                 unsteady=COMPILING_RUNS if how["compile_mode"] else 0,
-                copies=HostCopies(args, kwargs) if how["host_copies"] else None,
                 look=lambda outcome: seen.append((all_finite(outcome), _used_bytes())),
             )
             ((finite, used),) = seen
             grew = _used_bytes() - used
             peak = self._peak(model, args, kwargs)
             self._trace(model, batch, args, kwargs)
-        found = summarise(repeats)
-        return {
-            "batch": {
-                "batch_size": batch,
-                "latency": asdict(found.latency),
-                "median_low_ms": found.median_low_ms,
-                "median_high_ms": found.median_high_ms,
-                "repeats": len(repeats),
-                "peak": peak,
-                "finite": finite,
-                "grew_bytes": grew if grew > max(LEAK_BYTES, LEAK_SHARE * used) else 0,
-                "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            }
+        content = {
+            "batch_size": batch,
+            "peak": peak,
+            "finite": finite,
+            "grew_bytes": grew if grew > max(LEAK_BYTES, LEAK_SHARE * used) else 0,
         }
+        known = _Looked(content, [first])
+        if not how["compile_mode"]:
+            self.looked[batch] = known
+        return _told(known)
+
+    @property
+    def _blocks(self) -> int:
+        return int(self.arguments["repeats"])
+
+    def _again(self, batch: int, known: _Looked) -> Part:
+        """The point with the blocks of another look. One whose runs take more than its time is not run for it."""
+        blocks = self._blocks // 2
+        long = min(map(min, known.looks[0].blocks)) > 1000 * self.budget_s
+        if blocks and not long:
+            known.looks.append(self._look_again(batch, blocks))
+        while unsteady_reason(known.looks) and len(known.looks) < MOST_LOOKS:
+            time.sleep(min(REST_S, self.budget_s))
+            known.looks.append(self._look_again(batch, max(1, blocks)))
+        return _told(known)
+
+    def _look_again(self, batch: int, blocks: int) -> Look:
+        args, kwargs = self._inputs(batch)
+        with foreign_code(f"forward at batch {batch}"):
+            return self._look(self.model, args, kwargs, blocks, least_runs=blocks)
+
+    def _look(self, model: Any, args: Any, kwargs: Any, blocks: int, **options: Any) -> Look:
+        """So many blocks of runs, in their share of the point's time."""
+        how = self.arguments
+        before = core_time()
+        runs = time_runs(
+            model,
+            args,
+            kwargs,
+            self.budget_s * blocks / self._blocks,
+            self.opened.torch_device,
+            cuda_graph=bool(how["cuda_graphs"]),
+            repeats=blocks,
+            seed=int(how["seed"]),
+            copies=HostCopies(args, kwargs) if how["host_copies"] else None,
+            **options,
+        )
+        # What a GPU computes waits for no core.
+        lost = core_time().lost_since(before) if self.opened.torch_device == "cpu" else 0.0
+        return Look(runs, lost)
 
     def _inputs(self, batch: int) -> tuple[Any, Any]:
         """The client's inputs on the device, cast as the model is."""
@@ -323,6 +394,25 @@ def _attributes(part: Part) -> dict[str, Any]:
     batch = part["batch"]
     figures = {f"{name}_ms": batch["latency"][name]["value"] for name in ("p50", "p95", "p99")}
     return {"outcome": "ok", "runs": batch["latency"]["runs"], **figures}
+
+
+def _told(known: _Looked) -> Part:
+    """A point with the figures of all its looks."""
+    blocks = counted(known.looks)
+    found = summarise(blocks)
+    return {
+        "batch": {
+            **known.content,
+            "latency": asdict(found.latency),
+            "median_low_ms": found.median_low_ms,
+            "median_high_ms": found.median_high_ms,
+            "repeats": len(blocks),
+            "blocks_ms": [percentile(sorted(block), 0.5) for block in blocks],
+            "unsteady": unsteady_reason(known.looks),
+            "looks": len(known.looks),
+            "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+    }
 
 
 def _failure(kind: str, batch: int, reason: str, message: str) -> Part:

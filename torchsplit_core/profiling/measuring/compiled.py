@@ -29,15 +29,13 @@ def require_compiler(torch_device: str) -> None:
     if not any(shutil.which(name) for name in ((named,) if named else COMPILERS)):
         raise CompileFault(
             "torch.compile",
-            named or ", ".join(COMPILERS),
-            "a C++ compiler is installed, with which it builds what it generates",
+            f"finds no C++ compiler to build what it generates (looked for {named or ', '.join(COMPILERS)})",
             "Install one (on Debian or Ubuntu: apt-get install g++), or measure without --compile.",
         )
     if torch_device == "cuda" and importlib.util.find_spec("triton") is None:
         raise CompileFault(
             "torch.compile",
-            "triton",
-            "Triton is installed, in which it writes what runs on a GPU",
+            "finds no Triton, in which it writes what runs on a GPU",
             "Install the triton that your build of torch names, or measure without --compile.",
         )
 
@@ -65,7 +63,6 @@ def compiling(batch: int) -> Iterator[None]:
         told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise CompileFault(
             f"torch.compile at batch {batch}",
-            told.strip(),
-            "the model can be compiled",
+            f"cannot compile the model: {told.strip()}",
             "Measure without --compile, or mend what it names (TORCH_LOGS=+dynamo tells more).",
         ) from error

@@ -78,8 +78,8 @@ class Crowd:
                     raise InputFault(*answer["fault"])
         except WorkerDied as error:
             self._end()
-            rule, remedy = "each of them can build the model", "Measure fewer at once."
-            raise InputFault("processes", len(self._workers), rule, remedy) from error
+            problem = f"one of {len(self._workers)} ended while it built the model"
+            raise InputFault("processes", problem, "Measure fewer at once.") from error
         except BaseException:
             self._end()
             raise

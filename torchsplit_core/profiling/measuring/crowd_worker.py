@@ -103,7 +103,6 @@ def _runs(
     """Runs for the time of a point, at least three: begin, end and ms of each."""
 
     def run() -> Any:
-        torch.manual_seed(arguments["seed"])
         return model(*args, **kwargs)
 
     found: list[tuple[float, float, float]] = []
@@ -112,7 +111,7 @@ def _runs(
     with torch.inference_mode():
         while len(found) < LEAST_RUNS or (len(found) < most and time.monotonic() < deadline):
             begin = time.monotonic()
-            spent = timed_run(run, device)[1]
+            spent = timed_run(run, device, int(arguments["seed"]))[1]
             found.append((begin, time.monotonic(), spent))
     return found
 

@@ -15,15 +15,18 @@ from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited
 from torchsplit_core.model_source import parse_source
+from torchsplit_core.profiling.measuring.grids import (
+    MOST_BATCH_SIZES,
+    check_batch_sizes,
+    check_sequence_lengths,
+    is_count,
+)
 from torchsplit_core.profiling.points import CompileMode, DType, Heard, KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found, shape_findings
 from torchsplit_core.telemetry import handed_on
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
+from torchsplit_core.values.errors import quoted, suggestion
 
-LARGEST_MEASURED_BATCH = 4096
-MOST_BATCH_SIZES = 16
-LARGEST_SEQUENCE_LENGTH = 1_048_576
-MOST_SEQUENCE_LENGTHS = 16
 TRACED_BATCH = 2
 """The batch of a graph that is made while measuring; the same as tracing's."""
 MOST_DEATHS = 3
@@ -45,7 +48,7 @@ def measure(
     *,
     exporter: str,
     describer: str,
-    batch_sizes: Sequence[int] = (1, 2, 4),
+    batch_sizes: Sequence[int] | None = None,
     trust: bool = False,
     settings: Settings | None = None,
     processes: int = 1,
@@ -60,6 +63,7 @@ def measure(
     `exporter` and `describer` name functions ("module:function") that the child calls. The first exports a model:
     (model, args, kwargs, other), other being (args, kwargs) of one row more; it has to export as what traced
     `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
+    `batch_sizes` None takes those of the model's client.
     `known` are points of this device and software measured before, of any model: those of this model are
     taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
     throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs. With several
@@ -69,7 +73,7 @@ def measure(
     figure at any batch size.
     """
     settings = settings or Settings()
-    sizes = check_batch_sizes(batch_sizes)
+    sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     check_settings(settings, device)
     # The child has a working directory of its own, so a relative path has to be made absolute here.
     parsed = parse_source(source, trust=trust)
@@ -85,7 +89,7 @@ def measure(
                     f"torchsplit_core.profiling.measuring.{'child' if processes == 1 else 'crowd'}:measure_in_child",
                     _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
                     | {"telemetry": carried, "processes": processes},
-                    limits=_limits(device, len(sizes), settings, memory_bytes),
+                    limits=_limits(device, len(sizes or ()) or MOST_BATCH_SIZES, settings, memory_bytes),
                     progress=listener.advance,
                     subject=f"profile of {source}",
                     receive=listener.receive,
@@ -99,13 +103,14 @@ def measure(
         break
     assert heard.graph is not None  # a child that begins a point has told its graph
     _take_known(heard, known)
+    sizes = sizes or heard.batch_sizes
     found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
     if not found.rows and processes == 1:
+        reasons = " ".join(failure.message for failure in found.failures)
         raise InputFault(
-            f"profile of {source}",
-            list(sizes),
-            f"at least one batch size runs on {device.name}",
-            " ".join(failure.message for failure in found.failures) or "Use smaller ones.",
+            source,
+            f"gives no figure on {device.name} at batch {', '.join(map(str, sizes))}: {reasons}",
+            "Choose smaller batch sizes, or mend what the model reports.",
         )
     return found
 
@@ -130,6 +135,8 @@ class _Listener:
         if kind == "graph":
             self.heard.graph = graph_from_dict(content)
             self.hear_graph(self.heard.graph)
+        elif kind == "batch_sizes":
+            self.heard.batch_sizes = tuple(content)
         elif kind == "environment":
             self.heard.environment |= content
         elif kind == "begin":
@@ -140,10 +147,13 @@ class _Listener:
             _take(self.heard, KeptPoint.made(_identity(self.heard), kind, content), self.keep)
 
     def died(self, fault: ChildFault) -> None:
-        """The point that the child died of has failed. Raises the fault where it died before any."""
+        """The point that the child died of has failed, unless it was looked at again. Raises the fault where it
+        died before any."""
         if self.heard.begun is None:
             raise fault
         kind, batch = self.heard.begun
+        if kind == "look":
+            return
         message = f"{fault.problem}. {fault.remedy}"
         content = {"kind": kind, "batch_size": batch, "reason": fault.kind, "message": message}
         _take_failure(self.heard, content, self.keep)
@@ -151,6 +161,9 @@ class _Listener:
 
 def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
     heard.begun = None
+    heard.points[:] = [
+        one for one in heard.points if (one.kind, one.batch_size) != (point.kind, point.batch_size)
+    ]
     heard.points.append(point)
     keep(point)
 
@@ -185,7 +198,7 @@ def _identity(heard: Heard) -> str:
 def _arguments(
     source: str,
     device: Device,
-    sizes: Sequence[int],
+    sizes: Sequence[int] | None,
     trust: bool,
     settings: Settings,
     functions: tuple[str, str],
@@ -214,7 +227,7 @@ def _arguments(
         "source": source,
         "trust": trust,
         "device": asdict(device),
-        "batch_sizes": list(sizes),
+        "batch_sizes": sizes and list(sizes),
         "point_budget_s": settings.point_budget_s,
         "cuda_graphs": settings.cuda_graphs,
         "dtype": settings.dtype,
@@ -236,7 +249,7 @@ def _arguments(
 
 def _limits(device: Device, points: int, settings: Settings, memory_bytes: int | None) -> Limits:
     """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
-    wall_s = BUILD_S + (points + 2) * settings.limit_s
+    wall_s = BUILD_S + (2 * points + 2) * settings.limit_s
     if device.kind != "cpu":
         return Limits(wall_s=wall_s, cpu_s=None, memory_bytes=None, silent_s=settings.limit_s)
     if memory_bytes is None:
@@ -258,59 +271,25 @@ def _environment(device: Device, settings: Settings) -> dict[str, str]:
     return visible | (COMPILING if settings.compile_mode else {})
 
 
-def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
-    """The grid, ascending, each size once; InputFault for an empty, long, non-positive or huge one."""
-    rule = f"a batch grid has 1 to {MOST_BATCH_SIZES} integers from 1 to {LARGEST_MEASURED_BATCH}"
-    remedy = "For example 1,2,4,8."
-    for size in batch_sizes:
-        proper = isinstance(size, int) and not isinstance(size, bool)
-        if not proper or not 1 <= size <= LARGEST_MEASURED_BATCH:
-            raise InputFault("batch sizes", size, rule, remedy)
-    sizes = tuple(sorted(set(batch_sizes)))
-    if not 1 <= len(sizes) <= MOST_BATCH_SIZES:
-        raise InputFault("batch sizes", batch_sizes, rule, remedy)
-    return sizes
-
-
-def check_sequence_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """The lengths in their order, each once; InputFault for none, too many, or one out of range."""
-    rule = f"1 to {MOST_SEQUENCE_LENGTHS} whole numbers from 1 to {LARGEST_SEQUENCE_LENGTH:,} are measured"
-    distinct = tuple(dict.fromkeys(lengths))
-    for length in distinct:
-        proper = isinstance(length, int) and not isinstance(length, bool)
-        if not proper or not 1 <= length <= LARGEST_SEQUENCE_LENGTH:
-            raise InputFault("sequence lengths", length, rule, "For example 128,512.")
-    if not 1 <= len(distinct) <= MOST_SEQUENCE_LENGTHS:
-        raise InputFault("sequence lengths", list(distinct), rule, "For example 128,512.")
-    return distinct
-
-
 def check_settings(settings: Settings, device: Device) -> None:
     """InputFault for numbers out of range, words that are none, and what only a GPU can do on a processor."""
-    if not 0.01 <= settings.point_budget_s <= 600:
-        raise InputFault(
-            "time per point", settings.point_budget_s, "it is 0.01 to 600 seconds", "For example 2."
-        )
-    if settings.point_limit_s is not None and not 1 <= settings.point_limit_s <= 86400:
-        raise InputFault(
-            "time limit per point", settings.point_limit_s, "it is 1 to 86,400 seconds", "For example 120."
-        )
-    if settings.cuda_graphs and device.kind == "cpu":
-        raise InputFault(
-            "CUDA graphs", device.name, "the device is a GPU", "Leave them off, or choose a GPU."
-        )
-    if settings.host_copies and device.kind == "cpu":
-        raise InputFault(
-            "host copies",
-            device.name,
-            "the device is a GPU; a processor reads the host's memory without a copy",
-            "Leave them off, or choose a GPU.",
-        )
+    _check_number("time per point", settings.point_budget_s, 0.01, 600, " s", "2")
+    if settings.point_limit_s is not None:
+        _check_number("time limit per point", settings.point_limit_s, 1, 86400, " s", "120")
+    for where, wanted, why in (
+        ("CUDA graphs", settings.cuda_graphs, "which has none"),
+        ("host copies", settings.host_copies, "which reads the host's memory without a copy"),
+    ):
+        if wanted and device.kind == "cpu":
+            raise InputFault(
+                where,
+                f"are asked for on the processor {device.name}, {why}",
+                "Leave them off, or choose a GPU.",
+            )
     if settings.cuda_graphs and settings.compile_mode in CAPTURING:
         raise InputFault(
             "CUDA graphs",
-            settings.compile_mode,
-            "a mode of torch.compile that captures CUDA graphs of its own stands alone",
+            f"are asked for with --compile {settings.compile_mode}, which captures CUDA graphs of its own",
             "Leave --cuda-graphs off, or use --compile default.",
         )
     _check_choices(settings)
@@ -319,17 +298,32 @@ def check_settings(settings: Settings, device: Device) -> None:
         check_sequence_lengths((settings.sequence_length,))
 
 
+def _check_number(where: str, number: float, least: float, most: float, unit: str, example: str) -> None:
+    if not number >= least:  # also NaN
+        problem = f"is {number:g}{unit}, below the least value {least:g}{unit}"
+    elif number > most:
+        problem = f"is {number:g}{unit}, above the largest value {most:,g}{unit}"
+    else:
+        return
+    raise InputFault(where, problem, f"Give for example {example}.")
+
+
 def _check_processes(settings: Settings) -> None:
     """InputFault for numbers of processes that are none, and for what is measured one process at a time."""
     for count in settings.processes:
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PROCESSES:
-            rule = f"numbers of processes are whole numbers from 1 to {MOST_PROCESSES}"
-            raise InputFault("processes", count, rule, "For example 1,2.")
+        if not is_count(count, MOST_PROCESSES):
+            raise InputFault(
+                "processes",
+                f"{quoted(count)} is no whole number from 1 to {MOST_PROCESSES}",
+                "Give for example 1,2.",
+            )
     several = max(settings.processes, default=1)
     if several > 1 and (settings.cuda_graphs or settings.host_copies):
         what = "CUDA graphs" if settings.cuda_graphs else "host copies"
         raise InputFault(
-            "processes", several, f"{what} are measured one process at a time", "Leave one of the two off."
+            "processes",
+            f"are {several} at once, with {what}, which one process alone can be measured with",
+            "Leave one of the two off.",
         )
 
 
@@ -340,12 +334,16 @@ def _check_choices(settings: Settings) -> None:
         ("compile", settings.compile_mode, get_args(CompileMode)),
     ):
         if value not in words:
-            known = ", ".join(word for word in words if word)
-            raise InputFault(name, value, f"it is one of {known}", "Leave it out for the model as it is.")
+            raise InputFault(
+                name, f"{quoted(value)} is unknown", suggestion(value, filter(None, words), "values")
+            )
     for name, number, least, most in (
         ("repeats", settings.repeats, 1, MOST_REPEATS),
         ("seed", settings.seed, 0, 2**32 - 1),
     ):
         if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-            rule = f"it is a whole number from {least} to {most:,}"
-            raise InputFault(name, number, rule, f"For example {max(least, 3)}.")
+            raise InputFault(
+                name,
+                f"is {quoted(number)}, not a whole number from {least} to {most:,}",
+                f"Give for example {max(least, 3)}.",
+            )

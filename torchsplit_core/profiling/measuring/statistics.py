@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain
-from math import exp, lgamma, log, log1p
+from math import exp, lgamma, log, log1p, sqrt
+from statistics import NormalDist, fmean, stdev
 
 from torchsplit_core.values import InternalFault, LatencyPercentiles, Percentile
 
 CONFIDENCE = 0.90
+LEAST_BLOCKS = 3
+"""A spread of fewer blocks says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +56,17 @@ def _binomial(count: int, hits: int, share: float) -> float:
 
 
 def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
-    """The statistics of one or more repeats of one or more runs each.
+    """The statistics of one or more blocks of one or more runs each.
 
     The median's interval is that of its order statistics (the extremes below five runs, which hold less
-    than 90 %: 75 % for three), widened to the medians of the repeats: runs within one may all be off alike.
+    than 90 %: 75 % for three), widened to that of the blocks: runs within one may all be off alike.
     """
     ordered = sorted(chain.from_iterable(repeats_ms))
     if not ordered:
         raise InternalFault("a point without runs cannot be summarised")
     medians = [percentile(sorted(runs), 0.5) for runs in repeats_ms if runs]
     low, high = percentile_ranks(len(ordered), 0.5)
+    medians += next_block(medians)
     return RunStatistics(
         latency=LatencyPercentiles(
             runs=len(ordered),
@@ -72,6 +76,29 @@ def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
         ),
         median_low_ms=min(ordered[low or 0], *medians),
         median_high_ms=max(ordered[-1 if high is None else high], *medians),
+    )
+
+
+def next_block(medians: Sequence[float]) -> tuple[float, ...]:
+    """Where the median of one more block lies with 90 %, by the spread of those there are; empty for fewer than three.
+
+    The prediction interval of a log-normal by Student's t: exp(mean ± t · s · √(1 + 1/n)) of the logarithms.
+    """
+    if len(medians) < LEAST_BLOCKS or min(medians) <= 0:
+        return ()
+    logs = [log(one) for one in medians]
+    half = _student_t(len(logs) - 1) * stdev(logs) * sqrt(1 + 1 / len(logs))
+    return exp(fmean(logs) - half), exp(fmean(logs) + half)
+
+
+def _student_t(freedom: int) -> float:
+    """The 95 % quantile of Student's t to 1 % from two degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
     )
 
 

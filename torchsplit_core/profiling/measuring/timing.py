@@ -1,4 +1,6 @@
-"""How long a model takes end to end: warmed up until it is steady, then repeated, without instrumentation.
+"""How long a model takes end to end: warmed up until it is steady, then run in blocks, without instrumentation.
+
+Nothing is timed but the model: random numbers are seeded between the runs.
 
 The CUDA paths (events, graphs) are untested on hardware.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.points import POINT_BUDGET_S, REPEATS
 
 SEED = 0
-"""Random numbers of a model's forward start here before every timed run, unless the caller says."""
+"""Random numbers of a model's forward start here before every run, unless the caller says."""
 LEAST_RUNS = 3
 MOST_RUNS = 300
 """Enough for an upper bound of a 99th percentile (299 runs, see statistics); of a point, in the usual time."""
@@ -25,6 +28,10 @@ STEADY = 0.1
 """Warm-up ends when two runs in a row differ by less than this share."""
 WARM_UP_SHARE = 0.25
 """Share of a point's time budget that warm-up may take beyond its first run."""
+PAUSE_SHARE = 0.05
+"""Share of a point's time budget between two blocks, where a run is shorter: blocks in a row are all off alike."""
+SETTLE_S, MOST_SETTLING = 0.005, 100
+"""Behind a pause so long, or so many runs, count for nothing: caches and clock are cold."""
 GRAPH_WARM_UPS = 3
 """Runs on a side stream before a capture, as torch.cuda.graphs asks for."""
 
@@ -39,54 +46,67 @@ def time_runs(
     cuda_graph: bool = False,
     repeats: int = REPEATS,
     seed: int = SEED,
+    least_runs: int = LEAST_RUNS,
     unsteady: int = 0,
     copies: HostCopies | None = None,
     look: Callable[[Any], None] | None = None,
 ) -> tuple[tuple[float, ...], ...]:
-    """End-to-end times of the model in ms: one tuple a repeat, one entry a run, at least three runs in all.
+    """End-to-end times of the model in ms: one tuple a block, one entry a run, at least `least_runs` in all.
 
     Eval mode, inference mode, fixed seed. `unsteady` runs at first are of another kind (they compile the model)
     and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
-    within a tenth or a quarter of the budget is spent; then runs while the budget is not spent, `most_runs`
-    at most. A first run that takes half the budget or more is long against what warm-up could change, and
-    counts as one of the three. `look` gets what that run returned. With `cuda_graph` the model is captured
-    once and replayed.
+    within a tenth or a quarter of the budget is spent; then `repeats` blocks of runs, with a pause between, while
+    the budget is not spent, `most_runs` at most. A first run that takes half the budget or more is long against
+    what warm-up could change, and counts as one of them. `look` gets what that run returned. With `cuda_graph`
+    the model is captured once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
         model.eval()
 
-    def call() -> Any:
-        return model(*args, **kwargs)
-
-    def seeded() -> Any:
-        torch.manual_seed(seed)
-        return call()
+    call: Callable[[], Any] = partial(model, *args, **kwargs)
 
     def run() -> Any:
-        return seeded() if copies is None else copies.around(seeded)
+        return call() if copies is None else copies.around(call)
+
+    def timed() -> float:
+        return timed_run(run, device, seed)[1]
 
     with torch.inference_mode():
         for _ in range(unsteady):
-            run()
-        outcome, first = timed_run(run, device)
+            timed()
+        outcome, first = timed_run(run, device, seed)
         if look is not None:
             look(outcome)
         del outcome
         if cuda_graph:
-            seeded = _captured(call)
+            call = _captured(call)
         taken: list[list[float]] = [[] for _ in range(repeats)]
-        least, most = -(-LEAST_RUNS // repeats), most_runs(budget_s) // repeats
+        least, most = -(-least_runs // repeats), most_runs(budget_s) // repeats
+        pause_s = PAUSE_SHARE * budget_s
         started = time.perf_counter()
         if first >= 500 * budget_s and not cuda_graph:
             taken[0].append(first)
         else:
-            _warm_up(lambda: timed_run(run, device)[1], first, WARM_UP_SHARE * budget_s)
+            _warm_up(timed, first, WARM_UP_SHARE * budget_s)
         for number, runs in enumerate(taken, 1):
+            if number > 1 and taken[number - 2][-1] < 1000 * pause_s:
+                begun = time.perf_counter()
+                _pause(timed, pause_s)
+                started += time.perf_counter() - begun
             deadline = started + budget_s * number / repeats
             while len(runs) < least or (len(runs) < most and time.perf_counter() < deadline):
-                runs.append(timed_run(run, device)[1])
+                runs.append(timed())
     return tuple(tuple(runs) for runs in taken)
+
+
+def _pause(run: Callable[[], float], seconds: float) -> None:
+    time.sleep(seconds)
+    begun = time.perf_counter()
+    for _ in range(MOST_SETTLING):
+        run()
+        if time.perf_counter() - begun > SETTLE_S:
+            return
 
 
 def most_runs(budget_s: float) -> int:
@@ -128,8 +148,9 @@ def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
         last = spent
 
 
-def timed_run(run: Callable[[], Any], device: str) -> tuple[Any, float]:
-    """What one run returned, and its time in ms."""
+def timed_run(run: Callable[[], Any], device: str, seed: int) -> tuple[Any, float]:
+    """What one run returned, and its time in ms. Random numbers are seeded before the clock is read."""
+    _seed(device, seed)
     if device == "cpu":
         begin = time.perf_counter_ns()
         outcome = run()
@@ -140,3 +161,10 @@ def timed_run(run: Callable[[], Any], device: str) -> tuple[Any, float]:
     end.record()
     torch.cuda.synchronize()
     return outcome, float(start.elapsed_time(end))
+
+
+def _seed(device: str, seed: int) -> None:
+    """The generators a run may draw from; `torch.manual_seed` asks every backend and takes longer than small models."""
+    torch.default_generator.manual_seed(seed)
+    if device != "cpu":
+        torch.cuda.manual_seed(seed)

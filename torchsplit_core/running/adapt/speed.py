@@ -79,14 +79,13 @@ def check_balance(strategy: RunStrategy) -> None:
     if choices.pipeline > 1:
         return
     waits = {
-        choices.shard: choices.shard in SHARDED,
+        f"shard {choices.shard}": choices.shard in SHARDED,
         f"tensor {choices.tensor}": choices.tensor > 1,
     }
     for told, waiting in waits.items():
         if waiting:
             raise InputFault(
                 "--balance",
-                told,
-                "ranks that gather weights or results from each other inside a pass have no speed of their own",
-                "Give --shares, or fix shard to none or zero1, and tensor to 1.",
+                f"does not work with {told}: ranks wait for each other inside a pass, so that none is timed alone",
+                "Give --shares, or fix shard to none or zero1 and tensor to 1.",
             )

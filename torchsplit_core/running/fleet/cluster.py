@@ -9,8 +9,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from torchsplit_core.model_source import Told
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 T = TypeVar("T")
 ANSWER_S = 5.0
@@ -27,7 +26,9 @@ def ray_cluster() -> Iterator[Any]:
         import ray
     except ImportError as error:
         raise InputFault(
-            "--engine", "ray", "the package ray is installed", "pip install 'torchsplit[ray]'."
+            "--engine",
+            "is ray, but the package ray is not installed",
+            "Install it: pip install 'torchsplit[ray]'.",
         ) from error
     if ray.is_initialized():
         yield ray
@@ -40,11 +41,13 @@ def ray_cluster() -> Iterator[Any]:
             socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
         ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, ValueError, OverflowError) as error:
+        problem = f"is {quoted(told)}, where no Ray cluster answers"
+        if told == "auto":
+            problem = "is not set, and no Ray cluster runs on this machine"
         raise InputFault(
             "RAY_ADDRESS",
-            told,
-            "a Ray cluster answers there (HOST:PORT of its head), or runs on this machine",
-            "Start one by: ray start --head.",
+            problem,
+            "Start a cluster with `ray start --head`, or give HOST:PORT of one's head.",
         ) from error
     try:
         yield ray
@@ -62,9 +65,8 @@ def nodes_with(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str, int], le
     if fitting < least:
         there = "; ".join(resource_words({name: node.get(name, 0) for name in needed}) for node in alive)
         raise InputFault(
-            "the placement group",
-            Told(f"{fitting} of the cluster's {len(alive)} nodes fit"),
-            f"{least} of them have {resource_words(needed)} each, and they have: {there}",
+            "the Ray cluster",
+            f"has {fitting} nodes with {resource_words(needed)}, needs at least {least} (its nodes have: {there})",
             "Add nodes, or ask for less.",
         )
     return fitting

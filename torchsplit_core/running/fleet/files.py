@@ -6,7 +6,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.running.fleet.job import FORMATS, FleetJob, Pods
 from torchsplit_core.running.fleet.pods import job_files, jobset_files
 from torchsplit_core.running.fleet.slurm import slurm_files
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion
 
 
 def fleet_files(job: FleetJob, format_name: str, pods: Pods | None = None) -> tuple[DeploymentFile, ...]:
@@ -17,5 +17,6 @@ def fleet_files(job: FleetJob, format_name: str, pods: Pods | None = None) -> tu
         return jobset_files(job, pods or Pods())
     if format_name == "job":
         return job_files(job, pods or Pods())
-    rule = f"it is one of {', '.join(FORMATS)}"
-    raise InputFault("--write-fleet", format_name, rule, "Choose one of them.")
+    raise InputFault(
+        "--write-fleet", f"unknown format {quoted(format_name)}", suggestion(format_name, FORMATS, "formats")
+    )

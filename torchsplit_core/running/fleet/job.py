@@ -12,7 +12,7 @@ from torchsplit_core.files import write_text
 from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.running.fleet.size import Fleet
 from torchsplit_core.running.watch.exports import Exports
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.values.training import Precision
 
@@ -51,13 +51,15 @@ class Pods:
         if len(self.image) > 255 or not re.fullmatch(image, self.image):
             raise InputFault(
                 "--image",
-                self.image,
-                "it is the name of a container image",
-                "For example registry/torchsplit:1.",
+                f"is {quoted(self.image)}, not the name of a container image",
+                "Give a name like registry/torchsplit:1.",
             )
         if len(self.claim) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", self.claim):
-            rule = "it is the name of a PersistentVolumeClaim: lower-case letters, digits, hyphens and dots"
-            raise InputFault("--claim", self.claim, rule, "For example torchsplit-runs.")
+            raise InputFault(
+                "--claim",
+                f"is {quoted(self.claim)}, not the name of a PersistentVolumeClaim",
+                "Use lower-case letters, digits, hyphens and dots, for example torchsplit-runs.",
+            )
 
 
 def fleet_job(
@@ -78,8 +80,11 @@ def fleet_job(
     """
     parsed = parse_source(source, trust=trust)
     if parsed.kind == "pt2":
-        rule = "what is trained has data, a loss and an optimizer, and a .pt2 has none"
-        raise InputFault("model source", source, rule, "Give a sample or FILE.py:NAME.")
+        raise InputFault(
+            "model source",
+            f"{quoted(source)} is a .pt2, which has no data, loss or optimizer to train with",
+            "Give a sample or FILE.py:NAME.",
+        )
     return FleetJob(
         name=job_name(Path(folder).absolute().name),
         source=parsed,

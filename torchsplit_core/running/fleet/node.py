@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.running.fleet.size import Fleet
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
 
 ENDS_S = 30.0
@@ -50,8 +50,13 @@ class NodeEnd:
 def run_node(task: NodeTask, place: int, machine: str) -> NodeEnd:
     """In a worker of Ray: train as a node of the run until it ends. `place`: among the run's nodes."""
     if not Path(task.shown).exists():
-        rule = "all nodes of the cluster see the run's folder by the same path"
-        return NodeEnd(fault=InputFault("-o", task.folder, rule, "Name a folder that they share."))
+        return NodeEnd(
+            fault=InputFault(
+                "-o",
+                f"is {quoted(task.folder)}, which node {machine} does not see",
+                "Name a folder that all nodes share by the same path.",
+            )
+        )
     # A node that takes the place of a lost one has another name: that one may still be there, cut off.
     name = f"node-{place}-{machine[:8]}"
     root = str(Path(__file__).resolve().parents[3])

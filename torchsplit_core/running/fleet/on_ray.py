@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.model_source import Told, parse_source
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.running.fleet.cluster import nodes_with, ray_cluster, resource_words
 from torchsplit_core.running.fleet.node import ENDS_S, NodeEnd, NodeTask, run_node
 from torchsplit_core.running.fleet.size import Fleet
@@ -104,10 +104,9 @@ def _placed(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
         finally:
             remove_placement_group(group)
     raise InputFault(
-        "the placement group",
-        f"{fleet.least} nodes",
-        f"each has {resource_words(_bundle(fleet))} free within {PLACED_S:g} s",
-        "Other work holds them (ray status says which): wait for it, or ask for less.",
+        "the Ray cluster",
+        f"had no {fleet.least} nodes with {resource_words(_bundle(fleet))} free within {PLACED_S:g} s",
+        "Wait for the work that holds them (`ray status` names it), or ask for less.",
     )
 
 
@@ -180,7 +179,7 @@ class _Nodes:
             try:
                 end: NodeEnd = self.ray.get(done)
             except self.ray.exceptions.RayError as error:
-                end = NodeEnd(words=f"Ray lost it ({type(error).__name__})")
+                end = NodeEnd(words=f"Ray lost one ({type(error).__name__})")
             if end.summary:
                 self._ends.append(end.summary)
             elif self._ends:
@@ -197,8 +196,11 @@ class _Nodes:
     def _without(self, end: NodeEnd) -> None:
         """Go on without a node. Raises InputFault where too few are left."""
         if len(self._places) < self.task.fleet.least:
-            remedy = "--resume goes on from the last complete checkpoint."
-            raise end.fault or InputFault("a node", Told(end.words), "nodes train to the end", remedy)
+            raise end.fault or InputFault(
+                "",
+                f"too few nodes are left: {end.words}",
+                "Give --resume to go on from the last complete checkpoint.",
+            )
 
 
 def _in_worker(task: NodeTask, place: int) -> NodeEnd:

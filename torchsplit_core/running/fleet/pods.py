@@ -13,7 +13,7 @@ from pathlib import Path
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.yaml_text import Block, documents
 from torchsplit_core.running.fleet.job import FleetJob, Pods
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, system_reason
 
 PORT = 29500
 """Torch's own; a pod has an address of its own."""
@@ -111,13 +111,12 @@ def _files(name: str, job: FleetJob, pods: Pods, made: list[object]) -> tuple[De
     data = {"strategy.json": Block(job.strategy)}
     if job.source.kind == "python":
         data[SOURCE] = Block(_text_of(job.source.path))
-    if sum(len(one.encode()) for one in data.values()) > MOST_BYTES:
-        rule = f"strategy and source together have at most {MOST_BYTES:,} bytes, as a ConfigMap holds"
+    total = sum(len(one.encode()) for one in data.values())
+    if total > MOST_BYTES:
         raise InputFault(
             "the job's files",
-            ", ".join(data),
-            rule,
-            "Make the file shorter: what it imports can be in the image.",
+            f"{' and '.join(data)} have {total:,} bytes, more than the {MOST_BYTES:,} that a ConfigMap holds",
+            "Shorten the source file: what it imports can be in the image.",
         )
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta(job), "data": data}
     head = (
@@ -136,7 +135,10 @@ def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputFault("model source", path, "its text can be read", "Correct the file.") from error
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputFault(
+            "model source", f"{quoted(path)} cannot be read: {reason}", "Correct the file or its path."
+        ) from error
 
 
 def _labels(job: FleetJob) -> dict[str, str]:

@@ -60,7 +60,9 @@ def fleet_of(given: Any, strategy: RunStrategy, options: RunOptions, asked: Aske
     told = re.fullmatch(r"CPU-(\d{1,4})c", kind)
     cores = asked.cores if asked.cores is not None else int(told.group(1)) if told else CORES
     if cores < 1:
-        raise InputFault("--cores", cores, "a process has 1 core or more", "Correct it.")
+        raise InputFault(
+            "--cores", f"is {cores}, below the least value 1", "Give each process at least one core."
+        )
     alone = not asked.gpus or point_type(kind) != kind
     return Fleet(least, most, processes, cores, None if alone else re.split(r"[^a-z0-9]", kind.lower())[0])
 
@@ -76,29 +78,35 @@ def _counts(
         if len(given.fleet) > 1:
             raise InputFault(
                 "the strategy's fleet",
-                f"{len(given.fleet)} entries",
-                "a run has equal nodes",
-                "Find a strategy for one kind of nodes.",
+                f"has {len(given.fleet)} kinds of nodes, but the nodes of a run are equal",
+                "Find a strategy for one kind of node.",
             )
         if processes is None and devices % given.fleet[0].gpus_per_node == 0:
             processes = given.fleet[0].gpus_per_node
     if nodes is None:
         if processes is None or processes < 1 or devices % processes:
+            why = f"the {devices} devices of the strategy make no equal nodes of {processes} processes"
+            if processes is None:
+                why = f"the strategy does not say how its {devices} devices lie on nodes"
             raise InputFault(
                 "--nnodes",
-                processes,
-                f"it says how the {devices} devices of the strategy lie on nodes",
+                f"is missing, and {why}",
                 "Give --nnodes MIN:MAX, and --processes for those of a node.",
             )
         nodes = (devices // processes,) * 2
     if not 1 <= nodes[0] <= nodes[1]:
-        rule = "it is MIN:MAX, 1 or more, the second not less"
-        raise InputFault("--nnodes", f"{nodes[0]}:{nodes[1]}", rule, "For example 1:2.")
+        wrong = "below the least value 1" if nodes[0] < 1 else "the most below the least"
+        raise InputFault("--nnodes", f"is {nodes[0]}:{nodes[1]}, {wrong}", "Give MIN:MAX, for example 1:2.")
     if processes is None:
         if devices % nodes[1]:
-            rule = f"nodes are equal, and the strategy has {devices} devices"
-            raise InputFault("--nnodes", nodes[1], rule, "Give --processes for those of a node.")
+            raise InputFault(
+                "--nnodes",
+                f"is {nodes[1]}, which does not divide the strategy's {devices} devices",
+                "Give --processes for those of a node.",
+            )
         processes = devices // nodes[1]
     if processes < 1:
-        raise InputFault("--processes", processes, "a node has 1 or more", "Correct it.")
+        raise InputFault(
+            "--processes", f"is {processes}, below the least value 1", "Give each node at least one process."
+        )
     return nodes, processes

@@ -18,7 +18,6 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.model_source import Told
 from torchsplit_core.partitioning.extraction.divide import StageDraft, divide
 from torchsplit_core.running.staged.blocks import Blocks, ranges_of
 from torchsplit_core.tracing.convert import graph_of_program
@@ -116,7 +115,7 @@ def traced_chain(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> C
     if program.graph_module.meta[ROUTE] == "draft":
         why = "its path depends on data"
     if why:
-        raise _uncut(f"this one cannot: {why}")
+        raise _uncut(why)
     members: list[list[str]] = [[] for _ in chain.blocks]
     for name, place in chain.part_of.items():
         members[place].append(name)
@@ -154,7 +153,7 @@ def _check_untied(model: nn.Module) -> None:
     for name, weight in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(id(weight), name)
         if first != name:
-            raise _uncut(f"{first} and {name} are one weight, and a stage has its own")
+            raise _uncut(f"{first} and {name} are one weight, which two stages would each have as their own")
 
 
 def _result(program: ExportedProgram) -> Result:
@@ -215,14 +214,11 @@ def stages_of(chain: Chain, stages: int, layers: Sequence[int] = ()) -> tuple[ra
     if sum(layers) != count:
         raise InputFault(
             "the strategy's layers",
-            Told(" + ".join(map(str, layers))),
-            f"they are the {count} blocks of the model, {names[0]} to {names[-1]}",
+            f"are {' + '.join(map(str, layers))}, but the model has {count} blocks, {names[0]} to {names[-1]}",
             "Find a strategy for this model.",
         )
     return ranges_of(layers)
 
 
 def _uncut(why: str) -> InputFault:
-    return InputFault(
-        "the strategy's pipeline", Told("the model"), f"it can be cut into stages: {why}", REMEDY
-    )
+    return InputFault("the strategy's pipeline", f"cannot cut the model into stages: {why}", REMEDY)

@@ -18,7 +18,9 @@ def single(loss: Tensor) -> Tensor:
     """The loss. Raises InputFault where it is not a single number."""
     if loss.dim():
         raise InputFault(
-            "the loss", tuple(loss.shape), "it is the mean over the batch, a single number", "Take it."
+            "the loss",
+            f"has the shape {tuple(loss.shape)}, not that of a single number",
+            "Return the mean over the batch.",
         )
     return loss
 

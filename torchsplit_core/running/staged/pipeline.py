@@ -156,9 +156,8 @@ class Pipeline:
             if found != wanted:
                 raise InputFault(
                     "the data",
-                    f"{name} of {found[0]}, {found[1]}",
-                    f"the samples of a pipeline have the sizes of the first: {wanted[0]}, {wanted[1]}",
-                    "Fix pipeline to 1, or pad them.",
+                    f"{name} is {found[0]} of {found[1]}, but the samples before had {wanted[0]} of {wanted[1]}",
+                    "Pad the samples to one size, or fix pipeline to 1.",
                 )
 
     def step(self, counted: int, samples: int, loss: Loss) -> float:

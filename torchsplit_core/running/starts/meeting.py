@@ -23,7 +23,7 @@ from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as 
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import Nodes
 
 BACKEND = "torchsplit"
@@ -129,15 +129,13 @@ class Meeting:
                     return store
                 raise InputFault(
                     "--rendezvous",
-                    f"{self.host}:{self.port}",
-                    "nothing else answers there than the run's own store",
-                    "The port is taken: choose another one, the same for all nodes.",
+                    f"is {self.host}:{self.port}, where something else answers than the run's own store",
+                    "Choose another port, the same for all nodes.",
                 )
             if time.monotonic() > end:
                 raise InputFault(
                     "--rendezvous",
-                    f"{self.host}:{self.port}",
-                    f"a node of the run answers there within {REACHED_S} s",
+                    f"is {self.host}:{self.port}, where no node of the run answered within {REACHED_S} s",
                     "Start the node that has this address; --resume goes on from the last complete checkpoint.",
                 )
             time.sleep(0.5)
@@ -190,7 +188,9 @@ def _resolved(host: str, port: int) -> tuple[Any, ...]:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise InputFault(
-            "--rendezvous", host, "its name leads to an address", "Correct it, or give the address."
+            "--rendezvous",
+            f"names the host {quoted(host)}, which has no address",
+            "Correct the name, or give the address.",
         ) from error
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import STOP, WATCH
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 Asked = Literal["checkpoint", "stop"]
 
@@ -24,10 +24,7 @@ def ask(run: Path, what: Asked) -> None:
         _file(run, what).touch()
     except OSError as error:
         raise InputFault(
-            str(run),
-            error.strerror or "failed",
-            "the run's folder can be written",
-            "Give yourself the right to write there.",
+            str(run), f"cannot be written: {system_reason(error)}", "Make the folder writable for you."
         ) from error
 
 

@@ -22,7 +22,7 @@ from torchsplit_core.running.watch.gpus import GPU_FIGURES, read_gpus
 from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.running.watch.view import RunView
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 Metric = GaugeMetricFamily | CounterMetricFamily
 PREFIX = "torchsplit_train_"
@@ -66,11 +66,9 @@ def _endpoint(run: Path, host: str, port: int) -> Iterator[int]:
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
         raise InputFault(
-            "--metrics-port",
-            f"{host}:{port}",
-            f"the endpoint can listen there ({error})",
-            "Choose another port.",
+            "--metrics-port", f"cannot listen at {host}:{port}: {reason}", "Choose another port."
         ) from error
     try:
         with endpoint_told(run, host, int(server.server_port)):
@@ -164,9 +162,8 @@ def _event_files(run: Path) -> Iterator[None]:
     except ImportError as error:
         raise InputFault(
             "--tensorboard",
-            "not installed",
-            "the package tensorboard writes the event files",
-            "pip install tensorboard, or leave the option out.",
+            "needs the package tensorboard, which is not installed",
+            "Install it: pip install tensorboard.",
         ) from error
     scribe = _Scribe(run, SummaryWriter)
     try:

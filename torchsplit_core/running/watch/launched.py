@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchsplit_core.files import replace_file
 from torchsplit_core.running.folder import WATCH
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 LAUNCH = "launch.json"
@@ -40,18 +40,16 @@ def read_launch(run: Path) -> Launch | None:
     path = run / WATCH / LAUNCH
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise _unreadable(path)
+            raise _unreadable(path, f"it has more than {MOST_BYTES:,} bytes")
         return TypeAdapter(Launch).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise _unreadable(path) from error
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not what a run writes"
+        raise _unreadable(path, reason) from error
 
 
-def _unreadable(path: Path) -> InputFault:
+def _unreadable(path: Path, why: str) -> InputFault:
     return InputFault(
-        str(path),
-        "unreadable",
-        "it says what the run was started with",
-        "Go on with it on the command line, by --resume.",
+        str(path), f"cannot be read: {why}", "Go on with the run on the command line, by --resume."
     )

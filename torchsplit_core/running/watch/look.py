@@ -41,10 +41,7 @@ class Look:
         path = self.folder.path
         if not _is_run(path):
             raise InputFault(
-                str(path),
-                "no run",
-                "it is the folder of `torchsplit train … -o`",
-                "Give the path of such a folder.",
+                str(path), "is not the folder of a run", "Give the folder that `torchsplit train … -o` wrote."
             )
         with self._lock:
             # Asked first: what it wrote before it ended is then read.
@@ -54,7 +51,7 @@ class Look:
             facts = self.folder.facts()
             # Of a start with more ranks than there are now, files are left.
             world = facts.get("processes", MOST_RANKS)
-            return RunView(
+            view = RunView(
                 state,
                 alive,
                 words,
@@ -66,6 +63,7 @@ class Look:
                 tuple(_checkpoints(self.folder.checkpoints)),
                 read_gpus(path / WATCH),
             )
+            return view.starting() if state == "starting" else view
 
     def _read(self) -> None:
         again, lines = self._metrics.fresh()
@@ -125,7 +123,7 @@ def _state(alive: bool, events: Sequence[Event]) -> tuple[State, str]:
     if not alive:
         if last is not None and last.kind in ENDS:
             return ENDS[last.kind], last.words  # type: ignore[return-value]
-        return "broken off", "it ended without a word: killed, or the machine restarted"
+        return "broken off", "it ended without a message: its processes were killed, or the machine restarted"
     if last is None or last.kind in ENDS:
         # One that was gone on with and has not told so yet.
         return "starting", ""
@@ -147,7 +145,7 @@ def _rank(told: dict[str, Any], state: State, events: Sequence[Event], now: date
     parts, share = told.get("parts_s"), told.get("communication_share")
     number, said = int(told["rank"]), _time(told["time"])
     lost = next((one for one in reversed(events) if one.rank == number and one.kind == "rank_lost"), None)
-    words = f"at step {told['step']}" if told["step"] else "starts"
+    words = f"at step {told['step']}" if told["step"] else "starting"
     if told.get("ended"):
         words = f"done at step {told['step']}"
     elif lost is not None and lost.time >= said:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -114,6 +114,20 @@ class RunView:
     checkpoints: tuple[Checkpoint, ...]
     gpus: tuple[NodeGpu, ...]
 
+    def starting(self, steps: int | None = None) -> RunView:
+        """The run while its processes start, to go on to the step `steps` (None: not said yet).
+
+        Until they have said so themselves, the folder tells of the start before.
+        """
+        facts = {name: told for name, told in self.facts.items() if name != "steps"}
+        return replace(
+            self,
+            state="starting",
+            words="",
+            facts=facts | ({"steps": steps} if steps else {}),
+            ranks=tuple(replace(one, state="starting") for one in self.ranks),
+        )
+
     @property
     def last_step(self) -> int:
         """The last step that is done, 0 before the first."""
@@ -121,6 +135,6 @@ class RunView:
 
     @property
     def wanted_steps(self) -> int | None:
-        """The step it ends with; None before its first start."""
+        """The step it ends with; None while it starts."""
         found = self.facts.get("steps")
         return found if isinstance(found, int) and found > 0 else None

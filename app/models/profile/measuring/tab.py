@@ -19,11 +19,11 @@ from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile, from_stored
 from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.values import Device, InputFault, Profile
+from torchsplit_core.values.errors import quoted
 from torchsplit_core.workspace.store import Workspace
 
-MOST_BATCH, MOST_BATCHES = 4096, 16
-FIRST_BATCHES = "1, 2, 4, 8"
 SAMPLE = "sample:"
 _ASKED = "profile-asked"
 """The session key of a question that waits for its answer: the parameters and the points."""
@@ -49,9 +49,9 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
         devices = measuring_devices.choose(host)
         text = st.text_input(
             "Batch sizes",
-            FIRST_BATCHES,
             key="profile-measure-batches",
-            help="Whole numbers, comma-separated.",
+            placeholder="those of each model's client",
+            help="Whole numbers, comma-separated. Empty: the batch_sizes that each model's SplitClient offers.",
             persist_state="session",
         )
         settings = _settings(devices)
@@ -69,7 +69,7 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
                 settings,
                 sources=tuple(chosen),
                 device=",".join(device.id for device in devices),
-                batch_sizes=batch_sizes(text),
+                batch_sizes=batch_sizes(text) if text.strip() else None,
                 make_slices=to_make,
             )
             found = () if running and not pressed else measuring_grid.known_cells(workspace, parameters)
@@ -98,19 +98,12 @@ def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]
 def batch_sizes(text: str) -> tuple[int, ...]:
     """`1, 2, 4` as numbers. Raises InputFault for anything else, and for a grid that would never end."""
     parts = [part.strip() for part in text.replace(" ", ",").split(",") if part.strip()]
-    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
-        raise InputFault(
-            "batch sizes", text, "they are whole numbers, comma-separated", "Write for example 1, 2, 4."
-        )
-    if len(parts) > MOST_BATCHES:
-        raise InputFault(
-            "batch sizes", f"{len(parts)} of them", f"at most {MOST_BATCHES} at once", "Name fewer."
-        )
-    numbers = tuple(sorted({int(part) for part in parts}))
-    if numbers[0] < 1 or numbers[-1] > MOST_BATCH:
-        worst = numbers[0] if numbers[0] < 1 else numbers[-1]
-        raise InputFault("batch sizes", worst, f"a batch size is 1 to {MOST_BATCH}", "Mend it.")
-    return numbers
+    for part in parts:
+        if not (part.isascii() and part.isdigit()):
+            raise InputFault(
+                "batch sizes", f"{quoted(part)} is no whole number", "Write for example 1, 2, 4."
+            )
+    return check_batch_sizes([int(part) for part in parts])
 
 
 def _settings(devices: Sequence[Device]) -> ProfileParameters:
@@ -165,7 +158,7 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
         file = upload_of(workspace, name)
         if file is None:
             raise InputFault(
-                "source", name, "its file is in this workspace", "Upload it on the Models page first."
+                "", f"the file of {name} is no longer in this workspace", "Upload it on the Models page."
             )
         refuse_untrusted(file.name, file.sha256 in trusted)
         found[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
@@ -191,13 +184,18 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
     parameters, found = st.session_state[_ASKED]
     st.markdown(question(found, devices))
     missing = sum(cell.state == "open" for cell in found)
+    unknown = parameters.batch_sizes is None  # a client may offer more than was measured
     only = st.button(
-        f"Measure only the {missing} missing" if missing else "Nothing is missing",
+        "Measure what is missing"
+        if unknown
+        else f"Measure only the {missing} missing"
+        if missing
+        else "Nothing is missing",
         type="primary",
-        disabled=not missing,
+        disabled=not (missing or unknown),
         width="stretch",
     )
-    again = st.button(f"Measure all {len(found)} again and replace", width="stretch")
+    again = st.button(f"Measure all {'' if unknown else f'{len(found)} '}again and replace", width="stretch")
     cancel = st.button("Cancel", width="stretch", key="profile-ask-cancel")
     if only or again:
         start(workspace, replace(parameters, again_since=time.time()) if again else parameters)
@@ -214,7 +212,8 @@ def question(found: Sequence[Cell], devices: Mapping[str, Device]) -> str:
     period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
     names = list(dict.fromkeys(cell.device for cell in known))
     where = ", ".join(plain(measuring_devices.label(devices[name])) for name in names if name in devices)
-    text = f"**{len(known)} of {len(found)} points** were measured on {period} on this device: {where}."
+    points = f"{len(known)} of {len(found)} points" if len(known) < len(found) else f"{len(known)} points"
+    text = f"**{points}** were measured on {period} on this device: {where}."
     if len(names) > 1:
         text = text.replace("on this device:", "on these devices:")
     if failed:

@@ -192,7 +192,7 @@ def test_a_selected_value_is_tried_at_once_and_kept_beside_the_best(
 def test_a_value_that_cannot_end_a_stage_says_so(page: Open, cut: Workspace) -> None:
     cuts.set_own_values(cut, NAME, ["head"])
     opened = page("partition", cut)
-    assert "something is computed behind it" in said(opened) and "Slowest stage, of 3" in metrics(opened)
+    assert "nothing is computed behind 'head'" in said(opened) and "Slowest stage, of 3" in metrics(opened)
 
 
 def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
@@ -206,6 +206,7 @@ def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
     press(opened, f"Offer {len(several) + 1} cuts to the planner")
     (name,) = (found.name for found in cut.artifacts("plan_request"))
     variants = cut.get("plan_request", name).models[0].variants
+    assert cut.get("plan_request", name).link_gb_per_s == study.devices.link_gb_per_s == LINK
     assert len(variants) == len(several) + 2 and len(variants[0].stages) == 1
     assert started[-1][0] == PLAN
     (offered,) = cuts.offers(cut)

@@ -1,0 +1,110 @@
+"""What clients of a plan wait at its demand: the models with a limit, simulated and held against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torchsplit_core.responding.servers import simulation_request
+from torchsplit_core.simulation import simulate_model
+from torchsplit_core.simulation.figures import half_width, mean, percentile
+from torchsplit_core.simulation.validate import validate
+from torchsplit_core.values import (
+    InputFault,
+    MmppArrivals,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    ResponsePercentiles,
+    SimulationRequest,
+    TraceArrivals,
+)
+
+REQUESTS, REPLICATIONS = 20_000, 5
+"""Of each model: those of the tab Under load and of the report, so that all have the same figures."""
+
+LOOK_REQUESTS, LOOK_REPLICATIONS = 2_000, 3
+"""Of a first look, which spares those far below their limit the whole simulation."""
+FAR_BELOW, CALM = 0.7, 0.9
+"""Share of the limit, and of what can be served, up to which a look is enough: short runs flatter busy servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A model's response at a percentile beside its limit, ms; `width_ms` is half of the 95 % interval.
+
+    `response_ms` None: its queue grows without end. `promised`: the plan was to keep this limit of the response; else
+    it is the limit of the service time, which says nothing of queues.
+    """
+
+    model: str
+    percentile: float
+    response_ms: float | None
+    width_ms: float
+    limit_ms: float
+    promised: bool
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether it breaks the limit."""
+        return self.response_ms is None or self.response_ms > self.limit_ms
+
+    @property
+    def surely_kept(self) -> bool:
+        """Whether the whole interval is within the limit."""
+        return self.response_ms is not None and self.response_ms + self.width_ms <= self.limit_ms
+
+
+def responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Response, ...] | str:
+    """Of the models that a plan of this request serves and that have a limit; a fault's words where none is known."""
+    if not any(gpu.slices for gpu in plan.gpus):
+        return ()
+    told = {model.name: model.response_ms for model in plan.models}
+    specs = {model.name: model for model in request.models}
+    try:
+        asked = simulation_request(plan, request)
+        asked = replace(asked, requests_per_model=REQUESTS, replications=REPLICATIONS)
+        validate(asked)
+    except InputFault as fault:
+        return str(fault)
+    found = []
+    for number, model in enumerate(asked.models):
+        if model.slo_ms is None:
+            continue
+        spec = specs[model.name]
+        planned = _planned(told[model.name], spec.response_percentile)
+        if planned is not None:
+            # The planner simulated it longer and by other draws, and lets no plan go that does not hold.
+            found.append(
+                Response(model.name, spec.response_percentile, planned, 0.0, model.slo_ms, promised=True)
+            )
+        else:
+            found.append(_response(spec, asked, number))
+    return tuple(found)
+
+
+def _planned(told: ResponsePercentiles | None, percent: float) -> float | None:
+    return None if told is None else {50.0: told.p50, 95.0: told.p95, 99.0: told.p99}.get(percent)
+
+
+def _response(spec: PlanModel, asked: SimulationRequest, number: int) -> Response:
+    look = replace(asked, requests_per_model=LOOK_REQUESTS, replications=LOOK_REPLICATIONS)
+    if not isinstance(spec.expected_arrivals, MmppArrivals | TraceArrivals):
+        found, busy = _simulated(spec, look, number)
+        far = replace(found, limit_ms=FAR_BELOW * found.limit_ms)
+        if busy <= CALM and far.surely_kept:
+            return found
+    return _simulated(spec, asked, number)[0]
+
+
+def _simulated(spec: PlanModel, asked: SimulationRequest, number: int) -> tuple[Response, float]:
+    """The response, and the share of what can be served that arrives."""
+    run = simulate_model(asked, number)
+    promised = spec.max_response_ms is not None
+    percent = spec.response_percentile if promised else 95.0
+    limit = asked.models[number].slo_ms
+    assert limit is not None
+    busy = (run.load.offered_rps or 0.0) / run.load.capacity_rps
+    if run.load.stable is False or not run.response_ms:
+        return Response(spec.name, percent, None, 0.0, limit, promised), busy
+    values = [percentile(one, percent) for one in run.response_ms]
+    return Response(spec.name, percent, mean(values), half_width(values) or 0.0, limit, promised), busy
