@@ -184,7 +184,7 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
     assert labels == {one.label for one in offered.get("download_button")}
     assert "2 nodes of 2 GPUs" in said(offered)
     refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
-    assert not refused.get("download_button") and "equal nodes" in said(refused)
+    assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
     opened = page("training", workspace)
     assert not labels & {one.label for one in opened.get("download_button")}
 
