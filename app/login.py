@@ -25,7 +25,7 @@ from streamlit.web.server.starlette.starlette_websocket import (
 
 from app.format.numbers import plain
 from torchsplit_core.cli.app import is_loopback
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 CALLBACK = "/oauth2callback"
 """Where Streamlit waits for the provider's answer."""
@@ -129,15 +129,13 @@ def login_terms() -> Terms | None:
     if auth is not None:
         _required.set()
     elif ALLOWED in secrets or own is not None or _required.is_set():
-        raise InputFault(
-            "[auth]", "nothing", "Streamlit's secrets have this section where a login is required", GUIDE
-        )
+        raise InputFault("[auth]", "is missing from Streamlit's secrets, though they ask for a login", GUIDE)
     else:
         return None
     if not isinstance(auth, Mapping):
-        raise InputFault("auth", type(auth).__name__, "it is a section, [auth]", GUIDE)
+        raise InputFault("auth", f"is of the type {type(auth).__name__}, not the section [auth]", GUIDE)
     if ALLOWED in secrets or ALLOWED in auth:
-        raise InputFault(ALLOWED, "elsewhere", "it stands in the section [torchsplit]", "Move it there.")
+        raise InputFault(ALLOWED, "stands outside of the section [torchsplit]", "Move it there.")
     _check_library()
     _check_secrets(auth)
     provider = _provider(_text(auth, "server_metadata_url"))
@@ -151,12 +149,7 @@ def _secrets() -> Mapping[str, Any]:
         if getattr(fault, "error_id", None) == "no-secrets-found":
             return {}
         # The parser's own words may quote the file.
-        raise InputFault(
-            "secrets.toml",
-            "unreadable",
-            "Streamlit's secrets can be read, as TOML",
-            "Mend or remove the file.",
-        ) from None
+        raise InputFault("secrets.toml", "cannot be read as TOML", "Mend or remove the file.") from None
     return found
 
 
@@ -164,12 +157,7 @@ def _text(auth: Mapping[str, Any], key: str) -> str:
     """A text of [auth]; what stands there instead is not shown."""
     found = auth.get(key)
     if not isinstance(found, str) or not found.strip():
-        raise InputFault(
-            f"[auth] {key}",
-            "nothing" if found is None else "no text",
-            "the section has it, as a text that is not empty",
-            GUIDE,
-        )
+        raise InputFault(f"[auth] {key}", "is missing" if found is None else "is empty or no text", GUIDE)
     return found
 
 
@@ -180,12 +168,11 @@ def _check_secrets(auth: Mapping[str, Any]) -> None:
     if length < COOKIE_SECRET_LENGTH:
         raise InputFault(
             "[auth] cookie_secret",
-            f"{length} characters",
-            f"it has at least {COOKIE_SECRET_LENGTH}, at random: who guesses it is logged in",
+            f"has {length} characters, needs at least {COOKIE_SECRET_LENGTH} at random: who guesses it is logged in",
             "python -c 'import secrets; print(secrets.token_hex(32))' makes one.",
         )
     if not isinstance(auth.get("client_kwargs", {}), Mapping):
-        raise InputFault("[auth] client_kwargs", "no section", "it is a section", GUIDE)
+        raise InputFault("[auth] client_kwargs", "is not a section", GUIDE)
 
 
 def _check_library() -> None:
@@ -194,9 +181,8 @@ def _check_library() -> None:
     except ImportError as missing:
         raise InputFault(
             "[auth]",
-            missing.name or "Authlib",
-            "a login needs Authlib and httpx2, which are not installed",
-            "pip install Authlib httpx2",
+            f"a login needs Authlib and httpx2, and {missing.name or 'Authlib'} is not installed",
+            "Run pip install Authlib httpx2.",
         ) from None
 
 
@@ -210,8 +196,8 @@ def _provider(url: str) -> str:
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         raise InputFault(
             "[auth] server_metadata_url",
-            f"{parts.scheme or 'no scheme'}, {host or 'no host'}",
-            "it is an https address (http on this machine alone)",
+            f"has {parts.scheme or 'no scheme'} and {host or 'no host'}, and is no https address (http is for this "
+            "machine alone)",
             GUIDE,
         )
     return host
@@ -237,16 +223,15 @@ def _origin(url: str) -> str:
     ):
         raise InputFault(
             "[auth] redirect_uri",
-            url,
-            f"it is the dashboard's address as a browser shows it (lower case, no :80 or :443), and {CALLBACK}",
+            f"is {quoted(url)}, not the dashboard's address as a browser shows it (lower case, without :80 or :443) "
+            f"followed by {CALLBACK}",
             f"Write for example https://plan.example.com{CALLBACK}.",
         )
     if not is_host_allowed(parts.netloc):
         raise InputFault(
             "[auth] redirect_uri",
-            parts.hostname,
-            "the dashboard answers to that host name",
-            f"Start it with torchsplit app --host {parts.hostname}, or mend the address.",
+            f"the dashboard does not answer to its host {quoted(parts.hostname)}",
+            f"Start it with torchsplit app --host {parts.hostname}, or correct the address.",
         )
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -259,9 +244,10 @@ def _emails(own: object) -> frozenset[str] | None:
     if not isinstance(found, list) or not found or not all(map(_is_entry, found)):
         raise InputFault(
             f"[torchsplit] {ALLOWED}",
-            found if isinstance(found, list) else "no list",
-            'the section has this key alone: a list of addresses ("ann@example.com") and domains ("@example.com")',
-            GUIDE,
+            f"is {quoted(found)}, with an entry that is no address or domain"
+            if isinstance(found, list) and found
+            else "is missing, empty, no list, or not the only key of its section",
+            'Give a list of addresses ("ann@example.com") and domains ("@example.com").',
         )
     return frozenset(map(_folded, found))
 

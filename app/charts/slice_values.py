@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ Marks = Mapping[tuple[str, int], str]
 """What is to be said of a slice, by the GPU's id and the slice's start."""
 
 SHARE_DIGITS = 9
-"""Decimals to which shares of a slice are compared."""
+"""Decimals of a share in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +51,30 @@ class Gap:
 
 def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup, ...]:
     """GPUs that are equal, marks too, together: in the order of the plan, those not used last."""
-    alike: dict[object, tuple[GpuGroup, list[str]]] = {}
+    alike: dict[object, list[tuple[GpuGroup, list[str]]]] = {}
+    order: dict[str, int] = {}
     for gpu in sorted(plan.gpus, key=lambda gpu: not gpu.slices):
+        order[gpu.id] = len(order)
         slices = _by_start(gpu)
         marked = tuple(marks.get((gpu.id, item.start), "") for item in slices) if marks else ()
-        first = GpuGroup((gpu.id,), gpu.type, slices, marked)
-        alike.setdefault((gpu.type, tuple(map(_rounded, slices)), marked), (first, []))[1].append(gpu.id)
-    return tuple(replace(first, ids=tuple(ids)) for first, ids in alike.values())
+        known = alike.setdefault((gpu.type, tuple(map(_without_figures, slices)), marked), [])
+        for first, ids in known:
+            if all(map(equal, _figures(slices), _figures(first.slices))):
+                ids.append(gpu.id)
+                break
+        else:
+            known.append((GpuGroup((gpu.id,), gpu.type, slices, marked), [gpu.id]))
+    groups = [replace(first, ids=tuple(ids)) for known in alike.values() for first, ids in known]
+    return tuple(sorted(groups, key=lambda group: order[group.ids[0]]))
 
 
-def _rounded(item: PlannedSlice) -> PlannedSlice:
-    """A slice as it is compared: a share that came out as 0.9999999999999998 is all of it, and so is its throughput."""
-    tenants = (
-        replace(one, share=round(one.share, SHARE_DIGITS), throughput_rps=_nine_figures(one.throughput_rps))
-        for one in item.tenants
-    )
-    return replace(item, tenants=tuple(tenants))
+def _without_figures(item: PlannedSlice) -> PlannedSlice:
+    """A slice as it is compared but for what the solver reckoned, which is the same up to rounding."""
+    return replace(item, tenants=tuple(replace(one, share=0.0, throughput_rps=0.0) for one in item.tenants))
 
 
-def _nine_figures(rps: float) -> float:
-    # What is not a number stays itself: it equals nothing that is made anew.
-    return rps if math.isnan(rps) else float(f"{rps:.9g}")
+def _figures(slices: Sequence[PlannedSlice]) -> list[float]:
+    return [figure for item in slices for one in item.tenants for figure in (one.share, one.throughput_rps)]
 
 
 def ranges(ids: Sequence[str]) -> str:

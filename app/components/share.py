@@ -1,5 +1,5 @@
 """A button that copies the address of what is seen, and the browser's word and memory: the theme that it shows, the
-one that was chosen, the workspace opened last.
+one that was chosen, the workspace opened last, the id of the tab.
 
 A chart's colours are those of the theme that the page was drawn with, and the library does not draw it anew when the
 theme is turned: the button tells of it, which does.
@@ -12,6 +12,8 @@ from typing import Any
 
 import streamlit as st
 
+from app.components import tab
+
 NAME = "torchsplit_share"
 HTML = '<button type="button" class="share" aria-live="polite">Copy link</button>'
 CSS = """
@@ -22,7 +24,7 @@ CSS = """
 .share:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
 """
 JS = """
-const SHOWN_MS = 1600, YEAR_S = 31536000;
+const SHOWN_MS = 1600, YEAR_S = 31536000, HANDED_S = 30;
 async function copy(text) {
   // A page that came over plain http from another machine has no clipboard of its own.
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
@@ -40,6 +42,27 @@ function carryTheme(pages) {
   const opened = new URL(performance.getEntriesByType("navigation")[0].name).pathname;
   const base = opened.slice(0, opened.lastIndexOf("/") + 1), chosen = localStorage.getItem(key(opened));
   if (chosen !== null) for (const page of pages) localStorage.setItem(key(base + page), chosen);
+}
+// A tab keeps its id over reloads, and a cookie has it while its page is loaded again: the first run knows it then.
+// Another tab that is opened in this moment is handed it too, and makes one of its own.
+function settleTab({ cookie, id, handed }, tell) {
+  const lay = (value, seconds) =>
+    document.cookie = `${cookie}=${value}; path=/; max-age=${seconds}; samesite=strict`;
+  let own;
+  try {
+    own = sessionStorage.getItem(cookie);
+    if (!own) {
+      const made = crypto.getRandomValues(new Uint8Array(8));
+      own = handed ? Array.from(made, one => one.toString(16).padStart(2, "0")).join("") : id;
+      sessionStorage.setItem(cookie, own);
+    }
+  } catch { return; } // a browser that keeps nothing
+  if (!window.torchsplitTab) {
+    window.torchsplitTab = own;
+    lay("", 0);
+    addEventListener("pagehide", () => lay(own, HANDED_S));
+  }
+  if (own !== id) tell("tab", own);
 }
 function tellTheme() {
   const { app, drawn, told, tell } = window.torchsplitTheme;
@@ -59,6 +82,7 @@ export default function ({ parentElement, data, setStateValue }) {
   if (theme.told === data.theme) theme.told = undefined;
   Object.assign(theme, { drawn: data.theme, tell: setStateValue });
   tellTheme();
+  settleTab(data.tab, setStateValue);
   if (data.workspace)
     document.cookie =
       `${data.cookie}=${encodeURIComponent(data.workspace)}; path=/; max-age=${YEAR_S}; samesite=strict`;
@@ -87,5 +111,13 @@ def _component() -> Any:
 def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
     """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address; `pages` are the
     paths that have the theme in common."""
-    data = {"cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type}
-    _component()(data=data, key="share", on_theme_change=lambda: None)
+    data = {
+        "cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type,
+        "tab": {"cookie": tab.COOKIE, "id": tab.identity(), "handed": tab.handed_over() is not None},
+    }  # fmt: skip
+    _component()(
+        data=data,
+        key="share",
+        on_theme_change=lambda: None,
+        on_tab_change=lambda: tab.take(st.session_state["share"].get("tab")),
+    )

@@ -93,7 +93,7 @@ def doors(workspace: Workspace) -> None:
         )
         if st.button("Plan the measured mix", type="primary", key="door-1"):
             with frame.telling():
-                begin(workspace, "Measured A100 mix")
+                begin(workspace)
                 before = workspace.find("plan", MEASURED_MIX)
                 name = measured_mix(workspace, begin=partial(scenario.start_plan, workspace))
                 scenario.await_plan(workspace, name, before)
@@ -113,7 +113,7 @@ def doors(workspace: Workspace) -> None:
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
             with frame.telling():
                 name = "Sample models, measured here"
-                begin(workspace, name)
+                begin(workspace)
                 parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
                 SCENARIO.choose(workspace, name)
                 scenario.want_explained(workspace)
@@ -131,7 +131,7 @@ def doors(workspace: Workspace) -> None:
         if st.button("Measure, plan, serve and load", type="primary", key="door-3"):
             with frame.telling():
                 asked = RunHereParameters(sources=_door_sources())
-                begin(workspace, asked.request)
+                begin(workspace)
                 SCENARIO.choose(workspace, asked.request)
                 jobs.start(workspace, asked.request, RUN_HERE, asked)
                 # What it is about stands there: measured beside what was planned.

@@ -21,6 +21,7 @@ from app.session.thing import PLACEMENT, SCENARIO, TRAINING, Thing
 from app.session.workspace import read
 from app.shell import navigation
 from app.training import shelf as training_shelf
+from app.workspace import deleted
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -31,6 +32,7 @@ MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
 def show(workspace: Workspace) -> None:
     """The whole page."""
     upload.take_dropped(workspace)
+    deleted.undo()
     if _is_new(workspace):
         models_page.welcome(workspace)
         return

@@ -198,9 +198,10 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
         count = int(new["GPUs"] or 0)
         if count > old["GPUs"]:
             raise InputFault(
-                f"Fleet: {old['type']}", count, f"the fleet has {old['GPUs']} with known links",
+                f"Fleet: {old['type']}",
+                f"asks for {count} GPUs, and the fleet has {old['GPUs']} with known links",
                 "Add nodes: they come with links of their own.",
-            )  # fmt: skip
+            )
         kept[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
             count,
             float(new["GiB"] or old["GiB"]),

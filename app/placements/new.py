@@ -150,7 +150,9 @@ def made(
 ) -> PlacementRequest:
     """The request; `config` and `matrix` are the text of files. Raises InputFault."""
     if model == OWN_CONFIG and config is None:
-        raise InputFault("config.json", "no file", "a model of one's own has one", "Choose the file.")
+        raise InputFault(
+            "config.json", "is missing, and a model of your own is described by it", "Choose the file."
+        )
     known = decoder_names()[0] if model == OWN_CONFIG else model
     sizes = {"sequence_length": options["sequence_length"], "batch_size": options["batch_size"]}
     request = build_request(known, fleet, **options)
@@ -174,7 +176,7 @@ def _text(file: UploadedFile | None) -> str | None:
         return None
     if file.size > LARGEST_TEXT_BYTES:
         raise InputFault(
-            file.name, f"{file.size} bytes", "the file has at most 64 MiB", "Choose another file."
+            file.name, f"has {file.size:,} bytes, above the most of 64 MiB", "Choose another file."
         )
     return text_of(file.getvalue(), file.name)
 

@@ -38,9 +38,7 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
     def grow(found: PlacementRequest) -> PlacementRequest:
         for label, value in (("memory", memory), ("links inside", inside), ("links to others", network)):
             if value is None:
-                raise InputFault(
-                    f"Add nodes: {label}", "nothing", "new GPUs have a figure for it", "Fill it in."
-                )
+                raise InputFault(f"Add nodes: {label}", "is empty", "Fill it in for the new GPUs.")
         return with_nodes(
             found, Nodes(int(count), int(gpus), kind), memory_gib=float(memory or 0.0),
             inside_gib_per_s=stored_link(float(inside or 0.0), inside_of(request, kind)),

@@ -11,11 +11,12 @@ import streamlit as st
 from app.format.html import table_html
 from app.format.numbers import UNKNOWN, plain, short
 from app.plan import compare
-from app.plan.draft import bar
+from app.plan.draft import bar, words
 from app.plan.summary import SERVES_NOBODY, SOLVED
 from app.session import draft as drafts
 from app.session.draft import Draft
 from app.shell import frame
+from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import KeptDraft
@@ -35,6 +36,7 @@ def show(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome | None, draft: Draft | None
 ) -> None:
     """The tab: all versions, and what can be done with one of them."""
+    _other_tabs(workspace, name, request, draft)
     kept = VersionStore(workspace, name)
     found = kept.list()
     if not found:
@@ -74,6 +76,18 @@ def show(
             _restore(workspace, name, request, chosen)
     if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
         compare.side_by_side(workspace, (f"v{chosen.number}", "now"), (asked, request), (outcome, plan))
+
+
+def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Draft | None) -> None:
+    """Drafts of other tabs, open or closed: each stays theirs, and a copy of it can be this tab's."""
+    for number, one in enumerate(drafts.others(workspace, name, request, draft)):
+        told = words.changes_line(one.said, difference(request, one.request))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(plain(f"Another tab has a draft: {told}"), width="stretch")
+            why = "Discard or keep your own draft first." if draft is not None else None
+            if st.button("Open a copy here", key=f"draft-of-{number}", disabled=draft is not None, help=why):
+                drafts.take_over(workspace, name, one)
+                st.rerun()
 
 
 def _undo(

@@ -37,6 +37,7 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
@@ -49,6 +50,12 @@ TAB = "plan-tab"
 TITLES = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
+OPEN_WORDS = {
+    SMALLER: "A smaller change may exist",
+    NO_RELAXATION: "No change of a number that would help is found yet",
+    NO_CONFLICT: "Which demands clash is not settled yet",
+}
+"""What is said where the reasons of an infeasible request are not settled."""
 
 
 def show(workspace: Workspace, first: str = TITLES[0]) -> None:
@@ -79,7 +86,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with places.results:
-        _tabs(workspace, name, request, plan, working, draft, tried, sure)
+        searching = bar.is_searched(workspace, name, draft, tried) if draft and tried else working
+        _tabs(workspace, name, request, plan, searching, draft, tried, sure)
     if draft is not None and tried is not None and request is not None:
         with banner:
             bar.show(workspace, name, request, plan, draft, tried)
@@ -133,7 +141,7 @@ def _tabs(
     name: str,
     request: PlanRequest | None,
     plan: PlanOutcome | None,
-    working: bool,
+    searching: bool,
     draft: Draft | None,
     tried: Trial | None,
     sure: Sureness | None,
@@ -148,12 +156,12 @@ def _tabs(
             above = st.container()
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
-                    _outcome(workspace, name, tried.request, tried.outcome, sure, stored=False)
+                    _outcome(workspace, name, tried.request, tried.outcome, sure, searching, stored=False)
             elif plan is None or tried is not None:
-                _not_planned(working, (tried.request if tried else request))
+                _not_planned(searching, (tried.request if tried else request))
             else:
                 with st.container(key="map"):
-                    _outcome(workspace, name, request, plan, sure)
+                    _outcome(workspace, name, request, plan, sure, searching)
             if tried is not None:
                 with above:
                     bar.differences(plan, tried)
@@ -281,13 +289,17 @@ def _outcome(
     request: PlanRequest | None,
     plan: PlanOutcome,
     sure: Sureness | None,
+    searching: bool,
     *,
     stored: bool = True,
 ) -> None:
-    if plan.warnings:
-        _warnings(plan.warnings)
+    if told := [text for text in plan.warnings if text not in open_reasons(plan)]:
+        _warnings(told)
     if plan.status == "infeasible":
-        _infeasible(workspace, name, request, plan)
+        _infeasible(workspace, name, request, plan, searching)
+        return
+    if plan.status == "timeout" and searching:
+        st.info("No plan was found in the first moment: still searching.")
         return
     if plan.status == "timeout":
         limit = f" in {short(request.solver.time_limit_s, 's')}" if request else ""
@@ -337,22 +349,31 @@ def _warnings(told: Sequence[str]) -> None:
     st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])
 
 
-def _infeasible(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+def _infeasible(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, searching: bool
+) -> None:
+    """Why there is no plan and what would help; what is not proven yet is not called the smallest change."""
+    unsettled = open_reasons(plan)
     with st.container(border=True):
         st.header("No plan can give what is asked on this fleet", anchor=False)
         for conflict in plan.conflicts:
             first, demands = conflict_words(conflict)
             st.markdown(f"- **{first}:** {plain(demands)}. {plain(conflict.message)}")
         if plan.least_relaxation:
-            st.markdown("The smallest changes that make it possible:")
+            if SMALLER in unsettled:
+                st.markdown("These changes make it possible:")
+            else:
+                st.markdown("The smallest changes that make it possible:")
             for change in plan.least_relaxation:
                 st.markdown(f"- {plain(relaxation_words(change))}")
             if request is not None and st.button("Apply these changes", type="primary"):
                 stored = read(workspace, "plan_request", name)
                 drafts.change(workspace, name, stored, edit.with_relaxation(request, plan.least_relaxation))
                 st.rerun()
-        else:
+        elif NO_RELAXATION not in unsettled:
             st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
+        for note in unsettled:
+            st.caption(f"{OPEN_WORDS[note]}{': still searching.' if searching else '.'}")
 
 
 def _downloads(

@@ -17,7 +17,7 @@ from sample_models.registry import SAMPLES
 from torchsplit_core.jobs.names import UploadedFile
 from torchsplit_core.running import on_processes, run_strategy
 from torchsplit_core.running.layout import PRECISIONS
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import Choices, TrainingJob
@@ -63,7 +63,9 @@ def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
     entry = st.text_input("Name of the TrainClient in the file", "client", key="run-client")
     if not re.fullmatch(r"[A-Za-z_]\w*", entry):
         raise InputFault(
-            "TrainClient", entry, "it is the name of a class or object in the file", "Enter its name."
+            "TrainClient",
+            f"{quoted(entry)} is not the name of a class or object",
+            "Enter the name that it has in the file.",
         )
     source = f"{name}:{entry}"
     file, ticked = upload_box(workspace, source)
@@ -83,7 +85,7 @@ def _take(workspace: Workspace) -> None:
             data.decode("utf-8")
         except UnicodeDecodeError:
             raise InputFault(
-                dropped.name, "binary data", "a Python file is text", "Choose another file."
+                dropped.name, "is binary data, not the text of a Python file", "Choose another file."
             ) from None
         workspace.put_bytes("upload", dropped.name, data)
 

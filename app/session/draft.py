@@ -1,7 +1,7 @@
 """The draft of a scenario: the one request that tables, sliders and offers of the Plan page change.
 
-A session edits its own; it is stored with the scenario at the end of each run, so that a reload and another browser
-find it. What is stored as the scenario's request stays until the draft is kept.
+Each tab of a browser edits its own; it is stored with the scenario at the end of each run, so that a reload finds it.
+What is stored as the scenario's request stays until the draft is kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from app.components import tab
 from app.session import cuts
 from app.session.workspace import read_all
 from torchsplit_core.planning.request import edit
@@ -46,12 +47,13 @@ class Draft:
 
 
 def of(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | None:
-    """The scenario's draft: this session's, else the stored one. None where nothing differs from what is stored."""
+    """This tab's draft of the scenario: the session's, else the stored one. None where nothing differs from what is
+    stored."""
     key = _key(workspace, name)
     if stored is None:
         return None
     if key not in st.session_state:
-        found = DraftStore(workspace, name).load()
+        found = DraftStore(workspace, name).load(tab.identity())
         st.session_state[key] = None if found is None else Draft(found, found.request, saved=True)
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
@@ -76,8 +78,7 @@ def change(
     """
     edited = with_figures(workspace, edited, stored)
     _set(workspace, name, stored, edited, edited, plan, said)
-    turns = _turns(workspace, name)
-    st.session_state[turns] = st.session_state.get(turns, 0) + 1
+    _turn(workspace, name)
 
 
 def change_by_table(workspace: Workspace, name: str, stored: PlanRequest, edited: PlanRequest) -> bool:
@@ -89,6 +90,13 @@ def change_by_table(workspace: Workspace, name: str, stored: PlanRequest, edited
         return False
     _set(workspace, name, stored, edited, draft.seed if draft else stored, None, "")
     return True
+
+
+def drawn_anew(workspace: Workspace, name: str, draft: Draft) -> Draft:
+    """The draft for tables that forgot their edits, since another page was open: they begin with what it holds."""
+    found = replace(draft, seed=draft.request)
+    st.session_state[_key(workspace, name)] = found
+    return found
 
 
 def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> bool:
@@ -106,7 +114,7 @@ def save(workspace: Workspace, name: str) -> None:
     """Store the draft where this run changed it: at the end of a page, so that nobody waits for the disk."""
     draft = st.session_state.get(_key(workspace, name))
     if isinstance(draft, Draft) and not draft.saved:
-        DraftStore(workspace, name).save(draft.kept)
+        DraftStore(workspace, name).save(tab.identity(), draft.kept)
         st.session_state[_key(workspace, name)] = replace(draft, saved=True)
 
 
@@ -120,6 +128,21 @@ def discard(workspace: Workspace, name: str) -> None:
 def unload(workspace: Workspace, name: str) -> None:
     """Forget what this session knows of the draft: another scenario may get the name."""
     st.session_state.pop(_key(workspace, name), None)
+
+
+def others(
+    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None
+) -> tuple[KeptDraft, ...]:
+    """The drafts of other tabs that are neither what is stored nor this tab's."""
+    here = ((stored, None), None if draft is None else (draft.request, draft.plan))
+    found = DraftStore(workspace, name).others(tab.identity())
+    return tuple(one for one in found if (one.request, one.plan) not in here)
+
+
+def take_over(workspace: Workspace, name: str, found: KeptDraft) -> None:
+    """Make a copy of another tab's draft this one's; the tables are drawn anew."""
+    st.session_state[_key(workspace, name)] = Draft(found, found.request)
+    _turn(workspace, name)
 
 
 def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
@@ -184,11 +207,16 @@ def _set(
 def _drop(workspace: Workspace, name: str, draft: Draft | None) -> None:
     st.session_state[_key(workspace, name)] = None
     if draft is not None:
-        DraftStore(workspace, name).forget()
+        DraftStore(workspace, name).forget(tab.identity())
 
 
 def _key(workspace: Workspace, name: str) -> str:
-    return f"draft {workspace.id} {name}"
+    return f"draft {tab.identity()} {workspace.id} {name}"
+
+
+def _turn(workspace: Workspace, name: str) -> None:
+    turns = _turns(workspace, name)
+    st.session_state[turns] = st.session_state.get(turns, 0) + 1
 
 
 def _turns(workspace: Workspace, name: str) -> str:

@@ -34,11 +34,10 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
         raise InputFault(
-            file, format_name,
-            "the workspace keeps graphs, profiles, cuts, plans, placements, strategies, requests, evaluations, "
-            "measurements",
-            "Use the command line for this file.",
-        )  # fmt: skip
+            file,
+            f"is a file of the format {format_name}, which a workspace does not keep",
+            "Use the command line for it.",
+        )
     if isinstance(value, PlanRequest):
         validate(value)
     if isinstance(value, PlacementRequest):

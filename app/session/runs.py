@@ -20,7 +20,7 @@ from torchsplit_core.jobs.names import (
 )
 from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
 from torchsplit_core.running.watch import Look, RunView, ask
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
@@ -116,8 +116,8 @@ def open_folder(workspace: Workspace, text: str) -> str:
     if trust.refused():
         raise InputFault(
             "Folder",
-            text,
-            "this server shows the folders of its own workspaces alone, since others can reach it",
+            f"{quoted(text)} is not shown: others can reach this server, "
+            "which shows the folders of its own workspaces alone",
             "Start the dashboard on your own machine.",
         )
     try:
@@ -125,9 +125,9 @@ def open_folder(workspace: Workspace, text: str) -> str:
         whole = path.is_absolute()
         path = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise InputFault("Folder", text, f"it is a path ({error})", "Correct it.") from error
+        raise InputFault("Folder", f"{quoted(text)} is not a path: {error}", "Correct it.") from error
     if not whole:
-        raise InputFault("Folder", text, "it is a whole path", "Begin it with a slash.")
+        raise InputFault("Folder", f"{quoted(text)} is not a whole path", "Begin it with a slash.")
     _look(str(path)).view()
     already = next((name for name, known in run_paths(workspace).items() if known == path), None)
     if already is not None:

@@ -15,9 +15,10 @@ from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, RequestParameters
 from torchsplit_core.planning.request.build import model_name
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile, quoted
 from torchsplit_core.workspace import named
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore
+from torchsplit_core.workspace.drafts import Row as DraftRow
 from torchsplit_core.workspace.store import Artifact, Workspace
 from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
 from torchsplit_core.workspace.versions import Row, VersionStore
@@ -30,16 +31,20 @@ FIRST_PLAN_S, LOOK_S = 1.5, 0.02
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
     """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
 
-    Its sweep, its draft and its versions go along. Without `keep` work on the scenario ends.
+    Its sweep, its drafts and its versions go along. Without `keep` work on the scenario ends.
     Raises InputFault for a name that is empty, too long or taken.
     """
     new = new.strip()
     if not 1 <= len(new) <= LONGEST_NAME:
         raise InputFault(
-            "scenario name", new, f"a name has 1 to {LONGEST_NAME} characters", "Choose another name."
+            "scenario name",
+            f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty",
+            "Choose another name.",
         )
     if new in SCENARIO.known(workspace):
-        raise InputFault("scenario name", new, "names of scenarios are unique", "Choose another name.")
+        raise InputFault(
+            "scenario name", f"{quoted(new)} is taken by another scenario", "Choose another name."
+        )
     _keep_nothing_deleted(workspace)
     named.copy(workspace, named.SCENARIO, scenario, new)
     if not keep:
@@ -54,12 +59,12 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 @dataclass(frozen=True)
 class Deleted:
-    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its draft, its versions."""
+    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its drafts, its versions."""
 
     name: str
     files: Mapping[str, bytes]
     sweep: KeptSweep | None
-    draft: KeptDraft | None
+    drafts: tuple[DraftRow, ...]
     versions: tuple[Row, ...]
 
 
@@ -76,7 +81,7 @@ def delete(workspace: Workspace, scenario: str) -> None:
         scenario,
         files,
         SweepStore(workspace, scenario).load(),
-        DraftStore(workspace, scenario).load(),
+        DraftStore(workspace, scenario).rows(),
         VersionStore(workspace, scenario).rows(),
     )
     _forget(workspace, scenario)
@@ -99,8 +104,7 @@ def undelete(workspace: Workspace) -> str:
         with workspace.store.connect(write=True) as database:
             write_sweep(database, workspace.id, back, found.sweep)
     draft.unload(workspace, back)
-    if found.draft is not None:
-        DraftStore(workspace, back).save(found.draft)
+    DraftStore(workspace, back).restore(found.drafts)
     VersionStore(workspace, back).restore(found.versions)
     SCENARIO.choose(workspace, back)
     return back
@@ -121,7 +125,7 @@ def end_work(workspace: Workspace, scenario: str) -> None:
 
 
 def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario with its sweep, draft and versions. Work on it ends, and the address names it no more."""
+    """Forget a scenario with its sweep, drafts and versions. Work on it ends, and the address names it no more."""
     jobs.end(workspace, SCENARIO.work, scenario)
     _forget(workspace, scenario)
 
@@ -169,11 +173,16 @@ def short_name(source: str) -> str:
 
 def start_plan(workspace: Workspace, scenario: str) -> str:
     """Plan the stored request in a job of its own; a search for the same scenario ends first. Its job id."""
+    settle_plan(workspace, scenario)
+    return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
+
+
+def settle_plan(workspace: Workspace, scenario: str) -> None:
+    """Look at what was just stored: a search for the same scenario ends, and its plan is to be explained."""
     jobs.end(workspace, (PLAN,), scenario)
     _keep_nothing_deleted(workspace)
     SCENARIO.choose(workspace, scenario)
     want_explained(workspace)
-    return jobs.start(workspace, f"Plan {scenario}", PLAN, RequestParameters(scenario))
 
 
 def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> None:

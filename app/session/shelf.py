@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.workspace.store import Artifact, Store, Workspace
 
-_UNNAMED = re.compile(r"(New )?workspace( \d+)?")
+_UNNAMED = re.compile(r"(New )?[Ww]orkspace( \d+)?")
 """What a workspace is called that nobody gave a name."""
 COUNTED: Mapping[str, str] = {"graph": "graph", "profile": "profile", "plan_request": "scenario",
                               "placement_request": "placement", "strategy_request": "training",

@@ -1,14 +1,20 @@
-"""A workspace that nothing was put in yet: it is kept from its first content on, and called after that."""
+"""A workspace that nothing was put in yet: it is kept from its first content on, and called after that.
+
+One that begins with a scenario is not: the menu of the scenarios, beside that of the workspaces, has that name.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from torchsplit_core.workspace import named
 from torchsplit_core.workspace.rows import new_identity
 from torchsplit_core.workspace.store import Artifact, JobRecord, Store, Workspace
 
 NAME = "New workspace"
 """What it is called until then."""
+UNTITLED = "Workspace"
+"""What one is called that begins with a scenario; lists say what is in it."""
 LONGEST_NAME = 80
 
 
@@ -37,7 +43,7 @@ class Unsaved(Workspace):
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
         """Store bytes; the first content keeps the workspace."""
-        self.save(name)
+        self.save(UNTITLED if kind in named.SCENARIO else name)
         return super().put_bytes(kind, name, data)
 
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:
@@ -58,7 +64,7 @@ class Unsaved(Workspace):
             self._looks[key] = value
 
 
-def begin(workspace: Workspace, title: str) -> None:
+def begin(workspace: Workspace, title: str = UNTITLED) -> None:
     """Keep the workspace under this name, where it is not kept yet."""
     if isinstance(workspace, Unsaved):
         workspace.save(title)

@@ -27,8 +27,5 @@ def refuse_untrusted(file: str, trust: bool) -> None:
     """Raises InputFault for a Python file that is not trusted: to trace it is to execute it."""
     if file.endswith(".py") and not trust:
         raise InputFault(
-            "upload",
-            file,
-            "a .py file is executed only when it is trusted",
-            "Tick the box, or upload a .pt2.",
+            file, "is not trusted, and to read a .py file is to execute it", "Tick the box, or upload a .pt2."
         )

@@ -180,6 +180,10 @@ def _unknown_workspace() -> None:
             "of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )
+    if workspace.store().discarded(asked) is not None and st.button("Undo the deletion", key="unknown-undo"):
+        with telling():
+            workspace.store().bring_back(asked)
+            st.rerun()
     st.header("Workspaces here", anchor=False)
     others = shelf.stocked(workspace.store())
     for one in others[:MOST_OFFERED]:

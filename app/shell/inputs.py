@@ -11,11 +11,9 @@ from torchsplit_core.values import InputFault
 def check_nodes(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raises InputFault for a fleet without a row, or with a row that is not filled."""
     if not rows:
-        raise InputFault("Fleet", "no nodes", "a fleet has a node", "Add a row.")
+        raise InputFault("Fleet", "has no row", "Add one.")
     if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
-        raise InputFault(
-            "Fleet", "a row that is not filled", "each row has nodes, GPUs and type", "Fill or remove it."
-        )
+        raise InputFault("Fleet", "has a row without nodes, GPUs or type", "Fill the row, or remove it.")
 
 
 def text_of(data: bytes, name: str) -> str:
@@ -23,4 +21,4 @@ def text_of(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputFault(name, "binary data", "the file is text", "Choose another file.") from error
+        raise InputFault(name, "is binary data, not text", "Choose another file.") from error

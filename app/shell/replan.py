@@ -9,7 +9,8 @@ from app.session.draft import stored_profiles
 from app.session.workspace import read
 from app.shell import frame, navigation
 from torchsplit_core.planning.request import edit
-from torchsplit_core.values import PlanRequest
+from torchsplit_core.responding.standing import is_settled
+from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
@@ -21,9 +22,12 @@ def plan_again(
     request: PlanRequest,
     *,
     ground: PlanRequest | None = None,
+    shown: PlanOutcome | None = None,
     then: str | None = None,
 ) -> None:
     """Store a request under the scenario's name, plan it, and show the page `then` (the present one by default).
+
+    `shown` is the plan of it on screen: it is stored too, and only what it leaves open is searched on.
 
     `ground` is what was edited: where another tab has stored something else since, that is kept under a
     name of its own. Raises InputFault, with nothing stored, where the request is wrong.
@@ -39,7 +43,15 @@ def plan_again(
     # What stood can be had back.
     VersionStore(workspace, name).keep()
     workspace.put("plan_request", name, request)
-    scenario.start_plan(workspace, name)
+    if shown is not None and shown.status != "timeout" and named.plan_answers(request, shown):
+        workspace.put("plan", name, shown)
+        VersionStore(workspace, name).keep("")
+        if is_settled(request, shown):
+            scenario.settle_plan(workspace, name)
+        else:
+            scenario.start_plan(workspace, name)
+    else:
+        scenario.start_plan(workspace, name)
     if then is not None:
         navigation.go(then)
     st.rerun()

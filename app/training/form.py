@@ -10,7 +10,7 @@ from app.session import trainings
 from app.session.trainings import Kept
 from app.shell import frame
 from app.training.new import fleet_editor, job_inputs, nodes_of, rows_of
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, TransformerSizes
 from torchsplit_core.workspace.store import Workspace
 
@@ -105,6 +105,8 @@ def _value(name: str, text: str) -> int | str | bool | None:
         return text
     if not text.strip().isdecimal() or not 1 <= int(text) <= 2**20:
         raise InputFault(
-            name.replace("_", " ").capitalize(), text, "it is a whole number from 1, or empty", "Correct it."
+            name.replace("_", " ").capitalize(),
+            f"is {quoted(text)}, not a whole number from 1 to {2**20:,}",
+            "Correct it, or leave it empty.",
         )
     return int(text)

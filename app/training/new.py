@@ -113,7 +113,9 @@ def sizes_of(told: Mapping[str, Any]) -> tuple[str, TransformerSizes | SourceSiz
         return told["name"], preset(told["name"], told["sequence"])
     if told["kind"] == CONFIG:
         if told.get("text") is None:
-            raise InputFault("config.json", "no file", "a model of one's own has one", "Choose the file.")
+            raise InputFault(
+                "config.json", "is missing, and a model of your own is described by it", "Choose the file."
+            )
         return told["file"], read_config(told["text"], told["file"], told["sequence"])
     own = {name: value for name, value in told.items() if name != "kind"}
     sizes = TransformerSizes(**own)

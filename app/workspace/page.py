@@ -12,7 +12,7 @@ from app.session import dropped_files, shelf
 from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
-from torchsplit_core import jobs
+from app.workspace import deleted
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -120,16 +120,12 @@ def _delete(workspace: Workspace) -> None:
     if not is_kept(workspace):
         return
     with st.popover("Delete this workspace…"):
-        st.write("Its results are removed from this machine. An export brings them back.")
-        if st.button("Delete for good", type="primary"):
-            for status in jobs.statuses(workspace):
-                jobs.cancel(workspace, status.id)
-            gone = workspace.name
-            store().delete(workspace.id)
-            rest = shelf.stocked(store())
-            use(store().open(rest[0].id) if rest else fresh())
-            frame.say(f"Deleted {gone}.")
-            navigation.go("Overview")
+        st.write(
+            "It leaves the list of workspaces, its work ends, and its address opens nothing. This can be undone."
+        )
+        if st.button("Delete", key="workspace-delete"):
+            with frame.telling():
+                deleted.delete(workspace)
 
 
 def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:

@@ -184,8 +184,8 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     # The draft is still there, and is kept once there is space.
     plan_page.run()
     assert any("1 → 2" in one.value for one in plan_page.markdown)
-    found = DraftStore(workspace, "review").load()
-    assert found is not None and found.request.gpus[0].count == 2
+    (found,) = DraftStore(workspace, "review").all()
+    assert found.request.gpus[0].count == 2
 
 
 def test_work_that_ends_while_its_page_is_closed_is_found_done(

@@ -226,7 +226,7 @@ def test_secrets_that_cannot_be_read_let_nobody_in(visit: Visit, tmp_path: Path,
     page = visit({}, ANN)
     stays_outside(page)
     assert [error.value.replace("\\", "") for error in page.error] == [
-        "secrets.toml: 'unreadable' — Streamlit's secrets can be read, as TOML. Mend or remove the file."
+        "secrets.toml: cannot be read as TOML. Mend or remove the file."
     ]
     assert labels(page) == []
 

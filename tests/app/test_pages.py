@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.session import scenario
+from app.session import scenario, shelf
 from app.shell import address as address_of_pages
 from app.shell import navigation
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
@@ -20,6 +20,7 @@ from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import (
+    EXPLAIN,
     PLAN,
     QUICK_START,
     RUN_HERE,
@@ -33,7 +34,6 @@ from torchsplit_core.values import (
     Conflict,
     Demand,
     FleetEntry,
-    InputFault,
     NodeProfile,
     Relaxation,
     SolverOptions,
@@ -153,12 +153,15 @@ def test_the_overview_has_the_newest_placements_and_trainings(
     assert f"All 5 {word}s" in links
 
 
-def test_an_empty_workspace_is_kept_from_its_first_content_on_and_called_after_it(
+def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(
     page: Open, store: Store, started: list[tuple[str, Any]]
 ) -> None:
     opened = press(page("models"), "Plan the measured mix")
     (kept,) = store.workspaces()
-    assert kept.name == "Measured A100 mix" and address(opened) == kept.id
+    assert kept.name == "Workspace" and [one.name for one in shelf.stocked(store)] == [
+        "Workspace: Measured A100 mix"
+    ]
+    assert address(opened) == kept.id
     assert len(store.open(kept.id).artifacts("profile")) == 11 and len(started) == 1
 
 
@@ -239,14 +242,16 @@ def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
     assert "earlier request" in said(page("plan", filled))
 
 
-def test_replanning_stores_the_request_first(
+def test_what_is_kept_is_stored_with_the_plan_on_screen(
     page: Open, filled: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     opened = page("plan", filled)
     next(one for one in opened.selectbox if one.label == "What is best").set_value("weighted_sum").run()
     press(opened, "Keep and prove")
-    assert started == [(PLAN, RequestParameters("review"))]
+    # It is proven: nothing is left to search for.
+    assert started == [(EXPLAIN, RequestParameters("review"))]
     assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
+    assert filled.get("plan", "review").objective.kind == "weighted_sum"
 
 
 def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:
@@ -280,7 +285,7 @@ def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
     assert not started
     press(opened, "Keep and prove")
     assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
-    assert started == [(PLAN, RequestParameters("review"))]
+    assert filled.get("plan", "review").status == "optimal"
 
 
 def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, filled: Workspace) -> None:
@@ -375,11 +380,34 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Wor
     assert filled.name == "review"
 
 
-def test_a_deleted_workspace_is_gone_and_another_is_open(page: Open, filled: Workspace, store: Store) -> None:
-    press(page("workspace", filled), "Delete for good")
-    with pytest.raises(InputFault):
-        store.open(filled.id)
-    assert not store.workspaces()
+def deleted(page: Open, workspace: Workspace) -> AppTest:
+    """The start page after a workspace was deleted, in the same session."""
+    before = press(page("workspace", workspace), "Delete")
+    opened = AppTest.from_file(str(ROOT / "pages" / "overview.py"), default_timeout=30)
+    opened.session_state["deleted workspace"] = before.session_state["deleted workspace"]
+    opened.run()
+    assert not opened.exception
+    return opened
+
+
+def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place(
+    page: Open, filled: Workspace, store: Store
+) -> None:
+    store.create("another").put("plan_request", "review", request())
+    opened = deleted(page, filled)
+    assert [one.name for one in store.workspaces()] == ["another"] and "workspace" not in opened.query_params
+    assert "Deleted the workspace **review**." in said(opened) and "Choose a door" in said(opened)
+    link = press(page("plan", filled), "Undo the deletion")
+    assert not link.error and store.open(filled.id).get("plan_request", "review") == request()
+    store.discard(filled.id)
+    press(opened, "Undo")
+    assert address(opened) == filled.id and filled.name == "review" and len(filled.artifacts()) == 5
+
+
+def test_a_workspace_deleted_for_good_is_gone(page: Open, filled: Workspace, store: Store) -> None:
+    opened = press(deleted(page, filled), "Delete for good")
+    assert "for good" in said(opened) and not [one for one in opened.button if one.label == "Undo"]
+    assert store.discarded(filled.id) is None and not list(store.blobs.folder.glob("*/*"))
 
 
 @pytest.mark.parametrize("name", EMPTY)

@@ -115,6 +115,12 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     heading(page, "Plan")
     expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
     settle(page)
+    # It is this tab's: the same address in another one shows what is kept.
+    beside = page.context.new_page()
+    beside.goto(page.url)
+    expect(beside.get_by_test_id("stMetricValue").first).to_have_text(before)
+    expect(beside.get_by_text("draft, not kept")).to_have_count(0)
+    beside.close()
     press(page, "Keep and prove")
     expect(page.get_by_text("draft, not kept")).to_have_count(0, timeout=PLANNED_MS)
     expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
@@ -205,6 +211,12 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     expect(count).to_have_value("2")
     settle(page)
     count.press("Enter")
+    expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
+    settle(page)
+    # What was typed into a table outlives another page.
+    page.get_by_test_id("stSidebar").get_by_role("link", name="Models").click()
+    heading(page, "Models")
+    page.go_back()
     expect(page.get_by_text("Draft · A100-80GB 1 → 2")).to_be_visible()
     settle(page)
     pairs = page.get_by_test_id("stDataFrame").filter(

@@ -1,20 +1,28 @@
-"""Plan jobs of requests with limits of the response time: simulated plans, progress, and reasons."""
+"""Plan jobs: what stands while a search goes on; and of requests with limits of the response time: simulated plans,
+progress, and reasons."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from torchsplit_core import workflow
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.jobs.plan import plan_job
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.responding.plan import verify_responding
+from torchsplit_core.responding.standing import improved, is_settled
 from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,
     Objective,
     PlanModel,
+    PlannedGpu,
+    PlanOutcome,
     PlanRequest,
     Point,
     SolverOptions,
@@ -52,10 +60,10 @@ def test_a_plan_job_simulates_before_it_stores(workspace: Workspace) -> None:
     said: list[tuple[float, str]] = []
     found = plan_job(workspace, RequestParameters("r"), lambda share, text: said.append((share, text)))
     assert found == {"plan": "r", "status": "optimal"}
-    plan = workspace.get("plan", "r")
-    assert plan.request_sha256 == request_hash(asked)
-    verify_responding(asked, plan)
-    (model,) = plan.models
+    kept = workspace.get("plan", "r")
+    assert kept.request_sha256 == request_hash(asked)
+    verify_responding(asked, kept)
+    (model,) = kept.models
     assert model.response_ms is not None and 5.0 < model.response_ms.p95 <= 60.0
     assert [share for share, _ in said] == sorted(share for share, _ in said)
     assert any("simulating" in text for _, text in said)
@@ -68,3 +76,102 @@ def test_a_limit_that_nothing_keeps_is_stored_with_its_reason(workspace: Workspa
     assert [demand.demand for demand in conflict.demands] == [
         "max_response_ms"
     ] and "5 ms" in conflict.message
+
+
+def plain(count: int = 2, minimum: float | None = None) -> PlanRequest:
+    """Two models without limits of their responses."""
+    first = request(60.0).models[0]
+    models = tuple(
+        replace(first, name=name, max_response_ms=None, arrivals=None, min_throughput_rps=minimum)
+        for name in ("a", "b")
+    )
+    return PlanRequest((FleetEntry(A30, count=count),), models, solver=SolverOptions(20.0))
+
+
+class Searched(Exception):
+    """A search that was begun and cancelled."""
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[PlanRequest]:
+    """The requests that are searched for; each search is cancelled at once."""
+    found: list[PlanRequest] = []
+
+    def cancelled(asked: PlanRequest, **_: object) -> PlanOutcome:
+        found.append(asked)
+        raise Searched
+
+    monkeypatch.setattr(workflow, "plan", cancelled)
+    return found
+
+
+def open_plan(asked: PlanRequest) -> PlanOutcome:
+    best = plan(asked)
+    goal = replace(best.objective, bound=(best.objective.value or 0.0) * 2, gap=0.5, proven_levels=0)
+    return replace(best, status="feasible", objective=goal)
+
+
+def test_a_proven_plan_is_not_searched_for_again(workspace: Workspace, searches: list[PlanRequest]) -> None:
+    asked = plain()
+    workspace.put("plan_request", "r", asked)
+    workspace.put("plan", "r", plan(asked))
+    assert plan_job(workspace, RequestParameters("r"), lambda *_: None)["status"] == "optimal"
+    assert not searches
+
+
+def test_a_cancelled_search_leaves_the_plan_that_stands(
+    workspace: Workspace, searches: list[PlanRequest]
+) -> None:
+    asked = plain()
+    standing = open_plan(asked)
+    workspace.put("plan_request", "r", asked)
+    workspace.put("plan", "r", standing)
+    with pytest.raises(Searched):
+        plan_job(workspace, RequestParameters("r"), lambda *_: None)
+    # Without a first look, which would be a worse plan.
+    assert searches == [asked] and workspace.get("plan", "r") == standing
+
+
+def test_a_worse_plan_of_a_longer_search_leaves_its_bound_alone(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = plain()
+    standing = open_plan(asked)
+    one = plan(plain(1))
+    bound = 1.5 * (standing.objective.value or 0.0)
+    worse = replace(
+        one,
+        request_sha256=request_hash(asked),
+        status="feasible",
+        gpus=(*one.gpus, PlannedGpu("gpu1", A30, False)),
+        objective=replace(one.objective, bound=bound, gap=0.9, proven_levels=0),
+    )
+    workspace.put("plan_request", "r", asked)
+    workspace.put("plan", "r", standing)
+    monkeypatch.setattr(workflow, "plan", lambda asked, **_: worse)
+    plan_job(workspace, RequestParameters("r"), lambda *_: None)
+    kept = workspace.get("plan", "r")
+    assert kept.gpus == standing.gpus and kept.objective.bound == pytest.approx(bound)
+    assert kept.objective.gap == pytest.approx(1 / 3)
+    assert improved(asked, standing, plan(asked)).status == "optimal"
+
+
+def test_reasons_that_are_not_settled_are_searched_on(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = plain(minimum=1e6)
+    settled = plan(asked)
+    assert settled.status == "infeasible" and is_settled(asked, settled)
+    hasty = replace(settled, warnings=(SMALLER,), least_relaxation=settled.least_relaxation[:1])
+    answers = [hasty, settled]
+    monkeypatch.setattr(workflow, "plan", lambda asked, **_: answers.pop(0))
+    workspace.put("plan_request", "r", asked)
+    plan_job(workspace, RequestParameters("r"), lambda *_: None)
+    assert not answers and workspace.get("plan", "r").least_relaxation == settled.least_relaxation
+
+
+def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited() -> None:
+    asked = request(60.0)
+    free = plan(replace(asked, models=(replace(asked.models[0], max_response_ms=None),)))
+    assert free.status == "optimal" and not is_settled(asked, free)
+    assert improved(asked, free, replace(free, status="feasible")).status == "feasible"

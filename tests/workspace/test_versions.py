@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
-from torchsplit_core.workspace import named
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft, packed
+from torchsplit_core.workspace import SCHEMA, named
+from torchsplit_core.workspace.drafts import MOST_DRAFTS, DraftStore, KeptDraft, packed
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
 
@@ -89,19 +90,19 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
 def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
     drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
     edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
-    drafts.save(KeptDraft(request_hash(on(1)), edited))
-    assert drafts.load() == KeptDraft(request_hash(on(1)), edited)
+    drafts.save("tab", KeptDraft(request_hash(on(1)), edited))
+    assert drafts.load("tab") == KeptDraft(request_hash(on(1)), edited)
 
     def replaced(content: bytes) -> None:
         with workspace.store.connect(write=True) as database:
             database.execute("UPDATE drafts SET request = ?", (content,))
 
     replaced(packed(write_text(edited).encode()))
-    found = drafts.load()
+    found = drafts.load("tab")
     assert found is not None and found.request == edited
     replaced(packed(b'{"gpus": 3}'))
     with pytest.raises(InputFault, match="the draft of a scenario"):
-        drafts.load()
+        drafts.load("tab")
 
 
 def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
@@ -109,17 +110,17 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
     versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
     versions.keep()
     draft = KeptDraft(request_hash(on(1)), on(2), plan(on(2)), "a baseline")
-    drafts.save(draft)
-    drafts.save(draft)
+    drafts.save("tab", draft)
+    drafts.save("tab", draft)
     for kept in (versions, drafts):
         kept.copy_to("b")
     copied = workspace.store.copy(workspace.id, "copy")
     for place in (workspace, copied):
         assert VersionStore(place, "b").load(1) == (on(1), None)
-        assert DraftStore(place, "b").load() == draft
+        assert DraftStore(place, "b").load("tab") == draft
     versions.forget()
     drafts.forget()
-    assert versions.list() == () and drafts.load() is None
+    assert versions.list() == () and drafts.load("tab") is None
     assert VersionStore(workspace, "b").list()
     rows = VersionStore(copied, "b").rows()
     versions.restore(rows)
@@ -128,3 +129,28 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
     with workspace.store.connect() as database:
         for table in ("drafts", "versions"):
             assert database.execute(f"SELECT DISTINCT workspace FROM {table}").fetchall() == [(workspace.id,)]
+
+
+def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> None:
+    drafts = DraftStore(workspace, "a")
+    for number in range(MOST_DRAFTS + 2):
+        drafts.save(f"tab {number}", KeptDraft("", on(number + 1)))
+    assert drafts.load("tab 1") is None and drafts.load("tab 2") == KeptDraft("", on(3))
+    drafts.save("tab 2", KeptDraft("", on(99)))
+    assert [one.request.gpus[0].count for one in drafts.all()][:2] == [99, MOST_DRAFTS + 2]
+    drafts.forget("tab 2")
+    assert drafts.load("tab 2") is None and len(drafts.others("tab 3")) == MOST_DRAFTS - 2
+
+
+def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "workspaces.sqlite")
+    for script in SCHEMA[:6]:
+        database.executescript(script)
+    database.execute("INSERT INTO workspaces VALUES ('w', 'old', 1.0)")
+    row = ("w", "a", "ground", packed(write_text(on(2)).encode()), None, "")
+    database.execute("INSERT INTO drafts VALUES (?, ?, ?, ?, ?, ?)", row)
+    database.execute("PRAGMA user_version = 6")
+    database.commit()
+    database.close()
+    drafts = DraftStore(Store(tmp_path).open("w"), "a")
+    assert drafts.load("tab") is None and drafts.others("tab") == (KeptDraft("ground", on(2)),)

@@ -10,9 +10,9 @@ from torchsplit_core import workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.named import put_answer
+from torchsplit_core.workspace.named import exists, plan_answers, put_answer
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -27,28 +27,36 @@ FIRST_LOOK_S = 0.25
 
 
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Plan the stored request: a verified first look in seconds, then the proof, both under its name."""
+    """Plan the stored request: a verified first look in seconds, then the proof, both under its name.
+
+    A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays.
+    """
+    from torchsplit_core.responding.standing import improved, is_settled, is_simulated
+
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
-    digest = request_hash(request)
     limit = request.solver.time_limit_s
-    if any(model.max_response_ms is not None for model in request.models):
-        # A first look is too short to simulate anything.
-        outcome = workflow.plan(request, progress=progress)
-        put_answer(workspace, name, request, outcome)
-        return {"plan": name, "status": outcome.status}
-    quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
-    progress(0.1, "looking for a first plan")
-    outcome = replace(workflow.plan(quick), request_sha256=digest)
-    if outcome.status not in ("optimal", "infeasible") and limit > FIRST_LOOK_S:
+    standing: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
+    if standing is not None and not (plan_answers(request, standing) and is_simulated(request, standing)):
+        standing = None
+    if standing is not None and is_settled(request, standing):
+        return {"plan": name, "status": standing.status}
+    # A first look is too short to simulate anything.
+    if standing is None and all(model.max_response_ms is None for model in request.models):
+        quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
+        progress(0.1, "looking for a first plan")
+        first = replace(workflow.plan(quick), request_sha256=request_hash(request))
         # A first look that leaves a model without anything would mislead more than a moment's wait.
-        shown = outcome.status == "feasible" and outcome.objective.value != 0
-        if shown:
-            workspace.put("plan", name, outcome)
-        progress(0.3, "a plan stands; proving that none is better" if shown else "looking for a fair plan")
-        better = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
-        if better.status != "timeout":
-            outcome = better
+        shown = first.status == "feasible" and first.objective.value != 0
+        if is_settled(request, first) or limit <= FIRST_LOOK_S:
+            put_answer(workspace, name, request, first)
+            return {"plan": name, "status": first.status}
+        if shown or first.status == "infeasible":
+            workspace.put("plan", name, first)
+        standing = first
+        progress(0.3, "a plan stands; proving that none is better" if shown else "searching on")
+    found = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
+    outcome = found if standing is None else improved(request, standing, found)
     put_answer(workspace, name, request, outcome)
     return {"plan": name, "status": outcome.status}
 
@@ -71,13 +79,13 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:
     """Search for the proof of a scenario's draft, as long as its request allows; the plan as a contract file.
 
-    Raises InputFault where the draft is not the one that was tried: it was edited or discarded since.
+    Raises InputFault where no tab has the draft that was tried: it was edited or discarded since.
     """
-    draft = DraftStore(workspace, parameters.request).load()
-    if draft is None or request_hash(draft.request) != parameters.sha256:
-        raise InputFault(
-            "draft",
-            f"{quoted(parameters.request)} was edited or discarded after it was tried",
-            "Try it again.",
-        )
-    return {"plan": write_text(workflow.plan(draft.request, progress=progress))}
+    for draft in DraftStore(workspace, parameters.request).all():
+        if request_hash(draft.request) == parameters.sha256:
+            return {"plan": write_text(workflow.plan(draft.request, progress=progress))}
+    raise InputFault(
+        f"draft of {parameters.request}",
+        "was edited or discarded since its proof was asked for",
+        "Look again.",
+    )

@@ -10,6 +10,7 @@ from torchsplit_core.planning.exclusive.plan import search_exclusive
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.fractional.plan import plan_shared
 from torchsplit_core.planning.infeasibility.conflicts import conflicts
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
 from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
@@ -145,9 +146,7 @@ def _without_plan(
         deadline = begun + seconds
         reasons = conflicts(request, begun + CONFLICTS_PART * seconds)
         relaxed = least_relaxation(request, deadline)
-        notes = [relaxed.note] if relaxed.note else []
-        if not reasons:
-            notes.append("No conflict of demands could be proven minimal in the time given.")
+        notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
         outcome = replace(
             outcome,
             conflicts=reasons,

@@ -97,6 +97,21 @@ SCHEMA = (
         number INTEGER NOT NULL, kept REAL NOT NULL, request_sha256 TEXT NOT NULL, plan_sha256 TEXT NOT NULL,
         request BLOB NOT NULL, plan BLOB, said TEXT NOT NULL, PRIMARY KEY (workspace, scenario, number));
     """,
+    # A draft belongs to the tab that edits it; those of before belong to none that is open. A workspace that was
+    # deleted and can be brought back stands in `deleted` with its name, and is called by its id so that the name
+    # is free.
+    """
+    CREATE TABLE of_tabs (
+        workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE, scenario TEXT NOT NULL,
+        tab TEXT NOT NULL, ground_sha256 TEXT NOT NULL, request BLOB NOT NULL, plan BLOB, said TEXT NOT NULL,
+        PRIMARY KEY (workspace, scenario, tab));
+    INSERT INTO of_tabs SELECT workspace, scenario, '', ground_sha256, request, plan, said FROM drafts;
+    DROP TABLE drafts;
+    ALTER TABLE of_tabs RENAME TO drafts;
+    CREATE TABLE deleted (
+        number INTEGER PRIMARY KEY, workspace TEXT NOT NULL UNIQUE REFERENCES workspaces(id) ON DELETE CASCADE,
+        name TEXT NOT NULL);
+    """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 

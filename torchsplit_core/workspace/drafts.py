@@ -1,11 +1,13 @@
-"""The draft of every scenario of a workspace: a request that somebody edits, until it is kept or discarded.
+"""The drafts of every scenario of a workspace: requests that somebody edits, until they are kept or discarded.
 
-A draft is no result: it is not listed among them, and an archive does not have it.
+Each belongs to the tab of a browser that edits it, which alone changes it. A draft is no result: it is not listed
+among them, and an archive does not have it.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,10 @@ from torchsplit_core.files import read_text, read_unchecked, write_text, write_u
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
+MOST_DRAFTS = 8
+COLUMNS = "tab, ground_sha256, request, plan, said"
+Row = tuple[Any, ...]
+"""A draft as its table has it, in the order of `COLUMNS`."""
 _CONTRACT = b'{\n "format"'
 """How a contract file begins."""
 
@@ -31,47 +37,79 @@ class KeptDraft:
 
 
 class DraftStore:
-    """The draft of one scenario."""
+    """The drafts of one scenario, by the tabs that edit it; the oldest beyond `MOST_DRAFTS` go."""
 
     def __init__(self, workspace: Workspace, scenario: str) -> None:
         self.workspace, self.scenario = workspace, scenario
         self._key = (workspace.id, scenario)
 
-    def load(self) -> KeptDraft | None:
-        """The draft; None where there is none. Raises InputFault for a damaged store."""
-        with self.workspace.store.connect() as database:
-            row = database.execute(
-                "SELECT ground_sha256, request, plan, said FROM drafts WHERE workspace = ? AND scenario = ?",
-                self._key,
-            ).fetchone()
-        if row is None:
-            return None
-        ground, request, plan, said = row
-        return KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), said)
+    def load(self, tab: str) -> KeptDraft | None:
+        """The draft of a tab; None where it has none. Raises InputFault for a damaged store."""
+        return next(self._read("AND tab = ?", tab), None)
 
-    def save(self, draft: KeptDraft) -> None:
-        """Make it the scenario's draft."""
+    def others(self, tab: str) -> tuple[KeptDraft, ...]:
+        """The drafts of the other tabs, what was edited last first. Raises InputFault for a damaged store."""
+        return tuple(self._read("AND tab != ?", tab))
+
+    def all(self) -> tuple[KeptDraft, ...]:
+        """The drafts of all tabs, what was edited last first. Raises InputFault for a damaged store."""
+        return tuple(self._read(""))
+
+    def save(self, tab: str, draft: KeptDraft) -> None:
+        """Make it the draft of a tab."""
         plan = None if draft.plan is None else packed(write_text(draft.plan).encode())
         row = (draft.ground_sha256, packed(write_unchecked(draft.request)), plan, draft.said)
         with self.workspace.store.connect(write=True) as database:
-            database.execute("INSERT OR REPLACE INTO drafts VALUES (?, ?, ?, ?, ?, ?)", (*self._key, *row))
+            database.execute(
+                f"INSERT OR REPLACE INTO drafts (workspace, scenario, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*self._key, tab, *row),
+            )
+            database.execute(
+                "DELETE FROM drafts WHERE rowid IN (SELECT rowid FROM drafts "
+                "WHERE workspace = ? AND scenario = ? ORDER BY rowid DESC LIMIT -1 OFFSET ?)",
+                (*self._key, MOST_DRAFTS),
+            )
+
+    def rows(self) -> tuple[Row, ...]:
+        """All drafts as they are stored, oldest first, for `restore`."""
+        with self.workspace.store.connect() as database:
+            return tuple(
+                database.execute(
+                    f"SELECT {COLUMNS} FROM drafts WHERE workspace = ? AND scenario = ? ORDER BY rowid",
+                    self._key,
+                ).fetchall()
+            )
+
+    def restore(self, rows: tuple[Row, ...]) -> None:
+        """Give the scenario these drafts, in place of those it has."""
+        with self.workspace.store.connect(write=True) as database:
+            database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
+            database.executemany(
+                f"INSERT INTO drafts (workspace, scenario, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(*self._key, *row) for row in rows],
+            )
 
     def copy_to(self, scenario: str) -> None:
-        """Give another scenario of the workspace this draft, in place of the one it has; none gives none."""
-        with self.workspace.store.connect(write=True) as database:
+        """Give another scenario of the workspace these drafts, in place of those it has."""
+        DraftStore(self.workspace, scenario).restore(self.rows())
+
+    def forget(self, tab: str | None = None) -> None:
+        """Remove the draft of a tab, or every draft of the scenario."""
+        with self.workspace.store.connect() as database:
             database.execute(
-                "DELETE FROM drafts WHERE workspace = ? AND scenario = ?", (self._key[0], scenario)
-            )
-            database.execute(
-                "INSERT INTO drafts SELECT workspace, ?, ground_sha256, request, plan, said FROM drafts "
-                "WHERE workspace = ? AND scenario = ?",
-                (scenario, *self._key),
+                "DELETE FROM drafts WHERE workspace = ? AND scenario = ? AND (? IS NULL OR tab = ?)",
+                (*self._key, tab, tab),
             )
 
-    def forget(self) -> None:
-        """Remove the scenario's draft."""
+    def _read(self, where: str, *values: str) -> Iterator[KeptDraft]:
         with self.workspace.store.connect() as database:
-            database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
+            rows = database.execute(
+                "SELECT ground_sha256, request, plan, said FROM drafts "
+                f"WHERE workspace = ? AND scenario = ? {where} ORDER BY rowid DESC",
+                (*self._key, *values),
+            ).fetchall()
+        for ground, request, plan, said in rows:
+            yield KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), said)
 
 
 def _edited(content: bytes) -> PlanRequest:

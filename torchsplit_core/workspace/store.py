@@ -41,6 +41,10 @@ from torchsplit_core.workspace.rows import (
 __all__ = ["KINDS", "Artifact", "JobRecord", "Store", "Workspace", "WorkspaceInfo", "default_root"]
 
 
+STANDS = "id NOT IN (SELECT workspace FROM deleted)"
+"""Of a workspace's row: it was not deleted."""
+MOST_DELETED = 3
+"""Deleted workspaces that can be brought back."""
 RUNS = "runs"
 """The folder of the store with the run folders of its workspaces: they grow, so no content's hash names them."""
 
@@ -143,7 +147,9 @@ class Store:
     def workspaces(self) -> tuple[WorkspaceInfo, ...]:
         """All workspaces, newest first."""
         with self.connect() as database:
-            rows = database.execute("SELECT id, name, created FROM workspaces ORDER BY rowid DESC").fetchall()
+            rows = database.execute(
+                f"SELECT id, name, created FROM workspaces WHERE {STANDS} ORDER BY rowid DESC"
+            ).fetchall()
         return tuple(WorkspaceInfo(*self._typed(row, str, str, float)) for row in rows)
 
     def create(self, name: str, identity: str | None = None) -> Workspace:
@@ -185,7 +191,9 @@ class Store:
     def open(self, identity: str) -> Workspace:
         """The workspace with that id. Raises InputFault where there is none."""
         with self.connect() as database:
-            found = database.execute("SELECT 1 FROM workspaces WHERE id = ?", (identity,)).fetchone()
+            found = database.execute(
+                f"SELECT 1 FROM workspaces WHERE id = ? AND {STANDS}", (identity,)
+            ).fetchone()
         if not found:
             raise _no_workspace(identity)
         return Workspace(self, identity)
@@ -195,8 +203,48 @@ class Store:
         with unique_name(name), self.connect() as database:
             database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
+    def discard(self, identity: str) -> None:
+        """Delete a workspace so that `bring_back` can undo it; the oldest beyond `MOST_DELETED` go for good."""
+
+        def work(database: sqlite3.Connection) -> list[str]:
+            database.execute(
+                f"INSERT INTO deleted (workspace, name) SELECT id, name FROM workspaces WHERE id = ? AND {STANDS}",
+                (identity,),
+            )
+            # The name is free from now on.
+            database.execute("UPDATE workspaces SET name = id WHERE id = ?", (identity,))
+            rows = database.execute("SELECT workspace FROM deleted ORDER BY number DESC").fetchall()
+            return [row[0] for row in rows[MOST_DELETED:]]
+
+        for oldest in self.database.delete(work):
+            self.delete(oldest)
+
+    def discarded(self, identity: str) -> str | None:
+        """The name of a deleted workspace that can be brought back; None where there is none of that id."""
+        with self.connect() as database:
+            row = database.execute("SELECT name FROM deleted WHERE workspace = ?", (identity,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def bring_back(self, identity: str) -> Workspace:
+        """Undo `discard`; the workspace gets the first free number where its name was taken meanwhile.
+
+        Raises InputFault where it was deleted for good.
+        """
+        with self.connect(write=True) as database:
+            row = database.execute("SELECT name FROM deleted WHERE workspace = ?", (identity,)).fetchone()
+            if row is None:
+                raise InputFault(
+                    "workspace", f"{quoted(identity)} was deleted for good", "Import its archive."
+                )
+            taken = {other[0] for other in database.execute("SELECT name FROM workspaces")}
+            database.execute("DELETE FROM deleted WHERE workspace = ?", (identity,))
+            database.execute(
+                "UPDATE workspaces SET name = ? WHERE id = ?", (free_name(row[0], taken), identity)
+            )
+        return Workspace(self, identity)
+
     def delete(self, identity: str) -> None:
-        """Remove a workspace with its jobs' files; contents that no other workspace uses are removed too."""
+        """Remove a workspace for good, with its jobs' files; contents that no other workspace uses are removed too."""
 
         def work(database: sqlite3.Connection) -> tuple[list[str], set[str]]:
             jobs = [
@@ -231,7 +279,7 @@ class Store:
                 ("settings", "key, value", "rowid"),
                 ("sweeps", "scenario, asked, request", "rowid"),
                 ("sweep_plans", "scenario, request_sha256, limit_s, plan", "rowid"),
-                ("drafts", "scenario, ground_sha256, request, plan, said", "rowid"),
+                ("drafts", "scenario, tab, ground_sha256, request, plan, said", "rowid"),
                 (
                     "versions",
                     "scenario, number, kept, request_sha256, plan_sha256, request, plan, said",

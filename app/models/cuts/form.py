@@ -11,7 +11,7 @@ from app.session.cuts import Study
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PARTITION, PartitionParameters
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.partition import Objective
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
@@ -90,13 +90,14 @@ def parameters_of(
         if not 0 < found[-1] < float("inf"):
             raise InputFault(
                 "Devices of unequal speed",
-                text,
-                "each is a number above 0, with commas between",
-                "Write 1, 1, 2 for example.",
+                f"{quoted(text)} is not a number above 0",
+                "Write numbers with commas between, 1, 1, 2 for example.",
             )
     if len(found) > MOST_PARTS:
         raise InputFault(
-            "Devices of unequal speed", len(found), f"at most {MOST_PARTS} devices", "Name fewer."
+            "Devices of unequal speed",
+            f"names {len(found)} devices, above the most of {MOST_PARTS}",
+            "Name fewer.",
         )
     return PartitionParameters(
         model,

@@ -13,7 +13,7 @@ import pandas as pd
 from app.format.numbers import short
 from app.session.analysis import Analysis
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.values import GraphNode, InputFault
+from torchsplit_core.values import GraphNode, InputFault, quoted
 
 MOST_ROWS = 20_000
 """A longer table would take the browser seconds; the search finds the rest."""
@@ -33,7 +33,9 @@ def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
         wanted = re.compile(pattern, re.IGNORECASE)
     except re.error as error:
         raise InputFault(
-            "search", pattern, f"it is a regular expression ({error})", "Put a backslash before ( [ * + ? . )"
+            "search",
+            f"{quoted(pattern)} is not a regular expression: {error}",
+            "Put a backslash before a ( [ * + ? . ) that is meant as such.",
         ) from error
     return [
         node

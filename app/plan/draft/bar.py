@@ -20,6 +20,7 @@ from app.shell.replan import plan_again
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing
+from torchsplit_core.responding.standing import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.drafts import KeptDraft
@@ -66,9 +67,18 @@ def show(
 
 
 def search(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
-    """How far the proof of the draft is, while its plan is not proven; nothing for a plan that was chosen."""
-    if tried.outcome is not None and tried.outcome.status == "feasible" and draft.plan is None:
+    """How far the search for the draft is, while it may say more; nothing for a plan that was chosen."""
+    if _is_open(draft, tried):
         st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
+
+
+def is_searched(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> bool:
+    """Whether a search for the draft goes on, or begins as soon as the edits rest."""
+    return _is_open(draft, tried) and proof.is_looked_for(workspace, name, draft.request)
+
+
+def _is_open(draft: Draft, tried: Trial) -> bool:
+    return tried.outcome is not None and draft.plan is None and not is_settled(draft.request, tried.outcome)
 
 
 def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
@@ -76,7 +86,7 @@ def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft
     label = "Keep and prove" if draft.plan is None else "Keep this plan"
     if st.button(label, type="primary", key="draft-keep", disabled=faulty):
         with frame.telling():
-            _keep(workspace, name, stored, draft)
+            _keep(workspace, name, stored, draft, tried)
     if st.button("Save as new scenario", key="draft-save-as", disabled=faulty):
         with frame.telling():
             _save_as(workspace, name, stored, draft, tried)
@@ -86,7 +96,8 @@ def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft
         st.rerun()
 
 
-def _keep(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft) -> None:
+def _keep(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
+    """Store what is on screen; only what its plan leaves open is searched on."""
     proof.drop(workspace, name)
     if draft.plan is not None:
         keep_plan(workspace, name, stored, draft.kept)
@@ -96,7 +107,7 @@ def _keep(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft) ->
         # So that the draft is what is stored a moment later, and ends by that.
         drafts.change(workspace, name, stored, asked)
     ground = asked if drafts.elsewhere(draft, stored) else stored
-    plan_again(workspace, name, asked, ground=ground)
+    plan_again(workspace, name, asked, ground=ground, shown=tried.outcome)
 
 
 def keep_plan(workspace: Workspace, name: str, stored: PlanRequest, kept: KeptDraft) -> None:
@@ -118,16 +129,14 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
     tail = words.changes_line(draft.kept.said, drafts.changes(draft, stored))[:60]
     new = named.free_name(workspace, named.SCENARIO, f"{name[:50]} · {tail}".strip(" ·"))
     proof.drop(workspace, name)
-    workspace.put("plan_request", new, asked)
-    if tried.outcome is not None and tried.outcome.status in SOLVED:
-        workspace.put("plan", new, tried.outcome)
     drafts.discard(workspace, name)
     frame.say(f"The draft is the scenario {new}; {name} stands as it was.")
     if draft.plan is None:
-        scenario.start_plan(workspace, new)
-    else:
-        VersionStore(workspace, new).keep(draft.kept.said)
-        SCENARIO.choose(workspace, new)
+        plan_again(workspace, new, asked, shown=tried.outcome)
+    workspace.put("plan_request", new, asked)
+    workspace.put("plan", new, draft.plan)
+    VersionStore(workspace, new).keep(draft.kept.said)
+    SCENARIO.choose(workspace, new)
     st.rerun()
 
 
@@ -172,9 +181,10 @@ def differences(planned: PlanOutcome | None, tried: Trial) -> None:
 
 
 def _prove(workspace: Workspace, name: str, asked: PlanRequest) -> None:
-    """One look at the search for the proof of the draft; the page is drawn anew when it stands."""
+    """One look at the search for the proof of the draft; the page is drawn anew when it ends."""
+    goes_on = proof.is_looked_for(workspace, name, asked)
     found = proof.follow(workspace, name, asked)
-    # A search that ran out of time leaves the plan that stands.
-    if found is not None and found.status != "timeout":
-        trial.proven(workspace, name, Trial(asked, found))
+    if found is not None:
+        trial.searched(workspace, name, asked, found)
+    if goes_on and not proof.is_looked_for(workspace, name, asked):
         st.rerun()

@@ -9,6 +9,7 @@ import streamlit as st
 from app.session.draft import Draft
 from torchsplit_core.planning.manual.what_if import plan_from
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.responding.standing import improved
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -52,9 +53,13 @@ def attempt(edited: PlanRequest, before: PlanOutcome | None = None) -> Trial:
         return Trial(edited, None, str(fault))
 
 
-def proven(workspace: Workspace, name: str, found: Trial) -> None:
-    """Take over what a longer search found."""
-    st.session_state[_key(workspace, name)] = found
+def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOutcome) -> None:
+    """Take over what a longer search found, where that is no worse than what is on screen."""
+    key = _key(workspace, name)
+    shown = st.session_state.get(key)
+    if isinstance(shown, Trial) and shown.request is asked and shown.outcome is not None:
+        found = improved(asked, shown.outcome, found)
+    st.session_state[key] = Trial(asked, found)
 
 
 def _key(workspace: Workspace, name: str) -> str:

@@ -41,6 +41,11 @@ def show(
 
     `shown` is the plan on screen: what each model gets of it stands beside its demand.
     """
+    if (
+        draft is not None
+        and _fleet_key(drafts.table_mark(workspace, name, draft.seed)) not in st.session_state
+    ):
+        draft = drafts.drawn_anew(workspace, name, draft)
     request = drafts.seed(draft, stored)
     current = draft.request if draft else stored
     changed = drafts.changes(draft, stored) if draft else ()
@@ -118,6 +123,8 @@ def _take_over(
     else:
         news = drafts.change_by_table(workspace, name, stored, edited)
     if news:
+        # As it is made: the next run may be another page's.
+        drafts.save(workspace, name)
         st.rerun()
 
 
@@ -153,7 +160,11 @@ def _fleet(request: PlanRequest, mark: str) -> pd.DataFrame:
         "count": Column.NumberColumn("count", min_value=1, step=1, required=True, default=1, width=60),
     }
     about = "GPU types of the fleet and how many of each"
-    return _editor(request_tables.fleet_table(request), f"fleet-{mark}", about, columns, "dynamic")
+    return _editor(request_tables.fleet_table(request), _fleet_key(mark), about, columns, "dynamic")
+
+
+def _fleet_key(mark: str) -> str:
+    return f"fleet-{mark}"
 
 
 def _details(request: PlanRequest, mark: str) -> pd.DataFrame:

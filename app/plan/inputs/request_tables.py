@@ -100,12 +100,12 @@ def with_fleet(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     for index, row in table.iterrows():
         kind, count = row["type"], row["count"]
         if _missing(kind):
-            raise InputFault(
-                "fleet", "an empty type", "every row names a GPU type", "Choose one, or delete the row."
-            )
+            raise InputFault("fleet", "a row has no GPU type", "Choose one, or delete the row.")
         if _missing(count) or count < 1:
             raise InputFault(
-                f"fleet, {kind}", _told(count), "a count is 1 or more", "Mend it, or delete the row."
+                f"fleet, {kind}",
+                "has no count" if _missing(count) else f"has the count {count}, below the least value 1",
+                "Correct it, or delete the row.",
             )
         old = request.gpus[index] if isinstance(index, int) and index < len(request.gpus) else None
         if old is None or old.type != kind:
@@ -182,10 +182,7 @@ def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
         models = row["models"]
         if not isinstance(models, (list, tuple)) or len(models) < 2:
             raise InputFault(
-                "together on one GPU",
-                _told(models),
-                "a row names two models or more",
-                "Add one, or delete the row.",
+                "together on one GPU", "a row names fewer than two models", "Add one, or delete the row."
             )
         megabytes = 0.0 if _missing(row["megabytes"]) else float(row["megabytes"])
         mode = modes.get(row["mode"], "hard")
@@ -201,13 +198,9 @@ def _text(value: Any) -> str:
     return "" if _missing(value) else str(value).strip()
 
 
-def _told(value: Any) -> Any:
-    return "nothing" if _missing(value) else value
-
-
 def _number(model: str, what: str, value: Any) -> float:
     if _missing(value):
-        raise InputFault(f"model {model}, {what}", "nothing", "it is a number above 0", "Enter one.")
+        raise InputFault(f"model {model}, {what}", "is empty", "Enter a number above 0.")
     return float(value)
 
 

@@ -20,6 +20,7 @@ from torchsplit_core.values import (
     SimulatedModel,
     SimulationRequest,
     TraceArrivals,
+    quoted,
 )
 from torchsplit_core.values.simulation.request import Arrivals
 
@@ -52,10 +53,10 @@ class Bursts:
         if left <= 0:
             most = (self.busy_s + self.calm_s) / self.busy_s
             raise InputFault(
-                "bursts", f"{self.times:g} times the demand",
-                f"bursts bring less than all requests: below {most:g} times with these seconds",
-                "Lower the bursts, shorten them, or lengthen the calm.",
-            )  # fmt: skip
+                "bursts",
+                f"have {self.times:g} times the demand, which leaves no requests for the calm",
+                f"With these seconds stay below {most:g} times; or shorten the bursts, or lengthen the calm.",
+            )
         return left
 
 
@@ -121,9 +122,10 @@ def arrivals(ask: Ask, model: PlanModel) -> Arrivals:
         times = ask.trace.times_s.get(model.name, ask.trace.times_s.get(None))
         if times is None:
             raise InputFault(
-                ask.trace.file, model.name, "the trace has arrivals of every model, or no column model",
-                "Add its rows, or leave the column out.",
-            )  # fmt: skip
+                ask.trace.file,
+                f"has no arrivals of model {quoted(model.name)}",
+                "Add its rows, or leave out the column of models.",
+            )
         return TraceArrivals(times)
     return PoissonArrivals(rate)
 
@@ -148,8 +150,7 @@ def same_arrivals(
     if not shared:
         raise InputFault(
             "the scenario beside",
-            ", ".join(others),
-            "it serves a model of this one",
+            f"serves {', '.join(others)}, and none of the models of this one",
             "Choose another scenario.",
         )
     moved = tuple(

@@ -22,12 +22,13 @@ REST_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The search for the proof of one tried request: its job once it was started, and whether it has ended."""
+    """The search for the proof of one tried request: its job once it was started, and whether and how it has ended."""
 
     sha256: str
     since: float
     job: str | None = None
     ended: bool = False
+    fault: str = ""
 
 
 def follow(workspace: Workspace, name: str, tried: PlanRequest) -> PlanOutcome | None:
@@ -44,20 +45,29 @@ def follow(workspace: Workspace, name: str, tried: PlanRequest) -> PlanOutcome |
         # By then the page has stored the draft: the job reads it there.
         parameters = WhatIfParameters(name, sha256)
         found = replace(found, job=jobs.start(workspace, f"Prove the draft of {name}", WHAT_IF, parameters))
-    outcome, words = None, "The proof is looked for once the edits rest."
-    if found.ended:
-        words = "The search for the proof has ended: this is the best plan found, with its bound."
-    elif found.job is not None:
+    outcome = None
+    if found.job is not None and not found.ended:
         status = jobs.status(workspace, found.job)
-        words = f"Looking for the proof in the background · {duration(status.seconds)}"
-        if status.state != "running":
-            found = replace(found, ended=True)
-            words = f"The search for the proof ended: {plain(status.fault or 'it was stopped')}"
+        st.caption(f"Looking for the proof in the background · {duration(status.seconds)}")
         if status.state == "done":
             outcome = read_text(status.result["plan"], origin="the proof")[1]
-    st.caption(words)
+            found = replace(found, ended=True)
+        elif status.state != "running":
+            found = replace(found, ended=True, fault=status.fault or "it was stopped")
+    elif found.ended:
+        st.caption(
+            f"The search for the proof ended: {plain(found.fault or 'this is the best found in its time.')}"
+        )
+    else:
+        st.caption("The proof is looked for once the edits rest.")
     st.session_state[_key(workspace, name)] = found
     return outcome
+
+
+def is_looked_for(workspace: Workspace, name: str, tried: PlanRequest) -> bool:
+    """Whether the search for this request has not ended: it runs, or begins once the edits rest."""
+    found = _known(workspace, name)
+    return found is None or not found.ended or found.sha256 != request_hash(tried)
 
 
 def drop(workspace: Workspace, name: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.charts.slice_values import Gap, gaps, ranges, slice_table, stage_loads
+from app.charts.slice_values import Gap, gaps, gpu_groups, ranges, slice_table, stage_loads
 from tests.support.app.fleets import A100, cut, gpu, plan, tenant
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.values import PlannedGpu
 
 
 def test_without_demands_the_load_comes_from_the_normalised_throughput() -> None:
@@ -39,6 +40,17 @@ def test_stranded_slots_are_told_from_those_that_could_be_cut(
     found = gaps(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
     runs = [Gap(gap.start, gap.slots, gap.usable) for gap in found]
     assert runs == expected
+
+
+def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
+    def whole(name: str, share: float) -> PlannedGpu:
+        return gpu(name, A100, cut("7g.80gb", 0, tenant("m", 300.0 * share, share=share)))
+
+    near = plan(whole("gpu0", 1.0), whole("gpu1", 0.5), whole("gpu2", 0.9999999981407619))
+    assert [group.ids for group in gpu_groups(near)] == [("gpu0", "gpu2"), ("gpu1",)]
+    # Figures that are no numbers are equal to nothing.
+    strange = plan(whole("gpu0", float("nan")), whole("gpu1", float("nan")))
+    assert [group.ids for group in gpu_groups(strange)] == [("gpu0",), ("gpu1",)]
 
 
 def test_the_table_has_every_tenant_and_every_free_slice() -> None:

@@ -153,7 +153,7 @@ def test_ids_nodes_costs_and_layouts_go_through_their_table() -> None:
     kept = request_tables.with_fleet(changed, request_tables.fleet_table(changed).iloc[1:])
     assert kept.gpus == changed.gpus[1:]
     table.loc[1, "layouts"] = "7g"
-    with pytest.raises(InputFault, match="unknown profile '7g'"):
+    with pytest.raises(InputFault, match="unknown profile"):
         validate(request_tables.with_details(asked, table))
 
 

@@ -137,7 +137,7 @@ def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
     next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
     assert next(one for one in test.checkbox if "not confined" in one.label).disabled
     left_folder(tmp_path / "run")
-    with pytest.raises(InputFault, match="others can reach it"):
+    with pytest.raises(InputFault, match="others can reach this server"):
         runs.open_folder(workspace, str(tmp_path / "run"))
 
 

@@ -212,7 +212,7 @@ def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("larger", "names of scenarios are unique"), (" ", "has 1 to 120")]
+    ("name", "words"), [("larger", "is taken by another scenario"), (" ", "scenario name: is empty")]
 )
 def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open, two: Workspace) -> None:
     opened = page("plan", two)

@@ -18,6 +18,7 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION, SMALLER
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, materialise
 from torchsplit_core.planning.outcome.build import planned_models
 from torchsplit_core.planning.outcome.losses import least_rates
@@ -35,10 +36,10 @@ DIGITS = 10
 
 @dataclass(frozen=True)
 class LeastRelaxation:
-    """The changes, and a note where they are not proven to be the least."""
+    """The changes, and notes where they are not proven to be the least."""
 
     changes: tuple[Relaxation, ...] | None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
@@ -53,16 +54,18 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
         if answer is not None:
             found.append(answer)
     if not found:
-        return LeastRelaxation(None, "No relaxation was found in the time given.")
-    _, changes, proven = min(found, key=lambda item: item[0])
+        return LeastRelaxation(None, (NO_RELAXATION,))
+    _, changes, _ = min(found, key=lambda item: item[0])
     if is_feasible(apply(request, changes), deadline) is False:
-        return LeastRelaxation(None, "The relaxation found fails its own check.")
+        return LeastRelaxation(None, ("The relaxation found fails its own check.",))
+    notes: tuple[str, ...] = (
+        () if len(found) == len(steps) and all(proven for _, _, proven in found) else (SMALLER,)
+    )
     if request.sharing == "fractional":
-        return LeastRelaxation(
-            changes,
+        notes += (
             "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
         )
-    return LeastRelaxation(changes, "" if proven else "The relaxation is not proven to be the least.")
+    return LeastRelaxation(changes, notes)
 
 
 def apply(request: PlanRequest, changes: Sequence[Relaxation]) -> PlanRequest:

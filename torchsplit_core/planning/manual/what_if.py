@@ -39,12 +39,12 @@ def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) 
     fleet = {gpu.id for gpu in list_gpus(request.gpus)}
     hands = [gpu for gpu in from_plan(before) if gpu.id in fleet]
     kept = evaluate(request, hands, found if found.status == "feasible" else None).outcome
-    if kept is None or (found.status == "feasible" and not _better(request, kept, found)):
+    if kept is None or (found.status == "feasible" and not better(request, kept, found)):
         return found
     return replace(kept, warnings=found.warnings)
 
 
-def _better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
-    """By the objective, level by level."""
+def better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
+    """Whether one plan of the request is better than another, by the objective, level by level."""
     values = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
     return goal_of(request).better(*values)

@@ -93,7 +93,7 @@ def test_find_cuts_asks_what_the_controls_say(
     assert started == [(PARTITION, asked)]
     opened.text_input[0].set_value("1, x")
     press(opened.run(), "Find cuts")
-    assert len(started) == 1 and "each is a number above 0" in said(opened)
+    assert len(started) == 1 and "is not a number above 0" in said(opened)
 
 
 @pytest.mark.parametrize("text", ["1, 0", "-1", "1, nan", "inf", ", ".join("1" * 17)])

@@ -10,16 +10,23 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan.draft import words
+from app.components import tab
+from app.plan.draft import trial, words
 from app.plan.inputs import form
+from app.plan.what_if import proof
+from app.session import draft as drafts
+from tests.support.app import plan_page
 from tests.support.app.values import request
+from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.jobs.names import PLAN, RequestParameters
+from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import VersionStore
 
 Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
@@ -78,15 +85,102 @@ def test_a_table_and_a_slider_write_into_one_draft(
     assert solved.get("plan_request", "review") == request()
 
 
-def test_a_draft_survives_a_reload_and_is_told_to_another_browser(page: Open, solved: Workspace) -> None:
-    gpus(page("plan", solved), 2)
-    kept = DraftStore(solved, "review").load()
-    assert kept == KeptDraft(request_hash(request()), TWO)
-    again = page("plan", solved)
+def reloaded(opened: AppTest) -> AppTest:
+    """The same tab in a new session, with what the browser keeps of it."""
+    again = AppTest.from_file(str(ROOT / "pages" / "plan.py"), default_timeout=30)
+    again.query_params.update(opened.query_params)
+    again.session_state[tab._KEY] = opened.session_state[tab._KEY]
+    again.run()
+    assert not again.exception
+    return again
+
+
+def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Workspace) -> None:
+    first = gpus(page("plan", solved), 2)
+    assert DraftStore(solved, "review").all() == (KeptDraft(request_hash(request()), TWO),)
+    again = reloaded(first)
     assert "A100-80GB 1 → 2" in told(again) and "draft, not kept" in told(again)
+    # Somebody else sees what is kept, and an edit of theirs is not added to the first one's.
+    other = page("plan", solved)
+    assert "draft, not kept" not in told(other)
+    gpus(other, 3)
+    assert "A100-80GB 1 → 3" in told(other) and "A100-80GB 1 → 2" in told(reloaded(first))
     press(again, "Discard")
-    assert DraftStore(solved, "review").load() is None
-    assert "draft, not kept" not in told(page("plan", solved))
+    assert [one.request.gpus[0].count for one in DraftStore(solved, "review").all()] == [3]
+    assert "draft, not kept" not in told(reloaded(first))
+
+
+def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(
+    page: Open, solved: Workspace
+) -> None:
+    first = gpus(page("plan", solved), 2)
+    other = plan_page.tab(page("plan", solved), "History")
+    assert "Another tab has a draft: A100-80GB 1 → 2" in told(other)
+    press(other, "Open a copy here")
+    assert "draft, not kept" in told(other) and "Another tab has a draft" not in told(other)
+    gpus(other, 3)
+    assert "A100-80GB 1 → 3" in told(other) and "A100-80GB 1 → 2" in told(reloaded(first))
+
+
+def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
+    page: Open, solved: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    press(gpus(page("plan", solved), 2), "Keep and prove")
+    kept = solved.get("plan", "review")
+    assert kept.status == "optimal" and kept.request_sha256 == request_hash(TWO)
+    assert not [name for name, _ in started if name == PLAN]
+    newest = VersionStore(solved, "review").list()[0]
+    assert (newest.status, newest.changes) == ("optimal", ("A100-80GB 1 → 2",))
+
+    open_plan = replace(workflow.plan(request()), status="feasible")
+    monkeypatch.setattr(trial, "plan_from", lambda asked, *_: open_plan)
+    press(gpus(page("plan", solved), 1), "Keep and prove")
+    assert solved.get("plan", "review") == open_plan
+    assert VersionStore(solved, "review").list()[0].status == "feasible"
+    assert [one for one in started if one[0] == PLAN] == [(PLAN, RequestParameters("review"))]
+
+
+def test_an_edit_of_a_table_outlives_another_page(
+    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = form._fleet
+
+    def typed(asked: PlanRequest, mark: str) -> pd.DataFrame:
+        return real(asked, mark).assign(count=pd.Series([2], dtype="Int64"))
+
+    opened = page("plan", solved)
+    with monkeypatch.context() as patched:
+        patched.setattr(form, "_fleet", typed)
+        opened.run()
+        assert "A100-80GB 1 → 2" in told(opened)
+    # The table was not drawn meanwhile: what was typed is not in it any more.
+    del opened.session_state[form._fleet_key(drafts.table_mark(solved, "review", request()))]
+    assert "A100-80GB 1 → 2" in told(opened.run()) and "A100-80GB 1 → 2" in told(reloaded(opened))
+
+
+def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = request().models
+    asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
+    found = workflow.plan(asked)
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", replace(found, warnings=(SMALLER,)))
+    shown = told(page("plan", workspace))
+    assert "These changes make it possible" in shown and "A smaller change may exist." in shown
+    assert "smallest" not in shown
+    # A draft is searched on without being kept, and what that proves takes its place.
+    monkeypatch.setattr(trial, "plan_from", lambda asked, *_: replace(found, warnings=(SMALLER,)))
+    opened = gpus(page("plan", workspace), 2)
+    assert "A smaller change may exist: still searching." in told(opened)
+    assert "The proof is looked for once the edits rest." in told(opened)
+    drafted = next(one for one in DraftStore(workspace, "review").all()).request
+    monkeypatch.setattr(
+        proof, "follow", lambda w, name, tried: replace(found, request_sha256=request_hash(drafted))
+    )
+    monkeypatch.setattr(proof, "is_looked_for", lambda w, name, tried: False)
+    opened.run()
+    assert "The smallest changes that make it possible:" in told(opened.run())
 
 
 def test_a_draft_that_is_kept_elsewhere_is_none_here(page: Open, solved: Workspace) -> None:
@@ -104,10 +198,10 @@ def test_a_row_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
     real = form._fleet
     monkeypatch.setattr(form, "_fleet", lambda asked, mark: table)
     opened = page("plan", solved)
-    assert "every row names a GPU type" in told(opened) and opened.button(key="draft-keep").disabled
+    assert "a row has no GPU type" in told(opened) and opened.button(key="draft-keep").disabled
     monkeypatch.setattr(form, "_fleet", real)
     opened.run()
-    assert "every row names a GPU type" not in told(opened) and "draft, not kept" not in told(opened)
+    assert "a row has no GPU type" not in told(opened) and "draft, not kept" not in told(opened)
 
 
 def test_saved_as_a_new_scenario_the_old_one_stands(
@@ -116,8 +210,10 @@ def test_saved_as_a_new_scenario_the_old_one_stands(
     opened = press(gpus(page("plan", solved), 2), "Save as new scenario")
     new = "review · A100-80GB 1 → 2"
     assert solved.get("plan_request", new) == TWO and solved.get("plan_request", "review") == request()
-    assert started[0] == (PLAN, RequestParameters(new)) and opened.query_params["scenario"] == new
-    assert DraftStore(solved, "review").load() is None
+    assert solved.get("plan", new).request_sha256 == request_hash(TWO)
+    assert not [name for name, _ in started if name == PLAN]  # it is proven
+    assert opened.query_params["scenario"] == new
+    assert DraftStore(solved, "review").all() == ()
 
 
 def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(

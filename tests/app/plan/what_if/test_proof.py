@@ -134,10 +134,10 @@ def ended(quick: Jobs, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("state", "outcome", "words"),
     [
-        ("failed", None, "ended"),
-        ("cancelled", None, "ended"),
-        ("done", "timeout", "has ended"),
-        ("done", "feasible", "has ended"),
+        ("failed", None, "it was stopped"),
+        ("cancelled", None, "it was stopped"),
+        ("done", "timeout", "in its time"),
+        ("done", "feasible", "in its time"),
     ],
 )
 def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
@@ -164,14 +164,14 @@ def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, sol
 def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspace) -> None:
     workspace.put("plan_request", "review", request())
     parameters = WhatIfParameters("review", request_hash(tried(3.0)))
-    with pytest.raises(InputFault, match="the one that was tried"):
+    with pytest.raises(InputFault, match="was edited or discarded"):
         trial_job(workspace, parameters, ignore_progress)
     drafts = DraftStore(workspace, "review")
-    drafts.save(KeptDraft(request_hash(request()), tried(2.0)))
-    with pytest.raises(InputFault, match="the one that was tried"):
+    drafts.save("tab", KeptDraft(request_hash(request()), tried(2.0)))
+    with pytest.raises(InputFault, match="was edited or discarded"):
         trial_job(workspace, parameters, ignore_progress)
     pair = replace(tried(3.0), colocations=(Colocation(("bert", "ocr")),))
-    drafts.save(KeptDraft(request_hash(request()), pair))
+    drafts.save("tab", KeptDraft(request_hash(request()), pair))
     found = read_text(
         trial_job(workspace, WhatIfParameters("review", request_hash(pair)), ignore_progress)["plan"]
     )[1]

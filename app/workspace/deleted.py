@@ -1,0 +1,41 @@
+"""The workspace that this session deleted: it can be brought back, or deleted for good."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.format.numbers import plain
+from app.session.workspace import fresh, store, use
+from app.shell import frame, navigation
+from torchsplit_core import jobs
+from torchsplit_core.workspace.store import Workspace
+
+_KEY = "deleted workspace"
+
+
+def delete(workspace: Workspace) -> None:
+    """End its work, take it away, and open the start page, where it can be brought back."""
+    for status in jobs.statuses(workspace):
+        jobs.cancel(workspace, status.id)
+    store().discard(workspace.id)
+    st.session_state[_KEY] = workspace.id
+    use(fresh())
+    navigation.go("Overview")
+
+
+def undo() -> None:
+    """What was deleted last, the way back, and the way to its disk space."""
+    gone: str = st.session_state.get(_KEY, "")
+    name = store().discarded(gone) if gone else None
+    if name is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="workspace-deleted"):
+        st.markdown(f"Deleted the workspace **{plain(name)}**.", width="content")
+        with frame.telling():
+            if st.button("Undo", key="workspace-undo"):
+                use(store().bring_back(gone))
+                st.rerun()
+            if st.button("Delete for good", key="workspace-gone", help="Frees its disk space."):
+                store().delete(gone)
+                frame.say(f"Deleted the workspace {name} for good.")
+                st.rerun()

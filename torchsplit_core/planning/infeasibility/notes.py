@@ -1,0 +1,14 @@
+"""What an outcome says of the reasons why there is no plan, where the time did not suffice to settle them."""
+
+from __future__ import annotations
+
+from torchsplit_core.values import PlanOutcome
+
+NO_CONFLICT = "No conflict of demands could be proven minimal in the time given."
+NO_RELAXATION = "No change of the demands that gives a plan was found in the time given."
+SMALLER = "A smaller change of the demands may exist: the search for the smallest ran out of time."
+
+
+def open_reasons(outcome: PlanOutcome) -> tuple[str, ...]:
+    """Those of these notes that an infeasible outcome has: a longer search may settle them."""
+    return tuple(note for note in outcome.warnings if note in (NO_CONFLICT, NO_RELAXATION, SMALLER))
