@@ -231,8 +231,6 @@ def from_file(page: Page, address: str, path: Path, repeats: int) -> dict[str, f
     shown, opened = [], []
     for turn in range(repeats):
         page.goto(address)
-        page.get_by_text("Or begin with a model of your own").click()
-        page.get_by_role("tab", name="A file of yours").click()
         field = page.locator('[data-testid="stFileUploaderDropzoneInput"]')
         # Another name each turn: a new visit, a new file.
         named = path.with_name(f"{path.stem}{turn}.pt2")

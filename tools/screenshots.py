@@ -123,7 +123,6 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
     page.goto(address)
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
-        page.get_by_text("Or begin with a model of your own").click()
         page.wait_for_timeout(700)  # a press while the expander unfolds misses its button
         page.get_by_role("button", name="Trace and profile it").click()
         expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)

@@ -1,4 +1,4 @@
-"""The models of a workspace and how to bring in more; for a newcomer three doors to a plan."""
+"""The models of a workspace and how to bring in more; for a newcomer the doors to a plan."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.quick_start import MEASURED_MIX, measured_mix, slice_cores
+from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "doors", "entries_of", "show", "table", "welcome"]
@@ -58,12 +59,23 @@ def show(workspace: Workspace) -> None:
 
 
 def welcome(workspace: Workspace) -> None:
-    """An empty workspace: the doors, what was done earlier, a model of one's own."""
+    """An empty workspace: a model of one's own, the doors to what is ready, what was done earlier."""
     st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
+    _own(workspace)
     doors(workspace)
-    with st.expander("Or begin with a model of your own"):
-        _bring_in(workspace)
+    with st.expander("Or trace a sample model"):
+        _sample(workspace)
     _earlier(workspace)
+
+
+def _own(workspace: Workspace) -> None:
+    """The first door: a file of the user's, and what a .py file has to offer."""
+    with st.container(border=True, key="door-own"):
+        st.header("A model of your own", anchor=False)
+        upload.show(workspace)
+        with st.expander("A .py file needs a class like this"):
+            st.caption("Copy it beside your model, change the two marked lines, and drop the file above.")
+            st.code(CLIENT_TEMPLATE, language="python")
 
 
 def doors(workspace: Workspace) -> None:
@@ -122,7 +134,8 @@ def doors(workspace: Workspace) -> None:
                 begin(workspace)
                 SCENARIO.choose(workspace, asked.request)
                 jobs.start(workspace, asked.request, RUN_HERE, asked)
-                navigation.go("Plan")
+                # What it is about stands there: measured beside what was planned.
+                navigation.go("Run it", asked.request)
 
 
 def _door_sources() -> tuple[str, ...] | None:
@@ -206,11 +219,11 @@ def _work(workspace: Workspace, source: str) -> None:
 
 
 def _bring_in(workspace: Workspace) -> None:
-    samples, files = st.tabs(["A sample model", "A file of yours"])
-    with samples:
-        _sample(workspace)
+    files, samples = st.tabs(["A file of yours", "A sample model"])
     with files:
         upload.show(workspace)
+    with samples:
+        _sample(workspace)
 
 
 def _sample(workspace: Workspace) -> None:

@@ -35,16 +35,40 @@ def show(
     if not found:
         return
     wanted = estimable(workspace, found, profiles)
-    _told(found, wanted)
+    runnable, figures_only = _without_estimate(found, current, profiles, wanted)
+    _told(found, current, wanted, runnable, figures_only)
     with st.container(horizontal=True):
         if wanted and st.button(f"Estimate {_models(len(wanted))}", type="primary", key="figures-estimate"):
             with frame.telling():
                 _estimate(workspace, name, stored, current, profiles, wanted)
                 st.rerun()
-        for label, tab in (("Measure and estimate", "Measure"), ("Import figures", "Import")):
-            if st.button(label, key=f"figures-{tab}"):
-                st.session_state[navigation.PROFILE_TAB] = tab
-                navigation.go("Profile")
+        if runnable and st.button("Measure and estimate", key="figures-Measure"):
+            st.session_state[navigation.PROFILE_TAB] = "Measure"
+            navigation.go("Profile", runnable[0])
+        if st.button("Import figures", key="figures-Import"):
+            st.session_state[navigation.PROFILE_TAB] = "Import"
+            navigation.go("Profile")
+        if figures_only and st.button("Add model files", key="figures-files"):
+            navigation.go("Models")
+
+
+def _without_estimate(
+    found: tuple[Uncovered, ...],
+    current: PlanRequest,
+    profiles: Mapping[str, Profile],
+    wanted: Mapping[str, list[str]],
+) -> tuple[list[str], list[str]]:
+    """Of the models without figures: sources that can be run here, and names of those that are figures only."""
+    sources = {model.name: model.source for model in current.models}
+    runnable, figures_only = [], []
+    for name in dict.fromkeys(name for one in found for name in one.models):
+        known = profiles.get(name)
+        source = (known.source if known else None) or sources.get(name)
+        if source and not source.startswith(("library:", "import:")):
+            runnable.append(source)
+        elif name not in wanted:
+            figures_only.append(name)
+    return runnable, figures_only
 
 
 def estimable(
@@ -61,20 +85,39 @@ def estimable(
     return wanted
 
 
-def _told(found: tuple[Uncovered, ...], wanted: Mapping[str, list[str]]) -> None:
-    """What the buttons do, and who cannot be estimated."""
+def _told(
+    found: tuple[Uncovered, ...],
+    current: PlanRequest,
+    wanted: Mapping[str, list[str]],
+    runnable: list[str],
+    figures_only: list[str],
+) -> None:
+    """What the buttons do, and what is possible for models that cannot be estimated."""
     if wanted:
         st.caption(
             "An estimate is the roofline's, from the graph, with its 90 % interval: untested on hardware."
         )
-    without = [
-        model for model in dict.fromkeys(name for one in found for name in one.models) if model not in wanted
-    ]
-    if without:
+    if len(runnable) > len(wanted):
+        st.caption(
+            "Models that can be run here and are not traced yet: Measure and estimate traces and times them, and "
+            "estimates them on every GPU type."
+        )
+    if figures_only:
+        points = {
+            point.gpu_type
+            for model in current.models
+            if model.name in figures_only
+            for variant in model.variants
+            for stage in variant.stages
+            for point in stage.points
+        }
+        has = "has" if len(figures_only) == 1 else "have"
+        known = f"{has} figures for {', '.join(sorted(points))} only" if points else f"{has} no figures here"
+        types = " and ".join(one.gpu_type for one in found)
         st.caption(
             plain(
-                f"{named(without)} {'has' if len(without) == 1 else 'have'} no traced graph here to estimate from: "
-                "trace and measure, which also estimates on every GPU type, or import a table measured elsewhere."
+                f"{named(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
+                "of it, or add the model files; figures of one GPU type alone say nothing certain of another."
             )
         )
 

@@ -9,7 +9,7 @@ from typing import Literal
 from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
 from app.format.numbers import THIN, all_measured, exact, percent, short
-from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware import gpu_type, profile_cores
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Conflict, Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
@@ -167,16 +167,36 @@ def _served(plan: PlanOutcome) -> Metric:
 
 
 def _used(plan: PlanOutcome) -> Metric:
-    used = sum(gpu.used for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     free = sum(not item.tenants for gpu in plan.gpus for item in gpu.slices)
-    note = f"{slices} slices" + (f", {free} of them free" if free else ", none free")
+    note = f"{slices} slice{'' if slices == 1 else 's'}" + (
+        f", {free} of them free" if free else ", none free"
+    )
     more = _one_more(plan)
-    return Metric("GPUs used", f"{used} of {len(plan.gpus)}", f"{note} · {more}" if more else note)
+    note = f"{note} · {more}" if more else note
+    if of_cores(plan):
+        busy, cores = _cores(plan)
+        return Metric("Cores used", f"{busy} of {cores}", note)
+    used = sum(gpu.used for gpu in plan.gpus)
+    return Metric("GPUs used", f"{used} of {len(plan.gpus)}", note)
+
+
+def of_cores(plan: PlanOutcome) -> bool:
+    """Whether the plan has no GPU, only cores of hosts."""
+    return bool(plan.gpus) and all(gpu_type(gpu.type).divided == "cores" for gpu in plan.gpus)
+
+
+def _cores(plan: PlanOutcome) -> tuple[int, int]:
+    """The cores of slices with a tenant, and all."""
+    busy = sum(profile_cores(item.profile) or 0 for gpu in plan.gpus for item in gpu.slices if item.tenants)
+    return busy, sum(gpu_type(gpu.type).compute_slices for gpu in plan.gpus)
 
 
 def _unused(plan: PlanOutcome) -> Metric:
-    """Multiprocessors of the used GPUs that no instance reaches; a host's cores are none."""
+    """Multiprocessors of the used GPUs that no instance reaches; of a plan of cores alone, the cores without work."""
+    if of_cores(plan):
+        busy, cores = _cores(plan)
+        return Metric("Idle cores", str(cores - busy), "cores in no slice that serves a model")
     free = lost = total = 0
     for gpu in plan.gpus:
         kind = gpu_type(gpu.type)

@@ -42,6 +42,7 @@ WAYS: Mapping[str, Way] = {
     "Profile": Way("model.py", MODEL.word, "profile"),
     "Partition": Way("model.py", MODEL.word, "cuts"),
     "Plan": Way("plan.py", SCENARIO.word),
+    "Run it": Way("plan.py", SCENARIO.word, "run-it"),
     "Deploy": Way("plan.py", SCENARIO.word, "deploy"),
     "Placements": Way("placements.py"),
     "Place": Way("placement.py", PLACEMENT.word),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -180,8 +179,9 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
     stem = saving.file_name(kept.name)
     st.header("Apply", anchor=False)
     if outcome.candidates:
+        first = next((n for n, one in enumerate(outcome.candidates) if one.not_exportable is None), 0)
         place = st.selectbox(
-            "Strategy", range(len(outcome.candidates)), _first_written(kept, outcome),
+            "Strategy", range(len(outcome.candidates)), first,
             key=f"training-apply {kept.sha256[:12]}",
             format_func=lambda number: f"{number + 1}: {choice(outcome.candidates[number])}",
         )  # fmt: skip
@@ -199,17 +199,6 @@ def _files(kept: Kept, outcome: StrategyOutcome) -> None:
         )  # fmt: skip
 
 
-def _first_written(kept: Kept, outcome: StrategyOutcome) -> int:
-    """The place of the best candidate that a file is written for; 0 where there is none."""
-    if isinstance(kept.request.model, SourceSizes):
-        return 0
-    for place, one in enumerate(outcome.candidates):
-        with contextlib.suppress(InputFault):
-            workflow.strategy_script(kept.request, one)
-            return place
-    return 0
-
-
 def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
     """The strategy as a plain PyTorch file, or why there is none."""
     if isinstance(kept.request.model, SourceSizes):
@@ -220,7 +209,7 @@ def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
     try:
         text = workflow.strategy_script(kept.request, one)
     except InputFault as fault:
-        st.caption(plain(f"No file is written for this one: {fault.problem}."))
+        st.caption(plain(f"No file is written for this one: {one.not_exportable or fault.problem}."))
         return
     st.download_button(
         "Plain PyTorch file", text, file, "text/x-python", on_click="ignore", icon=":material/code:",

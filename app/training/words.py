@@ -118,6 +118,9 @@ def asked(request: StrategyRequest) -> str:
 def proof(outcome: StrategyOutcome) -> tuple[str, str]:
     """How good the answer is, and the badge's colour."""
     if outcome.status == "optimal":
+        first = outcome.candidates[0].seconds_per_step
+        if outcome.bound_s is not None and first > outcome.bound_s:
+            return f"the fastest that runs; another is at {short(outcome.bound_s, 's')}", "green"
         return "the fastest of all choices", "green"
     if outcome.status == "feasible":
         return f"feasible: none is below {short(outcome.bound_s, 's')}", "yellow"
@@ -147,17 +150,20 @@ def label(place: int, one: StrategyCandidate) -> str:
 
 def ranking(outcome: StrategyOutcome) -> list[dict[str, Any]]:
     """A row a candidate with exact figures."""
-    best = outcome.candidates[0].seconds_per_step
+    fastest = min(one.seconds_per_step for one in outcome.candidates)
     return [
         {
             "#": place + 1,
             "choice": choice(one),
             "s a step": exact(one.seconds_per_step),
             "90 % interval": f"{short(one.low_s)} to {short(one.high_s)}",
-            "longer by": percent(one.seconds_per_step / best - 1) if place else "",
+            "longer by": percent(one.seconds_per_step / fastest - 1)
+            if one.seconds_per_step > fastest
+            else "",
             "tokens/s": exact(one.tokens_per_s),
             "of the peak": percent(one.mfu),
             "GiB a device": exact(one.memory_gib.total),
+            "not exportable": one.not_exportable or "",
         }
         for place, one in enumerate(outcome.candidates)
     ]

@@ -12,21 +12,25 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session import scenario, shelf
+from app.shell import address as address_of_pages
+from app.shell import navigation
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
-from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
+from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import (
     EXPLAIN,
     PLAN,
     QUICK_START,
+    RUN_HERE,
     JobParameters,
     QuickStartParameters,
     RequestParameters,
 )
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
+    CLIENT_TEMPLATE,
     Conflict,
     Demand,
     FleetEntry,
@@ -161,6 +165,25 @@ def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_
     assert len(store.open(kept.id).artifacts("profile")) == 11 and len(started) == 1
 
 
+def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page: Open) -> None:
+    opened = page("overview")
+    headers = [header.value for header in opened.header]
+    assert headers[:4] == [
+        "A model of your own", "Measured A100 mix", "Sample models, measured here", "This machine, for real",
+    ]  # fmt: skip
+    assert [code.value.strip() for code in opened.code] == [CLIENT_TEMPLATE.strip()]
+
+
+def test_this_machine_for_real_opens_where_it_ends(
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went: list[str] = []
+    monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
+    press(page("models", workspace), "Measure, plan, serve and load")
+    assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]
+    assert navigation.WAYS["Run it"].tab == address_of_pages.slug("Run it")
+
+
 def test_the_first_door_stores_the_measured_mix_and_plans_it(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
@@ -293,21 +316,25 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_no
     assert "Plan these models" not in [button.label for button in opened.button]
 
 
-def test_workloads_have_a_line_each_and_the_command_that_writes_them(page: Open, filled: Workspace) -> None:
-    text = said(page("deploy", filled))
-    for kind in WORKLOAD_FORMATS:
-        assert f"`{kind}`" in text
-    # The models of this plan have no source.
-    assert "Not for this plan." in text and "source" in text
+def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(
+    page: Open, filled: Workspace
+) -> None:
+    opened = page("deploy", filled)
+    assert [tab.label for tab in opened.tabs if tab.label in FORMATS] == list(FORMATS)
+    # The models of this plan have no source: placeholders run where any image does.
+    shown = "".join(code.value for code in opened.code)
+    assert shown.count("apiVersion: apps/v1") and "services:" in shown and "#SBATCH" in shown
+    assert "registry.invalid/" in shown and "PLACEHOLDER" in shown
+    told = " ".join(info.value for info in opened.info)
+    assert told.count("Left out: what runs in an image of its own") == 2
     asked = filled.get("plan_request", "review")
     known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
     filled.put("plan_request", "review", known)
     filled.put("plan", "review", replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
-    assert "Not for this plan." not in said(opened)
-    assert any(
-        "torchsplit deploy review.plan.json --request review.request.json" in one.value for one in opened.code
-    )
+    commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
+    assert all("review.plan.json --request review.request.json" in one for one in commands)
+    assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
 
 
 def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
@@ -325,7 +352,8 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable(
 ) -> None:
     page("deploy", filled)
     archive = zipfile.ZipFile(io.BytesIO(files["review.deploy.zip"]()))
-    written = {file.name for file in deploy(plan(), LAYOUT_FORMATS)}
+    imaged = (*LAYOUT_FORMATS, "kubernetes", "compose", "systemd", "slurm")
+    written = {file.name for file in deploy(plan(), imaged, filled.get("plan_request", "review"))}
     assert {entry.filename for entry in archive.infolist()} == written | {
         "review.plan.json", "review.request.json",
     }  # fmt: skip

@@ -37,8 +37,6 @@ def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
     page = session()
     page.goto(address)
     heading(page, "Overview")
-    page.get_by_text("Or begin with a model of your own").click()
-    page.get_by_role("tab", name="A file of yours").click()
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(model)
     heading(page, "blocks.pt2")
     canvas(page)

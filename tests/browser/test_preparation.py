@@ -30,8 +30,6 @@ def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(
     page = session()
     page.goto(address)
     heading(page, "Overview")
-    page.get_by_text("Or begin with a model of your own").click()
-    page.get_by_role("tab", name="A file of yours").click()
     page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(tmp_path / "blocks.pt2")
     heading(page, "blocks.pt2")
     canvas(page)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
@@ -24,6 +25,7 @@ from torchsplit_core.values import (
 )
 
 A30 = "A30-24GB"
+EXAMPLES = ROOT / "examples"
 
 
 def request(**allowed: bool) -> PlanRequest:
@@ -55,6 +57,33 @@ def test_a_plan_runs_what_is_allowed_and_deploys(
     outcome = read_file(planned)[1]
     assert outcome.models[0].variant == variant and outcome.explanation is not None
     assert main(["deploy", planned, "-o", str(tmp_path / "out")]) == 0
+
+
+def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        str(EXAMPLES / "plan.json"),
+        "--request",
+        str(EXAMPLES / "plan_request.json"),
+        "-o",
+        str(tmp_path),
+    ]
+    own = ["--image", "bert=me/bert:1", "--command", "bert=serve --fast"]
+    assert main(["deploy", *given, *own]) == 0
+    said = capsys.readouterr()
+    assert (
+        "kubernetes/deployments.yaml" in said.out and "triton leaves out: what runs in an image" in said.err
+    )
+    assert "resnet50: has no source; registry.invalid/resnet50:set-me stands in its place" in said.err
+    assert "bert: has no source" not in said.err
+    text = (tmp_path / "compose" / "compose.yaml").read_text()
+    assert "image: me/bert:1" in text and "- --fast" in text
+    for wrong in (["--image", "bert"], ["--image", "berta=x"], ["--command", "bert='"]):
+        assert main(["deploy", *given, *wrong]) == 2
+        assert capsys.readouterr().err
+    assert main(["deploy", given[0], *own, "-o", str(tmp_path)]) == 2
+    assert "--request" in capsys.readouterr().err
 
 
 def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(

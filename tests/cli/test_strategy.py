@@ -56,7 +56,7 @@ def test_a_model_that_fits_nowhere_ends_with_3(tmp_path: Path, capsys: pytest.Ca
         ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
         ({"training": {"precision": "fp8"}}, "training.precision"),
         ({"training": {"global_batch": 0}}, "training.global_batch"),
-        ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "A1000"),
+        ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Did you mean"),
         ({"fleet": []}, "fleet"),
         ({"model": {"kind": "source"}}, "model"),
     ],
@@ -94,3 +94,31 @@ def test_a_candidate_is_written_as_a_file(tmp_path: Path, capsys: pytest.Capture
     assert "parallelize_module" in file.read_text()
     assert main(["strategy", path, "--export", str(file), "--candidate", "99"]) == 2
     assert "--candidate" in capsys.readouterr().err
+
+
+def test_what_can_be_exported_and_trained_stands_first_and_a_refusal_leaves_the_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "step.py", tmp_path / "out.json"
+    assert main(["strategy", str(REQUEST), "-o", str(out), "--export", str(file)]) == 0
+    compile(file.read_text(), str(file), "exec")
+    found: StrategyOutcome = read_file(out)[1]
+    first, fastest, _ = found.candidates
+    assert first.not_exportable is None and fastest.not_exportable is not None
+    assert found.bound_s == fastest.seconds_per_step < first.seconds_per_step <= fastest.high_s
+    assert "First stands" in found.message
+    refused, other = tmp_path / "refused.py", tmp_path / "other.json"
+    assert (
+        main(["strategy", str(REQUEST), "-o", str(other), "--export", str(refused), "--candidate", "2"]) == 2
+    )
+    said = capsys.readouterr().err
+    assert "candidate.shard: is 'zero1', for which no file is written" in said
+    assert read_file(other)[1].candidates == found.candidates and not refused.exists()
+
+
+def test_where_none_can_be_exported_the_fastest_stands_first_and_says_why(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert main(["strategy", changed(tmp_path, training={"precision": "fp16"}), "-o", str(out)]) == 0
+    found: StrategyOutcome = read_file(out)[1]
+    assert found.candidates[0].seconds_per_step == found.bound_s and "First stands" not in found.message
+    assert all("fp16" in (one.not_exportable or "") for one in found.candidates)

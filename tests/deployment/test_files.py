@@ -62,7 +62,7 @@ def test_every_workload_has_the_image_and_only_its_own_files(name: str, mixed_pl
 
 @pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])
 def test_an_unknown_format_names_the_known_ones(mixed_plan: PlanOutcome, formats: list[str]) -> None:
-    with pytest.raises(InputFault, match=", ".join(FORMATS)):
+    with pytest.raises(InputFault, match="Did you mean kubernetes" if formats[1:] else ", ".join(FORMATS)):
         deploy(mixed_plan, formats)
 
 
@@ -73,10 +73,10 @@ def test_what_is_no_plan_is_refused(mixed_plan: PlanOutcome, status: str) -> Non
 
 
 def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
-    with pytest.raises(InputFault, match="at least one GPU"):
+    with pytest.raises(InputFault, match="no GPU of 1 has a slice"):
         deploy(plan_of(planned_gpu("gpu0", "A100-80GB", ())), FORMATS)
     twice = planned_gpu("gpu0", "A100-80GB", MIXED)
-    with pytest.raises(InputFault, match="unique"):
+    with pytest.raises(InputFault, match="is given twice"):
         deploy(plan_of(twice, twice), FORMATS)
     for broken in ("/gpu0", "node0/", " /gpu0"):
         with pytest.raises(InputFault, match="HOST/GPU"):

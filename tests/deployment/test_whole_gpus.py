@@ -50,7 +50,7 @@ def test_kubernetes_asks_for_a_gpu_or_for_cores() -> None:
 
 @pytest.mark.parametrize("form", ["mig-parted", "nvidia-smi"])
 def test_a_plan_of_cores_alone_has_nothing_to_cut(form: str) -> None:
-    with pytest.raises(InputFault, match="cores alone"):
+    with pytest.raises(InputFault, match="only cores"):
         deploy(plan_of(CORES), [form])
 
 

@@ -231,8 +231,8 @@ def test_what_makes_no_sense_is_refused_with_its_place(request_: StrategyRequest
 def test_fixes_that_contradict_are_named_and_no_others() -> None:
     with pytest.raises(InputFault, match="contradict") as fault:
         strategy(asked(tensor=1, sequence_parallel=True, recompute="full", micro_batch=2))
-    assert "tensor" in fault.value.value and "sequence_parallel" in fault.value.value
-    assert "recompute" not in fault.value.value and "micro_batch" not in fault.value.value
+    assert "tensor" in fault.value.problem and "sequence_parallel" in fault.value.problem
+    assert "recompute" not in fault.value.problem and "micro_batch" not in fault.value.problem
 
 
 def test_every_gpu_of_the_catalogue_is_read_as_itself() -> None:

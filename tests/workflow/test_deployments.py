@@ -104,10 +104,10 @@ def test_formats_that_run_need_a_request_and_those_that_cut_need_gpus(
     deployed: tuple[Path, PlanRequest, PlanOutcome], tmp_path: Path
 ) -> None:
     _, request, outcome = deployed
-    assert default_formats(outcome, request) == WORKLOAD_FORMATS
+    assert default_formats(outcome, {}) == WORKLOAD_FORMATS
     with pytest.raises(InputFault, match="diamond"):
         workflow.deploy(outcome, tmp_path, ("compose",))
-    with pytest.raises(InputFault, match="cores alone"):
+    with pytest.raises(InputFault, match="only cores"):
         workflow.deploy(outcome, tmp_path, LAYOUT_FORMATS, request=request)
     assert list(tmp_path.iterdir()) == []
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file
+from torchsplit_core.values import InputFault, quoted
 
 TIMEOUT_S = 30.0
 """How long a server may take for its part of a request."""
@@ -33,6 +36,21 @@ def add_deploy_commands(command: Command) -> None:
         help="what the plan answers: its models' sources are what workloads (all from kubernetes on) run",
     )
     made.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="MODEL=IMAGE",
+        help="the model runs in an image of yours, in place of its source; a model with neither gets a placeholder",
+    )
+    made.add_argument(
+        "--command",
+        dest="commands",
+        action="append",
+        default=[],
+        metavar="MODEL=COMMAND",
+        help="what follows the model's image in docker run (default: what the image does by itself)",
+    )
+    made.add_argument(
         "--trust", action="store_true", help="sources that are FILE.py or FILE.pt2 may be executed"
     )
 
@@ -47,7 +65,7 @@ def add_deploy_commands(command: Command) -> None:
 
 def _deploy(options: argparse.Namespace) -> int:
     # Here, since the formats load the planner, which no other command needs.
-    from torchsplit_core.deployment import FORMATS
+    from torchsplit_core.deployment import FORMATS, left_out, own_images
 
     for name in options.format or ():
         check_choice("--format", name, FORMATS, "format")
@@ -55,19 +73,52 @@ def _deploy(options: argparse.Namespace) -> int:
     request = None
     if options.request is not None:
         _, request = read_file(options.request, expected="torchsplit.plan_request")
+    images = _by_model("--image", options.image)
+    commands = _by_model("--command", options.commands)
+    if (images or commands) and request is None:
+        raise InputFault(
+            "--image", "is given without --request, which names the models", "Add --request PLAN_REQUEST."
+        )
     paths = with_progress(
         lambda progress: workflow.deploy(
             outcome,
             Path(options.output),
             options.format,
             request=request,
+            images=images,
+            commands=commands,
             trust=options.trust,
             progress=progress,
         )
     )
     for path in paths:
         print(path)
+    own = None if request is None else own_images(request, images, commands)
+    for name in options.format or FORMATS:
+        said, _ = left_out(outcome, name, own)
+        if said:
+            print(f"{name} leaves out: {said}", file=sys.stderr)
+    served = {model.name for model in outcome.models if model.variant is not None}
+    for name, one in (own or {}).items():
+        if one.placeholder and name in served:
+            told = (
+                f"has no source; {one.image} stands in its place. Name its image with --image {name}=IMAGE."
+            )
+            print(f"{name}: {told}", file=sys.stderr)
     return 0
+
+
+def _by_model(option: str, given: Sequence[str]) -> dict[str, str]:
+    """MODEL=VALUE as its two sides."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise InputFault(
+                option, f"is {quoted(text)}, not MODEL=VALUE", "Write the model's name, = and the value."
+            )
+        found[name] = value
+    return found
 
 
 def _route(options: argparse.Namespace) -> int:

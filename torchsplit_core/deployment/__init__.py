@@ -14,6 +14,7 @@ from torchsplit_core.deployment.deploy import (
 )
 from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zipped
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
+from torchsplit_core.deployment.own_images import OwnImage, has_source, left_out, own_images
 from torchsplit_core.deployment.servers import part_folders
 from torchsplit_core.deployment.summary import REMOVES
 
@@ -24,8 +25,12 @@ __all__ = [
     "REMOVES",
     "WORKLOAD_FORMATS",
     "DeploymentFile",
+    "OwnImage",
     "deploy",
+    "has_source",
+    "left_out",
     "models_to_write",
+    "own_images",
     "part_folders",
     "write_deployment",
     "zipped",

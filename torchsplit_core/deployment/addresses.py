@@ -6,7 +6,7 @@ import re
 
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.names import cluster_names
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 
 NODE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
 """A DNS subdomain (RFC 1123), as the names of nodes are; also a regular expression of bash."""
@@ -24,9 +24,8 @@ def check_nodes(hosts: tuple[Host, ...], format_name: str) -> None:
         if host.name is not None and not is_node(host.name):
             raise InputFault(
                 "plan gpus id",
-                host.name,
-                f"for {format_name} a host is the name of a node: lower-case letters, digits, hyphens and dots "
-                "(RFC 1123), at most 63 characters between dots and 253 in all",
+                f"host {quoted(host.name)} is no name of a node, which it is in {format_name} (RFC 1123: lower-case "
+                "letters, digits, hyphens and dots, at most 63 characters between dots and 253 in all)",
                 "Give GPUs the ids NODE/gpu0, or choose another --format.",
             )
 
@@ -39,8 +38,8 @@ def check_addresses(hosts: tuple[Host, ...], format_name: str) -> None:
     if any(host.name is None for host in hosts):
         raise InputFault(
             "plan gpus id",
-            next(gpu.id for host in hosts if host.name is None for gpu in host.gpus),
-            f"for {format_name} every host of several has a name, by which the others reach it",
+            f"{quoted(next(gpu.id for host in hosts if host.name is None for gpu in host.gpus))} names no host, "
+            f"and the plan has several, which in {format_name} reach each other by name",
             "Give GPUs the ids NODE/gpu0.",
         )
 

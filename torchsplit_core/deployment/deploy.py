@@ -16,10 +16,19 @@ from torchsplit_core.deployment.formats.triton import triton_files
 from torchsplit_core.deployment.hosts import Host, hosts_of
 from torchsplit_core.deployment.image import image_files
 from torchsplit_core.deployment.names import one_line
+from torchsplit_core.deployment.own_images import OwnImage, left_out, own_images
 from torchsplit_core.deployment.servers import Manifests, Workload, used_variants, workload_of
 from torchsplit_core.deployment.summary import summary_file
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, Variant
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Variant,
+    quoted,
+    suggestion,
+)
 
 _LAYOUT: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
     "mig-parted": mig_parted_files,
@@ -47,49 +56,58 @@ def check_formats(formats: Sequence[str]) -> tuple[str, ...]:
     for name in formats:
         if name not in FORMATS:
             raise InputFault(
-                "deployment format", name, "it is a known format", f"Known are {', '.join(FORMATS)}."
+                "", f"unknown deployment format {quoted(name)}", suggestion(name, FORMATS, "formats")
             )
     if not formats:
-        raise InputFault(
-            "deployment formats", list(formats), "at least one is named", f"Known are {', '.join(FORMATS)}."
-        )
+        raise InputFault("deployment formats", "none is named", f"Name one of {', '.join(FORMATS)}.")
     return tuple(name for name in FORMATS if name in formats)
 
 
 def models_to_write(
-    plan: PlanOutcome, formats: Sequence[str], request: PlanRequest | None
+    plan: PlanOutcome,
+    formats: Sequence[str],
+    request: PlanRequest | None,
+    own: Mapping[str, OwnImage] | None = None,
 ) -> tuple[tuple[PlanModel, Variant], ...]:
     """The models whose parts these formats need, each with its variant; none where they only cut GPUs.
 
+    `own`: the models that run in images of their own (without it those that have no source, as placeholders).
     Raises InputFault as `check_formats` does, for a plan that cannot be deployed, a request that is not the plan's
-    or not there, and a model that has no source.
+    or not there, and a format that runs nothing of the plan.
     """
     chosen = check_formats(formats)
     hosts_of(plan)
     workloads = [name for name in chosen if name in WORKLOAD_FORMATS]
     if not workloads:
         return ()
+    served = dict.fromkeys(t.model for gpu in plan.gpus for item in gpu.slices for t in item.tenants)
     if request is None:
-        names = dict.fromkeys(t.model for gpu in plan.gpus for item in gpu.slices for t in item.tenants)
         raise InputFault(
-            "deployment format",
-            workloads[0],
-            f"it runs the models, and a plan does not say what they are: {', '.join(map(one_line, names)) or 'none'}",
-            "Add --request PLAN_REQUEST, whose models have a source; mig-parted and nvidia-smi need none.",
+            "",
+            f"{workloads[0]} runs the models ({', '.join(map(one_line, served)) or 'none'}), "
+            "and a plan alone does not say what they are",
+            "Add --request PLAN_REQUEST; mig-parted and nvidia-smi need none.",
         )
     if request_hash(request) != plan.request_sha256:
         raise InputFault(
             "--request",
-            request_hash(request)[:12],
-            f"it is the request that the plan answers, {plan.request_sha256[:12]}",
-            "Pass that request (torchsplit plan --save-request writes it), or plan this one.",
+            f"is request {request_hash(request)[:12]}, but the plan answers {plan.request_sha256[:12]}",
+            "Pass the plan's own request (torchsplit plan --save-request writes it), or plan this one.",
         )
-    used = used_variants(plan, request)
-    if not used:
+    if not served:
         raise InputFault(
-            "deployment format", workloads[0], "the plan serves a model", "Plan with a demand above 0 first."
+            "plan",
+            f"serves no model, so {workloads[0]} has nothing to run",
+            "Plan with a demand above 0 first.",
         )
-    return used
+    own = own_images(request) if own is None else own
+    for name in workloads:
+        said, everything = left_out(plan, name, own)
+        if everything:
+            raise InputFault(
+                name, f"leaves out all of this plan: {said}", "Choose compose or systemd, which do."
+            )
+    return used_variants(plan, request, own)
 
 
 def deploy(
@@ -97,6 +115,7 @@ def deploy(
     formats: Sequence[str],
     request: PlanRequest | None = None,
     manifests: Manifests | None = None,
+    own: Mapping[str, OwnImage] | None = None,
     verdict: str = "",
 ) -> tuple[DeploymentFile, ...]:
     """The files that make this plan real, README.md first; the same plan gives the same text.
@@ -109,15 +128,17 @@ def deploy(
     chosen = check_formats(formats)
     hosts = hosts_of(plan)
     workload = None
-    if models_to_write(plan, chosen, request):
-        assert request is not None
-        workload = workload_of(plan, request, hosts, manifests or {})
+    models_to_write(plan, chosen, request, own)
+    if request is not None and any(name in WORKLOAD_FORMATS for name in chosen):
+        own = own_images(request) if own is None else own
+        workload = workload_of(plan, request, hosts, manifests or {}, own)
     files: list[DeploymentFile] = []
     for name in chosen:
         if name in _LAYOUT:
             files += _LAYOUT[name](plan, hosts)
         elif workload is not None:
             files += _WORKLOAD[name](plan, hosts, workload)
-    if workload is not None:
+    if workload is not None and workload.kinds:
         files += image_files(workload)
-    return (summary_file(plan, hosts, chosen, tuple(files), workload, verdict), *files)
+    without = {name: said for name in chosen if (said := left_out(plan, name, own)[0])}
+    return (summary_file(plan, hosts, chosen, tuple(files), workload, without, verdict), *files)

@@ -26,6 +26,7 @@ from torchsplit_core.values import (
     PlannedSlice,
     PlanOutcome,
     point_type,
+    quoted,
     slice_name,
 )
 
@@ -76,16 +77,15 @@ def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
     """
     if plan.status not in ("optimal", "feasible"):
         raise InputFault(
-            "plan status",
-            plan.status,
-            "only an optimal or feasible plan can be deployed",
+            "plan",
+            f"has the status {quoted(plan.status)}, so there is nothing to deploy",
             "Read the outcome's conflicts or give the solver more time, then plan again.",
         )
     by_host: dict[str | None, list[PlannedGpu]] = {}
     seen: set[str] = set()
     for gpu in plan.gpus:
         if gpu.id in seen:
-            raise InputFault("plan gpus id", gpu.id, "GPU ids are unique", "Give each GPU its own id.")
+            raise InputFault("plan gpus id", f"{quoted(gpu.id)} is given twice", "Give each GPU its own id.")
         seen.add(gpu.id)
         by_host.setdefault(_host_name(gpu.id), []).append(gpu)
     hosts = []
@@ -100,7 +100,7 @@ def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
             hosts.append(Host(name, tuple(sorted(cut, key=lambda gpu: gpu.index))))
     if not hosts:
         raise InputFault(
-            "plan gpus", len(plan.gpus), "at least one GPU has a slice", "Plan with a demand above 0 first."
+            "plan gpus", f"no GPU of {len(plan.gpus)} has a slice", "Plan with a demand above 0 first."
         )
     return tuple(hosts)
 
@@ -111,7 +111,9 @@ def _host_name(gpu_id: str) -> str | None:
         return None
     if not name.strip() or not last.strip():
         raise InputFault(
-            "plan gpus id", gpu_id, "an id with a slash reads HOST/GPU", "Name the host before the slash."
+            "plan gpus id",
+            f"{quoted(gpu_id)} lacks the host before its slash or the GPU after it",
+            "Write HOST/GPU.",
         )
     return name
 
@@ -123,12 +125,15 @@ def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
     )
     if not found:
         raise InputFault(
-            "deployment format",
-            format_name,
-            "it divides GPUs, and the plan uses cores alone",
-            "Choose another --format.",
+            "", f"{format_name} divides GPUs, and the plan uses only cores", "Choose another --format."
         )
     return found
+
+
+def cores_before(host: Host, gpu: HostGpu) -> int:
+    """The cores of a host may stand in a plan as several entries: they follow on one another."""
+    earlier = host.gpus[: host.gpus.index(gpu)]
+    return sum(gpu_type(one.type).compute_slices for one in earlier if one.cores)
 
 
 def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
@@ -147,8 +152,8 @@ def _checked_slices(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
     if fault is not None:
         raise InputFault(
             f"slices of {gpu.id}",
-            [slice_name(item.profile, item.start) for item in placed],
-            f"they can exist together on one {gpu.type}; {fault}",
+            f"{', '.join(slice_name(item.profile, item.start) for item in placed)} cannot exist together on one "
+            f"{gpu.type}: {fault}",
             "Take the plan as the planner wrote it, or plan again.",
         )
     by_start = {item.start: item for item in gpu.slices}

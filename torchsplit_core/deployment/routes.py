@@ -8,7 +8,7 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.servers import Part, Route, Server, Workload
 from torchsplit_core.files import write_text
-from torchsplit_core.values import InputFault, StageValue
+from torchsplit_core.values import InputFault, StageValue, quoted
 from torchsplit_core.values.serving.datatypes import OF_TORCH
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
@@ -25,9 +25,8 @@ def datatype(value: StageValue) -> str:
     if value.dtype is None or value.dtype not in OF_TORCH:
         raise InputFault(
             f"value {value.name}",
-            value.dtype,
-            f"its dtype is one of Open Inference Protocol v2: {', '.join(OF_TORCH)}",
-            "Give the model inputs and results of one of these; for a cut, forbid this variant.",
+            f"has the dtype {quoted(value.dtype)}, which Open Inference Protocol v2 does not have",
+            f"Give the model inputs and results of {', '.join(OF_TORCH)}; for a cut, forbid this variant.",
         )
     return OF_TORCH[value.dtype]
 

@@ -6,12 +6,13 @@ own. So a server knows nothing of cuts, and a *route* leads a request through th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from torchsplit_core.deployment.hosts import Host, HostGpu
-from torchsplit_core.deployment.names import cluster_names
-from torchsplit_core.hardware import gpu_type, profile_cores
+from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.names import cluster_names, one_line
+from torchsplit_core.deployment.own_images import Container, OwnImage, containers_of
+from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.request.point_keys import PointKey, point_table
 from torchsplit_core.values import (
     InputFault,
@@ -132,6 +133,7 @@ class Workload:
     """All that the formats which run something write of.
 
     `waits_ms`: how long a batch waits for requests, by model. `by_part`: the servers of each part, by its label.
+    `containers`: what runs in images of the user's own, in none of the others.
     """
 
     plan: str
@@ -140,44 +142,58 @@ class Workload:
     routes: tuple[Route, ...]
     waits_ms: Mapping[str, float]
     by_part: Mapping[str, tuple[Server, ...]]
+    containers: tuple[Container, ...] = ()
 
     def of_host(self, host: Host) -> tuple[Server, ...]:
         """Its servers."""
         return tuple(server for server in self.servers if server.host is host)
+
+    def containers_of(self, host: Host) -> tuple[Container, ...]:
+        """Its containers of the user's own images."""
+        return tuple(one for one in self.containers if one.host is host)
+
+    def all_of(self, host: Host) -> tuple[Server | Container, ...]:
+        """Both."""
+        return (*self.of_host(host), *self.containers_of(host))
 
     def serving(self, part: Part) -> tuple[Server, ...]:
         """The servers of a part."""
         return self.by_part[part.label]
 
 
-def used_variants(plan: PlanOutcome, request: PlanRequest) -> tuple[tuple[PlanModel, Variant], ...]:
-    """The models with a tenant, each with the variant that runs, checked to be runnable.
+def placeholder_note(workload: Workload) -> str:
+    """Lines of a comment that name the models whose image nobody has said yet; empty where all are known."""
+    names = dict.fromkeys(one.tenant.model for one in workload.containers if one.image.placeholder)
+    told = "Set it here, or deploy again with --image MODEL=IMAGE."
+    return "".join(f"# PLACEHOLDER: no image is known for {one_line(name)}. {told}\n" for name in names)
 
-    Raises InputFault for a model without a source that can be run, and a stage of a cut without nodes.
+
+def used_variants(
+    plan: PlanOutcome, request: PlanRequest, own: Mapping[str, OwnImage]
+) -> tuple[tuple[PlanModel, Variant], ...]:
+    """The models with a tenant that TorchSplit runs, each with the variant that does.
+
+    Raises InputFault for a stage of a cut without nodes.
     """
     asked = {model.name: model for model in request.models}
     used = dict.fromkeys(
-        (tenant.model, tenant.variant) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants
+        (tenant.model, tenant.variant)
+        for gpu in plan.gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+        if tenant.model not in own
     )
     found = []
     for name, variant_name in used:
         model = asked[name]
         variant = next(variant for variant in model.variants if variant.name == variant_name)
-        if model.source is None or model.source.startswith(("library:", "import:")):
-            raise InputFault(
-                f"models: {name}: source",
-                model.source,
-                "a workload runs its models, so each has a source: sample:NAME, FILE.pt2 or FILE.py:NAME",
-                "Write it into the request and plan that, or choose mig-parted or nvidia-smi, which cut GPUs alone.",
-            )
         if len(variant.stages) > 1:
             for stage in variant.stages:
                 if not stage.nodes:
                     raise InputFault(
                         f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
-                        [],
-                        "a cut that runs says which nodes of the graph each stage has",
-                        "Make the request with --candidates FILE, which fills them.",
+                        "is empty, so nobody knows what the stage runs",
+                        "Make the request with --candidates FILE, which fills the nodes.",
                     )
         found.append((model, variant))
     return tuple(found)
@@ -196,14 +212,18 @@ def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
 
 
 def workload_of(
-    plan: PlanOutcome, request: PlanRequest, hosts: tuple[Host, ...], manifests: Manifests
+    plan: PlanOutcome,
+    request: PlanRequest,
+    hosts: tuple[Host, ...],
+    manifests: Manifests,
+    own: Mapping[str, OwnImage],
 ) -> Workload:
-    """Servers, kinds and routes of a plan whose parts are written.
+    """Servers, kinds and routes of a plan whose parts are written, and the containers of `own` images.
 
     Raises InputFault as `used_variants` does, where a value has no batch to divide, and where a host has more
     servers than ports.
     """
-    used = used_variants(plan, request)
+    used = used_variants(plan, request, own)
     parts, routes = _parts(used, part_folders(plan), manifests)
     points = point_table(request)
     kinds: dict[tuple[str, str, tuple[Job, ...]], Kind] = {}
@@ -211,10 +231,13 @@ def workload_of(
     for host in hosts:
         for gpu in host.gpus:
             for item in gpu.slices:
-                if item.tenants:
-                    tenants = tuple(
-                        sorted(item.tenants, key=lambda one: (one.model, one.stage, one.batch_size))
+                tenants = tuple(
+                    sorted(
+                        (one for one in item.tenants if one.model not in own),
+                        key=lambda one: (one.model, one.stage, one.batch_size),
                     )
+                )
+                if tenants:
                     key = (
                         gpu.type,
                         item.profile,
@@ -227,11 +250,23 @@ def workload_of(
         key: Kind(labels[key], kind.gpu_type, kind.profile, kind.jobs, kind.tenants)
         for key, kind in kinds.items()
     }
-    servers = _servers([(host, gpu, item, kinds[key]) for host, gpu, item, key in found])
+    ports: dict[str | None, int] = {}
+
+    def port(host: Host) -> int:
+        """The next one of a host."""
+        ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
+        if ports[host.name] >= FIRST_PORT + MOST_SERVERS_A_HOST:
+            raise InputFault(
+                "plan gpus", f"{host.shown} has more than {MOST_SERVERS_A_HOST} servers", "Use more hosts."
+            )
+        return ports[host.name]
+
+    servers = _servers([(host, gpu, item, kinds[key]) for host, gpu, item, key in found], port)
     by_part: dict[str, list[Server]] = {}
     for server in servers:
         for label in {job.part.label for job in server.kind.jobs}:
             by_part.setdefault(label, []).append(server)
+    taken = {part.label for part in parts.values()} | {route.label for route in routes}
     return Workload(
         plan.request_sha256[:12],
         tuple(kinds.values()),
@@ -239,10 +274,13 @@ def workload_of(
         routes,
         {model.name: model.max_wait_ms or 0.0 for model in plan.models},
         {label: tuple(serving) for label, serving in by_part.items()},
+        containers_of(hosts, own, taken, port),
     )
 
 
-def _servers(found: list[tuple[Host, HostGpu, PlannedSlice, Kind]]) -> tuple[Server, ...]:
+def _servers(
+    found: list[tuple[Host, HostGpu, PlannedSlice, Kind]], port: Callable[[Host], int]
+) -> tuple[Server, ...]:
     names = cluster_names(
         {
             (host.name, gpu.id, item.start): (host.name or "", f"gpu{gpu.index}" if not gpu.cores else "cpu",
@@ -250,26 +288,11 @@ def _servers(found: list[tuple[Host, HostGpu, PlannedSlice, Kind]]) -> tuple[Ser
             for host, gpu, item, _ in found
         }
     )  # fmt: skip
-    ports: dict[str | None, int] = {}
     made = []
     for host, gpu, item, kind in found:
-        port = ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
-        if port >= FIRST_PORT + MOST_SERVERS_A_HOST:
-            raise InputFault(
-                "plan gpus",
-                host.shown,
-                f"a host has at most {MOST_SERVERS_A_HOST} servers",
-                "Use more hosts.",
-            )
-        first = _cores_before(host, gpu) + item.start
-        made.append(Server(names[host.name, gpu.id, item.start], kind, host, gpu, item, port, first))
+        first = cores_before(host, gpu) + item.start
+        made.append(Server(names[host.name, gpu.id, item.start], kind, host, gpu, item, port(host), first))
     return tuple(made)
-
-
-def _cores_before(host: Host, gpu: HostGpu) -> int:
-    """The cores of a host may stand in a plan as several entries: they follow on one another."""
-    earlier = host.gpus[: host.gpus.index(gpu)]
-    return sum(gpu_type(one.type).compute_slices for one in earlier if one.cores)
 
 
 def _job(
@@ -346,8 +369,7 @@ def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest)
     if len(manifest.stages) != len(variant.stages):
         raise InputFault(
             f"models: {model.name}: variants: {variant.name}",
-            len(variant.stages),
-            f"each of its stages computes something, and {len(manifest.stages)} do",
+            f"has {len(variant.stages)} stages, of which only {len(manifest.stages)} compute something",
             "Cut the model again.",
         )
     for part in manifest.stages:
@@ -355,9 +377,8 @@ def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest)
             if value.shape is None or not value.shape or not isinstance(value.shape[0], str):
                 raise InputFault(
                     f"models: {model.name}: variants: {variant.name}",
-                    value.name,
-                    "every value that a server takes or gives is a tensor whose first dimension is the batch, "
-                    f"and this one is {_shown(value)}: requests of several clients cannot go in one batch",
+                    f"the value {value.name} is {_shown(value)}, not a tensor whose first dimension is the batch, so "
+                    "requests of several clients cannot go in one batch",
                     "Give the model such inputs and results; for a cut, forbid this variant and plan again.",
                 )
 

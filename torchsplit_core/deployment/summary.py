@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
@@ -50,8 +51,8 @@ For the NVIDIA GPU operator with `mig.strategy=mixed`:
    `migManager.config.name` to `torchsplit-mig-config`.
 2. `bash kubernetes/label-nodes.sh` shows the labels, `--apply` sets them. The operator then stops
    the GPU pods of these nodes, cuts the GPUs, and sets `nvidia.com/mig.config.state` to `success`.
-3. Build the image and push it to your registry, and set its name there as `newName` in
-   `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
+3. Build the image, where there is one, and push it to your registry; set its name there, and those of images that
+   stand as placeholders, as `newName` in `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
 
 A model is at its Service, `http://model-NAME:8000/v2/models/…`; requests for a cut model go to the router, which
 leads them through the Services of its parts. A pod is ready once its models are warm; on its end it leaves its
@@ -90,24 +91,24 @@ share a slice are in one server; Triton does not hold them to their shares.
 ## compose/
 
 On each host once the GPUs are cut, in its folder: `bash find-slices.sh > .env`, `docker compose build`,
-`docker compose up -d`. All models are at port 8000 of every host, each server at a port of its own from 8001. The
-NVIDIA container toolkit gives each container its one slice by UUID; a server on cores has a `cpuset`.
+`docker compose up -d`. Models that TorchSplit serves are at port 8000 of every host, each server at a port of its own
+from 8001. The NVIDIA container toolkit gives each container its one slice by UUID; a server on cores has a `cpuset`.
 """,
     "systemd": """\
 ## systemd/
 
 On each host, with its folder's files: the folder `image` at `/opt/torchsplit` with a virtual environment `venv` in it
-(`pip install -r requirements.txt`), `servers/` and `routes.json` in `/etc/torchsplit`, `units/` in
-`/etc/systemd/system`. Once the GPUs are cut `mkdir -p /etc/torchsplit/slices && bash find-slices.sh --units
-/etc/torchsplit/slices`, then `systemctl daemon-reload && systemctl enable --now torchsplit.target`. All models are at
-port 8000. After a reboot: cut, find, start again.
+(`pip install -r requirements.txt`), `servers/`, `containers/` and `routes.json` in `/etc/torchsplit`, `units/` in
+`/etc/systemd/system`; what is not written is not needed. Once the GPUs are cut `mkdir -p /etc/torchsplit/slices &&
+bash find-slices.sh --units /etc/torchsplit/slices`, then `systemctl daemon-reload && systemctl enable --now
+torchsplit.target`. All models that TorchSplit serves are at port 8000. After a reboot: cut, find, start again.
 """,
     "slurm": """\
 ## slurm/
 
 `gres.conf` is for slurmd of the nodes, the lines of `nodes.conf` for slurm.conf. Then in each host's folder
-`sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/image serve.sbatch`: a step for each slice, and all models at port 8000 of
-the node. Slurm gives a step any free slice of its profile on the node.
+`sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/image serve.sbatch`: a step for each slice, and all models that
+TorchSplit serves at port 8000 of the node. Slurm gives a step any free slice of its profile on the node.
 """,
 }
 
@@ -129,6 +130,33 @@ REMOVES = (
 )
 """What applying ends, for the README and the page: as mig-parted and the scripts of nvidia-smi do it."""
 
+_OWN_IMAGES = """\
+## Images of your own
+
+These models run in images that are not written here; each tenant of the plan is a container on its slice.
+
+{images}
+
+A container listens at `TORCHSPLIT_PORT` (8000; under Slurm a port of its own on the node), and is told
+`TORCHSPLIT_MODEL`, `TORCHSPLIT_STAGE`, `TORCHSPLIT_BATCH_SIZE`, `TORCHSPLIT_PROCESSES` and `TORCHSPLIT_SHARE`; it
+batches and keeps its share by itself. The command follows the image as in `docker run IMAGE COMMAND`. No router leads
+to it, since it may speak anything: it is at its Service on Kubernetes, else at its port of the host, from 8001. Under
+systemd Docker runs it, under Slurm Apptainer (`docker://IMAGE`).
+"""
+
+
+def _images(workload: Workload) -> str:
+    rows = {
+        one.tenant.model: (
+            markdown(one.tenant.model),
+            _code(one.image.image) + (" **PLACEHOLDER: set it**" if one.image.placeholder else ""),
+            _code(shlex.join(one.image.command)) if one.image.command else "the image's own",
+            str(sum(other.tenant.model == one.tenant.model for other in workload.containers)),
+        )
+        for one in workload.containers
+    }
+    return _table(("model", "image", "command", "containers"), tuple(rows.values()))
+
 
 def summary_file(
     plan: PlanOutcome,
@@ -136,9 +164,13 @@ def summary_file(
     formats: tuple[str, ...],
     files: tuple[DeploymentFile, ...],
     workload: Workload | None = None,
+    without: Mapping[str, str] | None = None,
     verdict: str = "",
 ) -> DeploymentFile:
-    """What a person reads before applying anything; `verdict`: what the plan gives of what was asked."""
+    """What a person reads before applying anything.
+
+    `without`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
+    """
     unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
     proof = "proven optimal" if plan.status == "optimal" else "feasible, and a better one was not ruled out"
     parts = [
@@ -170,8 +202,14 @@ def summary_file(
     )
     scripts = ", ".join(file.name for file in files if file.name.startswith("apply-mig"))
     told = {"labels": labels, "scripts": scripts, **_workload_words(workload)}
-    if workload is not None:
+    if workload is not None and workload.kinds:
         parts.append(_filled(_IMAGE, told))
+    if workload is not None and workload.containers:
+        parts.append(_OWN_IMAGES.replace("{images}", _images(workload)))
+    if without:
+        parts.append(
+            "## Left out\n\n" + "\n".join(f"- {name}: {markdown(said)}." for name, said in without.items())
+        )
     parts += [_filled(_HOW[name], told) for name in formats]
     return DeploymentFile("README.md", "\n\n".join(part.rstrip() for part in parts) + "\n")
 
@@ -232,6 +270,8 @@ _PURPOSES = (
     ("triton/*/README", "keeps the version's folder"),
     ("*/compose.yaml", "one host's containers"),
     ("*/routes.json", "where requests for each model go, for `torchsplit route`"),
+    ("systemd/*/containers/*.sh", "runs one container of an image of yours"),
+    ("systemd/containers/*.sh", "runs one container of an image of yours"),
     ("systemd/*.service", "a unit"),
     ("systemd/*.target", "all units of one host"),
     ("systemd/*/cores.conf", "the cores of one server"),

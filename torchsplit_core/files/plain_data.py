@@ -63,6 +63,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}},
     },
     "torchsplit.strategy": {
+        "candidates": {"not_exportable": None},
         "candidates.stages": {"memory_gib_per_stage": [], "seconds_per_stage": [], "group": 0},
     },
     "torchsplit.strategy_request": {

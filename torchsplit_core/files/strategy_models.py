@@ -171,6 +171,7 @@ class StrategyCandidateFile(Strict):
     basis: Basis = "estimated"
     devices: Whole = 0
     stages: Rows[StrategyStageFile] = []
+    not_exportable: str | None = None
 
 
 class StrategyRefusalFile(Strict):

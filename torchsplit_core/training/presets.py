@@ -9,7 +9,7 @@ from typing import Any
 
 from torchsplit_core.files import parse_json
 from torchsplit_core.training.rows.models import gated_name
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted, suggestion
 from torchsplit_core.values.strategy.request import TransformerSizes
 
 LARGEST_CONFIG = 2**20
@@ -46,7 +46,9 @@ def preset(name: str, sequence: int) -> TransformerSizes:
     """The sizes of a published transformer. Raises InputFault with the known names for any other."""
     known = _published()
     if name not in known:
-        raise InputFault("model", name, "it is a transformer that is known", f"Known are {', '.join(known)}.")
+        raise InputFault(
+            "model", f"unknown transformer {quoted(name)}", suggestion(name, known, "transformers")
+        )
     sizes = known[name]
     gated = gated_name(name)
     found = TransformerSizes(
@@ -71,16 +73,19 @@ def read_config(text: str, origin: str, sequence: int) -> TransformerSizes:
     if len(text) > LARGEST_CONFIG:
         raise InputFault(
             origin,
-            f"{len(text)} characters",
-            f"a config.json has at most {LARGEST_CONFIG}",
+            f"has {len(text)} characters, more than the {LARGEST_CONFIG} of any config.json",
             "Choose the model's config.json.",
         )
     config = parse_json(text, origin, what="a config.json")
     if not isinstance(config, dict):
-        raise InputFault(origin, type(config).__name__, "a config.json is a JSON object", "Check the file.")
+        raise InputFault(
+            origin, f"holds {quoted(config)}, not a JSON object", "Choose the model's config.json."
+        )
     if config.get("quantization_config"):
         raise InputFault(
-            f"{origin}: quantization_config", "present", "weights that are trained are whole", "Remove it."
+            f"{origin}: quantization_config",
+            "says that the weights are quantized; only whole weights are trained",
+            "Remove it, or choose the unquantized model.",
         )
     hidden, heads = _size(config, HIDDEN, origin), _size(config, HEADS, origin)
     experts = _size(config, EXPERTS, origin, 1)
@@ -115,13 +120,14 @@ def _size(config: Mapping[str, Any], names: tuple[str, ...], origin: str, defaul
             return default
         raise InputFault(
             f"{origin}: {names[0]}",
-            "missing",
-            "a transformer's config.json has it",
-            "Write the sizes yourself.",
+            "is missing",
+            "Choose a transformer's config.json, or write the sizes yourself.",
         )
     value = config[name]
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
-        raise InputFault(f"{origin}: {name}", value, "it is a whole number from 1", "Check the file.")
+        raise InputFault(
+            f"{origin}: {name}", f"is {quoted(value)}, not a whole number of at least 1", "Correct the file."
+        )
     return value
 
 

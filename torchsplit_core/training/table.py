@@ -181,12 +181,11 @@ def _offsets(sheet: Sheet, origin: str) -> dict[tuple[str, str], Offset]:
         except (RowFault, InputFault) as fault:
             raise InputFault(
                 f"{origin}, line {line}",
-                str(fault),
-                "a measured row can be reckoned",
-                "Correct it or leave it out.",
+                f"is measured, but its step cannot be estimated: {fault}",
+                "Correct the row or leave it out.",
             ) from None
     if not ratios:
-        raise InputFault(origin, "no row with iter_s", "measured rows have their seconds", "Fill iter_s.")
+        raise InputFault(origin, "has no row with iter_s", "Fill iter_s, the measured seconds of a step.")
     return {key: calibrated(tuple(values)) for key, values in ratios.items()}
 
 
@@ -194,16 +193,11 @@ def _checked(sheet: Sheet, origin: str) -> Sheet:
     missing = [name for name in NEEDED if name not in sheet.header]
     if missing:
         raise InputFault(
-            f"{origin}, header",
-            ", ".join(missing),
-            "a training table has these columns (their cells may be empty)",
-            "Add them.",
+            f"{origin}, header", f"lacks {', '.join(missing)}", "Add these columns; their cells may be empty."
         )
     twice = sorted({name for name in sheet.header if sheet.header.count(name) > 1})
     if twice:
-        raise InputFault(
-            f"{origin}, header", ", ".join(twice), "a column is there once", "Rename or remove one."
-        )
+        raise InputFault(f"{origin}, header", f"names {', '.join(twice)} twice", "Rename or remove one.")
     return sheet
 
 
@@ -224,7 +218,7 @@ def _kept(header: Sequence[str]) -> tuple[str, ...]:
     kept = tuple(f"given_{name}" if name in ADDED else name for name in header)
     twice = sorted({name for name in kept if kept.count(name) > 1})
     if twice:
-        raise InputFault("header", ", ".join(twice), "a column is there once", "Rename or remove one.")
+        raise InputFault("header", f"names {', '.join(twice)} twice", "Rename or remove one.")
     return kept
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
@@ -20,6 +21,9 @@ from torchsplit_core.values import (
     system_reason,
 )
 
+if TYPE_CHECKING:
+    from torchsplit_core.deployment import OwnImage
+
 _PACKAGE = "torchsplit_core"
 
 
@@ -29,21 +33,31 @@ def deploy(
     formats: Sequence[str] | None = None,
     *,
     request: PlanRequest | None = None,
+    images: Mapping[str, str] | None = None,
+    commands: Mapping[str, str] | None = None,
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> tuple[Path, ...]:
     """Write the plan's deployment files; for workloads also `image/models` with the parts of each model.
 
-    Without `formats` those that cut GPUs, where it has any, and with a request the workloads too. Raises InputFault
-    for an unknown format or a plan without slices, and for workloads where a model has no source or cannot be
+    Without `formats` those that cut GPUs, where it has any, and with a request the workloads too. `images` and
+    `commands`, by model, are of models that run in images of their own; a model without a source gets a placeholder.
+    Raises InputFault for an unknown format or a plan without slices, and for workloads where a model cannot be
     written in parts, a .py or .pt2 without `trust` among them.
     """
-    from torchsplit_core.deployment import IMAGE_ROOT, models_to_write, part_folders, write_deployment
+    from torchsplit_core.deployment import (
+        IMAGE_ROOT,
+        models_to_write,
+        own_images,
+        part_folders,
+        write_deployment,
+    )
     from torchsplit_core.deployment import deploy as make
     from torchsplit_core.responding.verdict import verdict
 
-    chosen = tuple(formats or default_formats(outcome, request))
-    used = models_to_write(outcome, chosen, request)
+    own = None if request is None else own_images(request, images, commands)
+    chosen = tuple(formats or default_formats(outcome, own))
+    used = models_to_write(outcome, chosen, request, own)
     folders = part_folders(outcome)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):
@@ -53,22 +67,22 @@ def deploy(
 
         folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
         manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    files = make(outcome, chosen, request, manifests, verdict(request, outcome).sentence)
+    files = make(outcome, chosen, request, manifests, own, verdict(request, outcome).sentence)
     paths = write_deployment(files, directory)
     if used:
         _copy_product(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)
 
 
-def default_formats(outcome: PlanOutcome, request: PlanRequest | None) -> tuple[str, ...]:
-    """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads."""
-    from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS
-    from torchsplit_core.values import point_type
+def default_formats(outcome: PlanOutcome, own: Mapping[str, OwnImage] | None) -> tuple[str, ...]:
+    """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads.
 
-    gpus = any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in outcome.gpus)
-    found = (*(LAYOUT_FORMATS if gpus else ()), *(WORKLOAD_FORMATS if request is not None else ()))
-    # With neither, the fault of the first says what is missing.
-    return found or FORMATS
+    `own`: the models that run in images of their own, None without the request.
+    """
+    from torchsplit_core.deployment import FORMATS, left_out
+
+    # With none, the fault of the first says what is missing.
+    return tuple(name for name in FORMATS if not left_out(outcome, name, own)[1]) or FORMATS
 
 
 def _write_parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.training.traced.solve import Tracker
 
+MOST_LOOKED_THROUGH = 512
+"""Candidates among which one of use is looked for."""
 MOST_SHARDS_TRACKED = 64
 """Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
 
@@ -28,26 +31,27 @@ def strategy(
 ) -> StrategyOutcome:
     """The fastest ways to train a model on a fleet. Raises InputFault for a request that makes no sense.
 
+    A candidate for which no file is written says why; those that are written and trained come first where the
+    estimate does not tell them from the fastest.
     Of a model of kind source: its graph (traced where none is given), its profile, and whether the best is followed
     by torch's memory tracker, which executes the model in a child.
     """
     if not isinstance(request.model, SourceSizes):
-        from torchsplit_core.training.strategy import strategy as solve
-
-        return solve(request, progress=progress)
+        return _of_sizes(request, progress)
     from torchsplit_core.training.traced.solve import traced_strategy
     from torchsplit_core.workflow.steps import trace
 
     source = request.model.source
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    return traced_strategy(
+    found = traced_strategy(
         request,
         graph,
         profile,
         tracker=_tracker(request, graph, trust) if track else None,
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
+    return _usable_first(request, found, found.candidates)
 
 
 def strategy_script(
@@ -71,6 +75,66 @@ def strategy_script(
     graph = graph or trace(request.model.source, trust=trust)
     blocks, starts = stage_starts(request, graph, candidate)
     return script(request, candidate, Traced(blocks, starts), trust=trust)
+
+
+def _of_sizes(request: StrategyRequest, progress: Progress) -> StrategyOutcome:
+    """The outcome for sizes alone; on equal nodes more candidates are looked through until one is of use."""
+    from torchsplit_core.training.strategy import strategy as solve
+
+    found = solve(request, progress=progress)
+    candidates, asked = found.candidates, request.top_k
+    while (
+        len(request.fleet) == 1
+        and len(candidates) == asked < MOST_LOOKED_THROUGH
+        and candidates[-1].seconds_per_step <= candidates[0].high_s
+        and not any(_of_use(request, one) for one in candidates)
+    ):
+        asked = min(8 * asked, MOST_LOOKED_THROUGH)
+        candidates = solve(replace(request, top_k=asked), progress=progress).candidates
+    return _usable_first(request, found, candidates)
+
+
+def _usable_first(
+    request: StrategyRequest, outcome: StrategyOutcome, looked_through: tuple[StrategyCandidate, ...]
+) -> StrategyOutcome:
+    """The outcome whose first candidates are those of use within the interval of the fastest.
+
+    The fastest of use is among them although more than `top_k` others are faster.
+    """
+    from torchsplit_core.training.apply.refused import not_exportable
+    from torchsplit_core.training.strategy.words import choice_words, loss_words
+
+    shown = outcome.candidates
+    if not shown:
+        return outcome
+    fastest = shown[0]
+    near = [one for one in looked_through if one.seconds_per_step <= fastest.high_s and _of_use(request, one)]
+    if near and near[0] not in shown:
+        shown = (*shown[:-1], near[0])
+    ranked = sorted(shown, key=lambda one: one not in near)
+    message = outcome.message
+    if ranked[0] is not fastest:
+        loss = ranked[0].seconds_per_step / fastest.seconds_per_step - 1
+        message += (
+            f" First stands {choice_words(ranked[0].choices)}, which can be exported and trained: it "
+            f"{loss_words(loss)}, which is within the interval of the estimate."
+        )
+    marked = tuple(replace(one, not_exportable=not_exportable(request, one)) for one in ranked)
+    return replace(outcome, candidates=marked, message=message)
+
+
+def _of_use(request: StrategyRequest, one: StrategyCandidate) -> bool:
+    """Whether a file is written for a candidate, and `train` runs it."""
+    from torchsplit_core.running.layout import on_processes, run_strategy
+    from torchsplit_core.training.apply.refused import not_exportable
+
+    if not_exportable(request, one) is not None:
+        return False
+    try:
+        on_processes(run_strategy(one, precision=request.training.precision), one.choices.devices)
+    except InputFault:
+        return False
+    return True
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:

@@ -1,8 +1,10 @@
-"""The files of a plan: those that cut its GPUs, one tab a format, and the way to the workloads that run on them."""
+"""The files of a plan, one tab a format: those that cut its GPUs, and the workloads that run on them."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -10,16 +12,19 @@ from app.format.numbers import plain
 from app.plan.verdict import verdict_of
 from app.shell import frame
 from torchsplit_core.deployment import (
-    LAYOUT_FORMATS,
+    FORMATS,
     REMOVES,
-    WORKLOAD_FORMATS,
     DeploymentFile,
+    OwnImage,
     deploy,
+    has_source,
+    left_out,
     models_to_write,
+    own_images,
     zipped,
 )
 from torchsplit_core.files import write_text
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, point_type
+from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
 
 WORKLOADS = {
     "kubernetes": "Deployments with probes, a Service for each model, a router for cut ones; for the GPU operator",
@@ -32,6 +37,8 @@ WORKLOADS = {
 """What each format that runs models is, in a line."""
 
 
+MOST_FILES = 12
+"""Files of a format that are shown on the page."""
 MOST_LINES = 240
 """Lines of a file that are shown on the page."""
 
@@ -52,23 +59,20 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             "which figures are missing."
         )
         return
-    *tabs, runs, what = st.tabs([*LAYOUT_FORMATS, "What runs there", "What it does and disrupts"])
-    possible = []
-    for tab, kind in zip(tabs, LAYOUT_FORMATS, strict=True):
-        # A plan of cores alone has no GPU to cut.
+    own = None if request is None else _images(name, plan, request)
+    *tabs, what = st.tabs([*FORMATS, "What it does and disrupts"])
+    shown: list[str] = []
+    for tab, kind in zip(tabs, FORMATS, strict=True):
         with tab, frame.telling():
-            for file in deploy(plan, (kind,))[1:]:
-                _file(file)
-            possible.append(kind)
+            if _format(kind, name, plan, request, own):
+                shown.append(kind)
     told = verdict_of(request, plan).sentence
-    files = deploy(plan, possible, verdict=told) if possible else ()
-    with runs:
-        _workloads(name, plan, request)
+    files = deploy(plan, shown, request, own=own, verdict=told) if shown else ()
     with what:
         if files:
             _file(files[0], shown=True)
         else:
-            st.info("Nothing is cut: the plan uses cores alone.")
+            st.info("Nothing is cut here: the plan uses only cores.")
     if files or request is not None:
         st.download_button(
             "All files (zip)",
@@ -78,6 +82,96 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             type="primary",
             on_click="ignore",
         )
+
+
+def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, OwnImage] | None:
+    """What each served model runs as: its source, or an image of the user's own; None where a text is neither."""
+    served = {model.name for model in plan.models if model.variant is not None}
+    models = [model for model in request.models if model.name in served]
+    without = sum(not has_source(model) for model in models)
+    key = f"deploy-images {name}"
+    # Kept beside the grid, whose own state is gone once another page was looked at.
+    kept: dict[str, tuple[str, str]] = st.session_state.setdefault(f"{key} kept", {})
+    if key not in st.session_state:
+        st.session_state[f"{key} base"] = dict(kept)
+    base = st.session_state[f"{key} base"]
+    with st.expander(f"What runs: {len(models) - without} of {len(models)} models have a source"):
+        st.caption(
+            "A model with a source is served by TorchSplit. One with an image of yours runs that image on its slices "
+            "in place of it; one with neither gets a placeholder, to be set before anything is applied."
+        )
+        rows = [
+            {"Model": model.name, "Source": model.source if has_source(model) else "none",
+             "Image": base.get(model.name, ("", ""))[0], "Command": base.get(model.name, ("", ""))[1]}
+            for model in models
+        ]  # fmt: skip
+        edited: list[dict[str, Any]] = st.data_editor(
+            rows,
+            key=key,
+            disabled=["Model", "Source"],
+            hide_index=True,
+            alt="What each model runs as",
+            column_config={
+                "Image": st.column_config.TextColumn(help="As docker pull takes it: registry/name:tag."),
+                "Command": st.column_config.TextColumn(
+                    help="What follows the image in docker run. Empty: what the image does by itself."
+                ),
+            },
+        )
+    given = {row["Model"]: ((row["Image"] or "").strip(), (row["Command"] or "").strip()) for row in edited}
+    st.session_state[f"{key} kept"] = given
+    with frame.telling():
+        return own_images(
+            request,
+            {model: image for model, (image, _) in given.items() if image},
+            {model: command for model, (_, command) in given.items() if command},
+        )
+    return None
+
+
+def _format(
+    kind: str,
+    name: str,
+    plan: PlanOutcome,
+    request: PlanRequest | None,
+    own: Mapping[str, OwnImage] | None,
+) -> bool:
+    """A format's files, or why there are none here; whether its files are shown."""
+    if kind in WORKLOADS:
+        st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
+    said, everything = left_out(plan, kind, own)
+    if said:
+        st.info(f"Left out: {plain(said)}.")
+    if everything:
+        return False
+    if models_to_write(plan, (kind,), request, own):
+        st.write("Parts are written by running each model once, so the command line makes these files:")
+        st.code(_command(name, kind, own or {}), language=None, wrap_lines=True)
+        st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
+        return False
+    files = deploy(plan, (kind,), request, own=own)[1:]
+    for file in files[:MOST_FILES]:
+        _file(file)
+    if len(files) > MOST_FILES:
+        st.caption(f"{len(files) - MOST_FILES} more files are in the zip below.")
+    return True
+
+
+def _command(name: str, kind: str, own: Mapping[str, OwnImage]) -> str:
+    """What writes a format on the command line, with the images that were given here."""
+    given = [
+        f" \\\n    {option} {shlex.quote(f'{model}={value}')}"
+        for model, one in own.items()
+        for option, value in (
+            ("--image", "" if one.placeholder else one.image),
+            ("--command", shlex.join(one.command)),
+        )
+        if value
+    ]
+    return (
+        f"torchsplit deploy {shlex.quote(f'{name}.plan.json')} --request {shlex.quote(f'{name}.request.json')} \\\n"
+        f"    --format {kind} -o deployment/" + "".join(given)
+    )
 
 
 def _contracts(name: str, plan: PlanOutcome, request: PlanRequest | None) -> tuple[DeploymentFile, ...]:
@@ -90,37 +184,23 @@ def _contracts(name: str, plan: PlanOutcome, request: PlanRequest | None) -> tup
     )
 
 
-def _workloads(name: str, plan: PlanOutcome, request: PlanRequest | None) -> None:
-    """The formats that run models, and the command that writes them: it runs each model once to write its parts."""
-    st.markdown(
-        "A server for each slice, an image that has the models' parts, one address for all models:\n\n"
-        + "\n".join(f"- `{kind}`: {words}" for kind, words in WORKLOADS.items())
-    )
-    try:
-        models_to_write(plan, WORKLOAD_FORMATS, request)
-    except InputFault as fault:
-        st.warning(f"Not for this plan. {plain(str(fault))}")
-        return
-    st.write("Their parts are written by running each model once, so the command line makes these files:")
-    st.code(
-        f"torchsplit deploy {shlex.quote(f'{name}.plan.json')} --request {shlex.quote(f'{name}.request.json')} \\\n"
-        "    --format kubernetes -o deployment/",
-        language=None,
-        wrap_lines=True,
-    )
-    st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
-
-
 def _head(name: str, plan: PlanOutcome) -> None:
     """Whose files, and what applying them ends; whether the plan gives what is asked stands above."""
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"Files of **{plain(name)}**: {slices} slices on {cut} GPUs", width="content")
+        kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
+        st.markdown(
+            f"Files of **{plain(name)}**: {_count(slices, 'slice')} on {_count(cut, kind)}", width="content"
+        )
         st.badge("untested on hardware", color="yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
         st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:

@@ -20,6 +20,7 @@ from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
+from torchsplit_core.serving.load.compare import RATE_BAND
 from torchsplit_core.serving.load.take_over import with_measured
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
@@ -36,6 +37,9 @@ WHAT = (
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The whole tab of the stored scenario."""
+    if plan is None and jobs.running(workspace, (RUN_HERE,)):
+        st.info(f"{WHAT} The models are measured and planned first; this goes on by itself.")
+        return
     if plan is None or request is None or plan.status not in SOLVED:
         st.info(f"{WHAT} It needs a plan and its request: press Plan first.")
         return
@@ -182,11 +186,17 @@ def _outcome(
         st.caption(plain(f"In the place of {model} ran {source}."))
     for warning in found.warnings:
         st.caption(plain(warning))
-    st.dataframe(table(found), hide_index=True, width="stretch", key="run-table")
-    for fault in found.disagreements:
-        st.warning(plain(f"{fault.message}."))
-    if not found.disagreements:
+    st.dataframe(table(found, plan), hide_index=True, width="stretch", key="run-table")
+    told = [plain(f"{fault.message}.") for fault in found.disagreements]
+    if not told:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
+    elif met(found, request):
+        st.success("Every model answered all that was sent, within its limit where it has one.")
+        st.markdown("Where times differ from what was planned or simulated by more than 15 %:")
+        st.markdown("\n".join(f"- {words}" for words in told))
+    else:
+        for words in told:
+            st.warning(words)
     if found.points and st.button(
         "Take these points over and plan again", key="run-take-over",
         help="Batches of one size that came 20 times or more replace the points that the plan was made of.",
@@ -197,8 +207,21 @@ def _outcome(
         st.dataframe(slices(found), hide_index=True, width="stretch", key="run-slices")
 
 
-def table(found: Measurement) -> pd.DataFrame:
+def met(found: Measurement, request: PlanRequest) -> bool:
+    """Whether every model answered at the rate that was sent, without an error, and within its limit."""
+    limits = {model.name: model.max_response_ms or model.max_latency_ms for model in request.models}
+    for one in found.models:
+        limit, p95 = limits.get(one.name), one.measured_ms.p95
+        if one.errors or one.measured_rps < (1 - RATE_BAND) * one.offered_rps:
+            return False
+        if limit is not None and (p95 is None or p95 > limit):
+            return False
+    return True
+
+
+def table(found: Measurement, plan: PlanOutcome) -> pd.DataFrame:
     """A row a model, as texts: n/a is no number."""
+    planned = {model.name: model.throughput_rps for model in plan.models}
 
     def ms(value: float | None) -> str:
         return "n/a" if value is None else short(value)
@@ -208,8 +231,8 @@ def table(found: Measurement) -> pd.DataFrame:
             {
                 "model": one.name,
                 "sent, requests/s": exact(one.offered_rps, ""),
-                "predicted": exact(one.predicted_rps, ""),
-                "measured": exact(one.measured_rps, ""),
+                "answered": exact(one.measured_rps, ""),
+                "the plan carries": exact(planned.get(one.name), ""),
                 "p95 simulated, ms": ms(one.simulated_ms.p95),
                 "p95 replayed, ms": ms(one.replayed_ms.p95),
                 "p95 measured, ms": ms(one.measured_ms.p95),

@@ -10,7 +10,7 @@ from app.components.live_slider import live_slider
 from app.format.numbers import THIN, exact, short
 from app.session import draft as drafts
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import PlanModel, PlanRequest
+from torchsplit_core.values import PlanModel, PlanRequest, point_type
 from torchsplit_core.workspace.store import Workspace
 
 FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -85,7 +85,7 @@ def _gpus(ground: Ground, place: int, kind: str) -> None:
     base = ground.stored.gpus[place].count if place < len(ground.stored.gpus) else count
     most = min(MOST_GPUS, max(8, 2 * base, count))
     live_slider(
-        f"GPUs, {kind}",
+        f"{'GPUs' if point_type(kind) == kind else 'Hosts'}, {kind}",
         [str(number) for number in range(1, most + 1)],
         count - 1,
         key=f"gpus {place} {ground.mark}",

@@ -14,6 +14,7 @@ from app.plan.inputs import form
 from app.plan.verdict import verdict_of
 from app.shell import navigation
 from tests.support.app.values import SOURCE, graph, profile, request
+from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.request.coverage import Uncovered
 from torchsplit_core.values import FleetEntry, PlanRequest
@@ -63,7 +64,7 @@ def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
     label: str, tab: str, page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     went: list[str] = []
-    monkeypatch.setattr(navigation, "go", went.append)
+    monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     next(button for button in opened.button if button.label == label).click().run()
@@ -78,7 +79,10 @@ def test_one_press_estimates_the_models_whose_graph_is_here_and_names_the_others
     opened = page("plan", filled)
     assert f"No model has figures for {H200}" in boxes(opened)
     told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
-    assert "ocr has no traced graph here" in told and "untested on hardware" in told
+    assert (
+        "ocr has figures for A100-80GB only, and no model file to estimate from" in told
+        and "untested on hardware" in told
+    )
     next(button for button in opened.button if button.label == "Estimate 1 model").click().run()
     assert not opened.exception
     rows = filled.get("profile", SOURCE).rows
@@ -90,6 +94,23 @@ def test_one_press_estimates_the_models_whose_graph_is_here_and_names_the_others
     assert not [button for button in opened.button if button.key == "figures-estimate"]
     assert filled.get("plan_request", "review") == on(H200)
     assert any("draft, not kept" in str(one.value) for one in opened.markdown)
+
+
+def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went: list[str] = []
+    monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
+    name = measured_mix(workspace)
+    mix = workspace.get("plan_request", name)
+    workspace.put("plan_request", name, replace(mix, gpus=(FleetEntry(H100),)))
+    opened = page("plan", workspace)
+    told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
+    assert f"figures for A100-80GB only, and no model file to estimate from. For {H100}: import" in told
+    labels = [button.label for button in opened.button]
+    assert "Measure and estimate" not in labels and "Import figures" in labels
+    next(button for button in opened.button if button.label == "Add model files").click().run()
+    assert went == ["Models"]
 
 
 def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: Workspace) -> None:

@@ -15,6 +15,7 @@ from app.plan.report import report
 from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
 from tests.support.app.values import plan, point, request
+from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.responding.verdict import Verdict
@@ -49,6 +50,13 @@ def lines(page: AppTest) -> dict[str, list[str]]:
         kind: [str(one.value).replace("\\", "").replace("\u202f", " ") for one in page.get(kind)]
         for kind in ("success", "info", "warning", "error")
     }
+
+
+def test_a_plan_of_cores_speaks_of_cores() -> None:
+    plan, asked = cpu_plan([Placed("bert")], {"bert": "sample:bert"}, cores=2)
+    _, _, used, idle = metrics(plan, asked)
+    assert (used.label, used.value, used.note) == ("Cores used", "1 of 2", "1 slice, none free")
+    assert (idle.label, idle.value) == ("Idle cores", "1")
 
 
 def test_what_is_met_is_green_and_names_the_tightest() -> None:

@@ -98,7 +98,7 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     words = said(opened)
     assert "A pipeline across unlike nodes" in words and "Shares of unlike nodes" not in words
     assert "8 micro-batches pass every stage" in words
-    assert "No file is written for this one: stages of unlike groups" in words
+    assert "No file is written for this one: stages 2: stages of unlike groups" in words
     assert label(0, best) == "1 · across 2 entries p3" and "→" in choice(best)
 
 
@@ -184,7 +184,7 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
     assert labels == {one.label for one in offered.get("download_button")}
     assert "2 nodes of 2 GPUs" in said(offered)
     refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
-    assert not refused.get("download_button") and "equal nodes" in said(refused)
+    assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
     opened = page("training", workspace)
     assert not labels & {one.label for one in opened.get("download_button")}
 

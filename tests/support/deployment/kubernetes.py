@@ -26,12 +26,12 @@ def texts(plan: PlanOutcome) -> dict[str, str]:
 
 def manifests(plan: PlanOutcome) -> list[dict[str, Any]]:
     """Every manifest, each one checked; the caller's own."""
-    return deepcopy(_checked(*(text for name, text in texts(plan).items() if name.endswith(".yaml"))))
+    return deepcopy(checked(*(text for name, text in texts(plan).items() if name.endswith(".yaml"))))
 
 
 @cache
-def _checked(*files: str) -> list[dict[str, Any]]:
-    """Once for a plan: a look at one pod asks for all manifests."""
+def checked(*files: str) -> list[dict[str, Any]]:
+    """The manifests of these texts, each one checked. Once for a plan: a look at one pod asks for all manifests."""
     found = [document for text in files for document in yaml.safe_load_all(text)]
     found = [document for document in found if "kustomize" not in document["apiVersion"]]
     for document in found:

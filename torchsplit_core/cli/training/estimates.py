@@ -104,11 +104,6 @@ def _strategy(options: argparse.Namespace) -> int:
             request, graph=graph, profile=profile, trust=options.trust, progress=progress
         )
     )
-    if options.export and outcome.candidates:
-        # Written first: a candidate that no file is written for ends the command before it answers.
-        chosen = _chosen(outcome, options.candidate)
-        text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
-        replace_file(Path(options.export), text)
     hand_over(outcome, options)
     refused = sum(one.count for one in outcome.refused)
     print(f"{outcome.status}: {outcome.message}", file=sys.stderr)
@@ -116,4 +111,12 @@ def _strategy(options: argparse.Namespace) -> int:
     for one in outcome.refused:
         nearest = f"; nearest: {one.nearest}" if one.nearest else ""
         print(f"  {one.count:,}: {one.reason}{nearest}", file=sys.stderr)
+    for place, found in enumerate(outcome.candidates, 1):
+        if found.not_exportable:
+            print(f"candidate {place} cannot be exported: {found.not_exportable}", file=sys.stderr)
+    if options.export and outcome.candidates:
+        # Last: the outcome is there also where no file is written for the candidate.
+        chosen = _chosen(outcome, options.candidate)
+        text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
+        replace_file(Path(options.export), text)
     return EXIT_OF_STATUS[outcome.status]

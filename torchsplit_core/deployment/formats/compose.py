@@ -9,8 +9,9 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT, image_name
+from torchsplit_core.deployment.own_images import PORT, Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
+from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
 
@@ -32,13 +33,13 @@ def compose_files(
     files: list[DeploymentFile] = []
     for host in hosts:
         folder = folders[host.name]
-        if not workload.of_host(host):
+        if not workload.all_of(host):
             continue
         script = slice_script(f"{folder}/find-slices.sh", workload, host)
         up = "/".join([".."] * (folder.count("/") + 1))
         files += [
             DeploymentFile(f"{folder}/compose.yaml", _project(workload, host, f"{up}/{ROOT}")),
-            _routes(f"{folder}/routes.json", workload, host),
+            *([_routes(f"{folder}/routes.json", workload, host)] if workload.routes else []),
             *([] if script is None else [script]),
         ]
     return tuple(files)
@@ -56,12 +57,14 @@ def _routes(name: str, workload: Workload, host: Host) -> DeploymentFile:
 
 
 def _project(workload: Workload, host: Host, image: str) -> str:
-    services: dict[str, object] = {ROUTER: _router(workload, image)}
+    services: dict[str, object] = {ROUTER: _router(workload, image)} if workload.routes else {}
     services |= {server.label: _server(workload, server) for server in workload.of_host(host)}
+    services |= {one.label: _container(one) for one in workload.containers_of(host)}
+    up = f"build && docker compose up -d     all models at port {ROUTER_PORT}" if workload.routes else "up -d"
     head = (
         f"# Plan {workload.plan}: a container for each slice of one host. Not tested on hardware.\n"
         "#   bash find-slices.sh > .env     the UUIDs of the slices, once they are cut (not for cores)\n"
-        f"#   docker compose build && docker compose up -d     all models at port {ROUTER_PORT}\n"
+        f"#   docker compose {up}\n" + placeholder_note(workload)
     )
     return head + document({"name": f"torchsplit-{workload.plan}", "services": services})
 
@@ -94,11 +97,37 @@ def _server(workload: Workload, server: Server) -> Mapping[str, object]:
         "ports": [f"{server.port}:{ROUTER_PORT}"],
         "shm_size": "1gb",
     }
+    return made | _held(server)
+
+
+def _held(server: Server | Container) -> dict[str, object]:
+    """Its cores, or its one slice."""
     if server.cores is not None:
-        return made | {"cpuset": server.cores}
+        return {"cpuset": server.cores}
     uuid = f"${{{variable(server)}:?run find-slices.sh first}}"
     device = {"driver": "nvidia", "device_ids": [uuid], "capabilities": ["gpu"]}
-    return made | {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
+    return {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
+
+
+def _container(one: Container) -> Mapping[str, object]:
+    """An image of the user's own: how it is ready and what rights it needs only its author knows."""
+    made: dict[str, object] = {"image": one.image.image}
+    if one.image.command:
+        made["command"] = list(map(_literal, one.image.command))
+    return made | {
+        "restart": "unless-stopped",
+        "stop_grace_period": "45s",
+        "security_opt": ["no-new-privileges:true"],
+        "environment": {key: _literal(value) for key, value in one.environment().items()},
+        "ports": [f"{one.port}:{PORT}"],
+        "shm_size": "1gb",
+        **_held(one),
+    }
+
+
+def _literal(text: str) -> str:
+    """Compose puts variables in place of dollars."""
+    return text.replace("$", "$$")
 
 
 def _router(workload: Workload, image: str) -> Mapping[str, object]:

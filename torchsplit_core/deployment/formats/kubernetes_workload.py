@@ -12,11 +12,14 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.names import one_line
+from torchsplit_core.deployment.own_images import Container
 from torchsplit_core.deployment.routes import service_route_file
 from torchsplit_core.deployment.server_plans import server_files
-from torchsplit_core.deployment.servers import ROUTER_PORT, Kind, Part, Route, Workload
+from torchsplit_core.deployment.servers import ROUTER_PORT, Kind, Part, Route, Workload, placeholder_note
 from torchsplit_core.deployment.yaml_text import Block, document, documents
+from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.sureness.words import tenant_words
+from torchsplit_core.values import Tenant
 
 MIG_LABEL = "nvidia.com/mig.config"
 ROUTER = "torchsplit-router"
@@ -57,35 +60,64 @@ def workload_files(
     """The manifests, and a kustomization that names them all. `labels` are the MIG configurations of the hosts."""
     head = f"# Plan {workload.plan}: {{what}}. Not tested on hardware.\n"
     cut = tuple(route for route in workload.routes if len(route.steps) > 1)
-    named: dict[str, tuple[str, Sequence[object]]] = {
-        "servers.yaml": (
+    # The scheduler gives a slice to one container.
+    alike: dict[str, list[Container]] = {}
+    for one in workload.containers:
+        if one.alone:
+            alike.setdefault(one.kind, []).append(one)
+    served = dict.fromkeys((one.serves, one.tenant.model) for found in alike.values() for one in found)
+    named: dict[str, tuple[str, Sequence[object]]] = {}
+    if workload.kinds:
+        named["servers.yaml"] = (
             "the plan that each kind of server runs",
             [_plan_map(workload, kind) for kind in workload.kinds],
-        ),
-        "deployments.yaml": (
-            "a Deployment for each kind of server, a replica for each slice",
-            [_deployment(workload, kind, _nodes(kind, hosts, labels)) for kind in workload.kinds],
-        ),
-        "services.yaml": (
-            "a Service for each model, and for each part of a cut one",
-            [*(_part_service(part) for part in _parts(workload)), *map(_route_service, cut)],
-        ),
-    }
+        )
+    named["deployments.yaml"] = (
+        "a Deployment for each kind of server, a replica for each slice",
+        [
+            *(
+                _deployment(workload, kind, _nodes(kind.gpu_type, kind.profile, hosts, labels))
+                for kind in workload.kinds
+            ),
+            *(
+                _container_deployment(
+                    workload, found, _nodes(found[0].gpu.type, found[0].slice.profile, hosts, labels)
+                )
+                for found in alike.values()
+            ),
+        ],
+    )
+    named["services.yaml"] = (
+        "a Service for each model, and for each part of a cut one",
+        [
+            *(_part_service(part) for part in _parts(workload)),
+            *map(_route_service, cut),
+            *(_service(label, {f"{SERVES}/{label}": "true"}, model) for label, model in served),
+        ],
+    )
     if cut:
         named["router.yaml"] = ("leads requests for cut models through their parts", _router(workload, cut))
-    kustomization = {
+    placeholders = dict.fromkeys(
+        found[0].image.image for found in alike.values() if found[0].image.placeholder
+    )
+    images = (
+        [(image_name(workload).partition(":")[0], "torchsplit-serve", workload.plan)]
+        if workload.kinds
+        else []
+    )
+    images += [(name, name, tag) for name, _, tag in (image.rpartition(":") for image in placeholders)]
+    kustomization: dict[str, object] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": list(named),
-        "images": [
-            {
-                "name": image_name(workload).partition(":")[0],
-                "newName": "torchsplit-serve",
-                "newTag": workload.plan,
-            }
-        ],
     }
-    note = "# Set newName to your registry's: pods pull the image from there.\n"
+    if images:
+        kustomization["images"] = [{"name": name, "newName": new, "newTag": tag} for name, new, tag in images]
+    note = "# Set newName to your registry's: pods pull the image from there.\n" if images else ""
+    components = (
+        (DeploymentFile("kubernetes/models-volume/kustomization.yaml", _COMPONENT),) if workload.kinds else ()
+    )
+    note += placeholder_note(workload)
     return (
         *(
             DeploymentFile(f"kubernetes/{name}", head.format(what=what) + documents(found))
@@ -95,7 +127,7 @@ def workload_files(
             "kubernetes/kustomization.yaml",
             head.format(what="everything but the MIG configuration") + note + document(kustomization),
         ),
-        DeploymentFile("kubernetes/models-volume/kustomization.yaml", _COMPONENT),
+        *components,
     )
 
 
@@ -113,14 +145,14 @@ def _parts(workload: Workload) -> tuple[Part, ...]:
     return tuple(dict.fromkeys(job.part for kind in workload.kinds for job in kind.jobs))
 
 
-def _nodes(kind: Kind, hosts: tuple[Host, ...], labels: tuple[str, ...]) -> list[str]:
+def _nodes(gpu_type: str, profile: str, hosts: tuple[Host, ...], labels: tuple[str, ...]) -> list[str]:
     """The MIG configurations with such a slice, used or free."""
     return list(
         dict.fromkeys(
             label
             for host, label in zip(hosts, labels, strict=True)
             if any(
-                gpu.type == kind.gpu_type and any(item.profile == kind.profile for item in gpu.slices)
+                gpu.type == gpu_type and any(item.profile == profile for item in gpu.slices)
                 for gpu in host.gpus
             )
         )
@@ -148,29 +180,22 @@ def _plan_map(workload: Workload, kind: Kind) -> Mapping[str, object]:
     }
 
 
-def _resources(kind: Kind) -> dict[str, object]:
+def _resources(profile: str, tenants: Sequence[Tenant]) -> dict[str, object]:
     """One slice, one whole GPU, or whole cores.
 
     Cores are a pod's own where its requests are its limits, memory's too, and the kubelet's CPU manager is static.
     """
-    if kind.cores is None:
-        return {"limits": {resource_name(kind.profile): 1}}
-    known = [tenant.memory_gib for tenant in kind.tenants]
-    held: dict[str, object] = {"cpu": kind.cores}
+    cores = profile_cores(profile)
+    if cores is None:
+        return {"limits": {resource_name(profile): 1}}
+    known = [tenant.memory_gib for tenant in tenants]
+    held: dict[str, object] = {"cpu": cores}
     if all(known):
         held["memory"] = f"{round(sum(one or 0.0 for one in known)) + 2}Gi"
     return {"requests": held, "limits": held}
 
 
 def _deployment(workload: Workload, kind: Kind, labels: list[str]) -> Mapping[str, object]:
-    replicas = sum(server.kind is kind for server in workload.servers)
-    annotations = _annotations(workload, kind)
-    selector = {"app.kubernetes.io/name": kind.label, "app.kubernetes.io/part-of": "torchsplit"}
-    pod_labels: dict[str, str] = {
-        **selector,
-        "app.kubernetes.io/component": "server",
-        **{f"{SERVES}/{job.part.label}": "true" for job in kind.jobs},
-    }
     mounts: list[Mapping[str, object]] = [
         {"name": "plan", "mountPath": f"/srv/servers/{kind.label}", "readOnly": True},
         {"name": "shared-memory", "mountPath": "/dev/shm"},
@@ -178,7 +203,78 @@ def _deployment(workload: Workload, kind: Kind, labels: list[str]) -> Mapping[st
     environment = {"TORCHSPLIT_SERVER": kind.label, "TORCHSPLIT_PORT": str(ROUTER_PORT)}
     if kind.mps:
         environment["TORCHSPLIT_MPS"] = "1"
-    pod = _pod(workload, environment, _resources(kind), mounts)
+    pod = _pod(workload, environment, _resources(kind.profile, kind.tenants), mounts)
+    pod["volumes"] = [{"name": "plan", "configMap": {"name": kind.label}}, _SHARED_MEMORY]
+    replicas = sum(server.kind is kind for server in workload.servers)
+    annotations = _annotations(workload, kind.gpu_type, kind.tenants)
+    return _on_slices(
+        workload,
+        kind.label,
+        "server",
+        [job.part.label for job in kind.jobs],
+        replicas,
+        pod,
+        labels,
+        annotations,
+        _SCRAPED,
+    )
+
+
+def _container_deployment(
+    workload: Workload, alike: list[Container], labels: list[str]
+) -> Mapping[str, object]:
+    """An image of the user's own: ready when its port answers; what rights it needs only its author knows."""
+    one = alike[0]
+    probe = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
+    container: dict[str, object] = {
+        "name": "serve",
+        "image": one.image.image,
+        **({"args": [word.replace("$(", "$$(") for word in one.image.command]} if one.image.command else {}),
+        "env": [
+            {"name": key, "value": value.replace("$(", "$$(")}
+            for key, value in one.environment(ROUTER_PORT).items()
+        ],
+        "ports": [{"name": "http", "containerPort": ROUTER_PORT}],
+        "resources": _resources(one.slice.profile, (one.tenant,)),
+        "startupProbe": {**probe, "failureThreshold": 120},
+        "readinessProbe": {**probe, "failureThreshold": 2},
+        "lifecycle": {"preStop": {"sleep": {"seconds": LEAVE_S}}},
+        "securityContext": {"allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],
+    }
+    pod: dict[str, object] = {
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [_SHARED_MEMORY],
+    }
+    annotations = _annotations(workload, one.gpu.type, (one.tenant,))
+    if one.image.placeholder:
+        annotations["torchsplit/placeholder-image"] = "true"
+    return _on_slices(workload, one.kind, "own-image", [one.serves], len(alike), pod, labels, annotations, {})
+
+
+_SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+
+
+def _on_slices(
+    workload: Workload,
+    name: str,
+    component: str,
+    serves: Sequence[str],
+    replicas: int,
+    pod: dict[str, object],
+    labels: list[str],
+    annotations: Mapping[str, str],
+    of_pods: Mapping[str, str],
+) -> Mapping[str, object]:
+    """A Deployment whose pods take a slice each, on nodes with these MIG configurations."""
+    selector = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "torchsplit"}
+    pod_labels = {
+        **selector,
+        "app.kubernetes.io/component": component,
+        **{f"{SERVES}/{label}": "true" for label in serves},
+    }
     pod |= {
         "affinity": {
             "nodeAffinity": {
@@ -190,22 +286,18 @@ def _deployment(workload: Workload, kind: Kind, labels: list[str]) -> Mapping[st
             }
         },
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "volumes": [
-            {"name": "plan", "configMap": {"name": kind.label}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
-        ],
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {**_meta(kind.label, "server", workload), "annotations": annotations},
+        "metadata": {**_meta(name, component, workload), "annotations": annotations},
         "spec": {
             "replicas": replicas,
             # No slice is spare: a new pod can start only where an old one has gone.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "selector": {"matchLabels": selector},
             "template": {
-                "metadata": {"labels": pod_labels, "annotations": {**annotations, **_SCRAPED}},
+                "metadata": {"labels": pod_labels, "annotations": {**annotations, **of_pods}},
                 "spec": pod,
             },
         },
@@ -219,17 +311,15 @@ _SCRAPED = {
 }
 
 
-def _annotations(workload: Workload, kind: Kind) -> dict[str, str]:
+def _annotations(workload: Workload, gpu_type: str, tenants: Sequence[Tenant]) -> dict[str, str]:
     return {
         "torchsplit/plan": workload.plan,
-        "torchsplit/gpu-type": kind.gpu_type,
+        "torchsplit/gpu-type": gpu_type,
         "torchsplit/tenants": ", ".join(
-            f"{one_line(tenant.model)} {one_line(tenant.stage)}" for tenant in kind.tenants
+            f"{one_line(tenant.model)} {one_line(tenant.stage)}" for tenant in tenants
         ),
-        "torchsplit/planned-rps-per-replica": ", ".join(
-            f"{tenant.throughput_rps:g}" for tenant in kind.tenants
-        ),
-        "torchsplit/planned-throughput": "; ".join(map(tenant_words, kind.tenants)),
+        "torchsplit/planned-rps-per-replica": ", ".join(f"{tenant.throughput_rps:g}" for tenant in tenants),
+        "torchsplit/planned-throughput": "; ".join(map(tenant_words, tenants)),
     }
 
 

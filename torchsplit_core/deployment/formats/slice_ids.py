@@ -6,6 +6,7 @@ import shlex
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.own_images import Container
 from torchsplit_core.deployment.servers import Server, Workload
 
 _SCRIPT = r"""#!/usr/bin/env bash
@@ -59,21 +60,23 @@ exit "$missing"
 """
 
 
-def variable(server: Server) -> str:
+def variable(server: Server | Container) -> str:
     """The variable that the script writes for a server."""
     return f"SLICE_{server.label.upper().replace('-', '_')}"
 
 
 def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | None:
     """The script of a host; None where its servers are all on cores."""
-    numbers: dict[tuple[int, str], int] = {}
+    numbers: dict[tuple[int, str], dict[int, int]] = {}
     lines = []
-    for server in workload.of_host(host):
+    for server in workload.all_of(host):
         if server.gpu.cores:
             continue
-        key = (server.gpu.index, server.slice.profile)
-        number = numbers[key] = numbers.get(key, -1) + 1
-        lines.append(f"slice {server.label} {shlex.quote(f'{key[0]}/{key[1]}/{number}')}")
+        starts = numbers.setdefault((server.gpu.index, server.slice.profile), {})
+        # Those that share a slice have its UUID.
+        number = starts.setdefault(server.slice.start, len(starts))
+        where = f"{server.gpu.index}/{server.slice.profile}/{number}"
+        lines.append(f"slice {server.label} {shlex.quote(where)}")
     if not lines:
         return None
     text = _SCRIPT.format(plan=workload.plan, file=name.rpartition("/")[2], slices="\n".join(lines))

@@ -11,8 +11,10 @@ from torchsplit_core.deployment.addresses import check_addresses, check_nodes, h
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu
 from torchsplit_core.deployment.names import one_line
+from torchsplit_core.deployment.own_images import Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
+from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
+from torchsplit_core.hardware import profile_cores
 from torchsplit_core.values import PlannedSlice, PlanOutcome
 
 _JOB = """\
@@ -26,33 +28,14 @@ _JOB = """\
 #SBATCH --requeue
 # The servers of plan {plan} on {host}: a step for each slice. Not tested on hardware.
 #
-#   sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/torchsplit {file}
-#
-# TORCHSPLIT_ROOT: the folder image/ where the node sees it, with a virtual environment venv in it; beside the job's
-# own routes.json. SIGTERM, a minute before the job's end or by scancel --full, drains.
+{note}# SIGTERM, a minute before the job's end or by scancel --full, drains.
 set -euo pipefail
 
-root=${{TORCHSPLIT_ROOT:?the folder image/ as the node sees it}}
-here=${{TORCHSPLIT_JOB:-${{SLURM_SUBMIT_DIR:-$PWD}}}}
-export PATH="$root/venv/bin:$PATH"
-
-steps=()
+{head}steps=()
 drain() {{ kill -TERM "${{steps[@]}}" 2> /dev/null || true; }}
 trap drain TERM INT
 
-server() {{ # KIND, port, MPS, options of srun...
-  local kind=$1 port=$2 mps=$3
-  shift 3
-  srun --exact --nodes=1 --ntasks=1 "$@" \\
-    env TORCHSPLIT_SERVER="$kind" TORCHSPLIT_PORT="$port" TORCHSPLIT_MPS="$mps" bash "$root/entrypoint.sh" &
-  steps+=("$!")
-}}
-
 {servers}
-
-srun --exact --nodes=1 --ntasks=1 --cpus-per-task=1 --gres=none \\
-  env TORCHSPLIT_ROUTES="$here/routes.json" TORCHSPLIT_PORT={port} bash "$root/entrypoint.sh" &
-steps+=("$!")
 
 # A step that ends ends the job, so that it is requeued whole; a signal ends the first wait, not the steps.
 status=0
@@ -60,6 +43,43 @@ wait -n || status=$?
 drain
 wait || true
 exit "$status"
+"""
+
+_SERVED = """\
+#   sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/torchsplit {file}
+#
+# TORCHSPLIT_ROOT: the folder image/ where the node sees it, with a virtual environment venv in it; beside the job's
+# own routes.json.
+"""
+
+_ROOT = """\
+root=${TORCHSPLIT_ROOT:?the folder image/ as the node sees it}
+here=${TORCHSPLIT_JOB:-${SLURM_SUBMIT_DIR:-$PWD}}
+export PATH="$root/venv/bin:$PATH"
+
+"""
+
+_SERVER = """\
+server() { # KIND, port, MPS, options of srun...
+  local kind=$1 port=$2 mps=$3
+  shift 3
+  srun --exact --nodes=1 --ntasks=1 "$@" \\
+    env TORCHSPLIT_SERVER="$kind" TORCHSPLIT_PORT="$port" TORCHSPLIT_MPS="$mps" bash "$root/entrypoint.sh" &
+  steps+=("$!")
+}
+"""
+
+_ROUTER = """\
+srun --exact --nodes=1 --ntasks=1 --cpus-per-task=1 --gres=none \\
+  env TORCHSPLIT_ROUTES="$here/routes.json" TORCHSPLIT_PORT={port} bash "$root/entrypoint.sh" &
+steps+=("$!")
+"""
+
+_CONTAINER = """\
+srun --exact --nodes=1 --ntasks=1 {held} \\
+  env {environment} \\
+  apptainer run --nv {image} &
+steps+=("$!")
 """
 
 
@@ -79,12 +99,12 @@ def slurm_files(plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload) 
         ]
     folders = host_folders("slurm", hosts)
     for host in hosts:
-        if workload.of_host(host):
+        if workload.of_host(host) or _containers(workload, host):
             folder = folders[host.name]
-            files += [
-                DeploymentFile(f"{folder}/serve.sbatch", _job(workload, host), executable=True),
-                host_route_file(f"{folder}/routes.json", workload, host, partial(_url, host=host)),
-            ]
+            files.append(DeploymentFile(f"{folder}/serve.sbatch", _job(workload, host), executable=True))
+            if workload.routes:
+                url = partial(_url, host=host)
+                files.append(host_route_file(f"{folder}/routes.json", workload, host, url))
     return tuple(files)
 
 
@@ -119,29 +139,54 @@ def _nodes(hosts: tuple[Host, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _containers(workload: Workload, host: Host) -> tuple[Container, ...]:
+    return tuple(one for one in workload.containers_of(host) if one.alone)
+
+
 def _job(workload: Workload, host: Host) -> str:
-    servers = workload.of_host(host)
-    count = Counter(slice_type(one.gpu, one.slice) for one in servers if not one.gpu.cores)
+    servers, containers = workload.of_host(host), _containers(workload, host)
+    held = [(one.gpu, one.slice) for one in servers] + [(one.gpu, one.slice) for one in containers]
+    count = Counter(slice_type(gpu, item) for gpu, item in held if not gpu.cores)
     options = "" if host.name is None else f"#SBATCH --nodelist={host.name}\n"
     if count:
         options += (
             f"#SBATCH --gres={','.join(f'gpu:{name}:{number}' for name, number in sorted(count.items()))}\n"
         )
+    file = "serve.sbatch"
+    parts = [
+        *([_SERVER, "\n".join(map(_step, servers)) + "\n"] if servers else []),
+        *map(_container, containers),
+        *([_ROUTER.format(port=ROUTER_PORT)] if workload.routes else []),
+    ]
     return _JOB.format(
         plan=workload.plan,
-        tasks=len(servers) + 1,
+        tasks=len(servers) + len(containers) + bool(workload.routes),
         options=options,
         host=one_line(host.shown),
-        file="serve.sbatch",
-        port=ROUTER_PORT,
-        servers="\n".join(map(_step, servers)),
+        note=(_SERVED.format(file=file) if workload.routes else f"#   sbatch {file}\n#\n")
+        + placeholder_note(workload),
+        head=_ROOT if workload.routes else "",
+        servers="\n".join(parts).rstrip("\n"),
     )
 
 
+def _container(one: Container) -> str:
+    """Apptainer has the host's network, so it listens at a port of its own there."""
+    environment = one.environment(one.port).items()
+    return _CONTAINER.format(
+        held=_held(one.gpu, one.slice, one.tenant.processes),
+        environment=" ".join(shlex.quote(f"{key}={value}") for key, value in environment),
+        image=shlex.join((f"docker://{one.image.image}", *one.image.command)),
+    )
+
+
+def _held(gpu: HostGpu, item: PlannedSlice, processes: int) -> str:
+    cores = profile_cores(item.profile)
+    if cores is not None:
+        return f"--gres=none --cpus-per-task={cores} --cpu-bind=cores"
+    return f"{shlex.quote(f'--gres=gpu:{slice_type(gpu, item)}:1')} --cpus-per-task={processes}"
+
+
 def _step(server: Server) -> str:
-    if server.kind.cores is not None:
-        held = f"--gres=none --cpus-per-task={server.kind.cores} --cpu-bind=cores"
-    else:
-        processes = sum(job.processes for job in server.kind.jobs)
-        held = f"{shlex.quote(f'--gres=gpu:{slice_type(server.gpu, server.slice)}:1')} --cpus-per-task={processes}"
+    held = _held(server.gpu, server.slice, sum(job.processes for job in server.kind.jobs))
     return f"server {server.kind.label} {server.port} {int(server.kind.mps)} {held}"

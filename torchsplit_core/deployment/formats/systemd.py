@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script
 from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.own_images import PORT, Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload
+from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
 from torchsplit_core.values import PlanOutcome
 
 INSTALLED = "/opt/torchsplit"
@@ -45,6 +48,35 @@ EnvironmentFile={SETTINGS}/servers/%i.env
 EnvironmentFile=-{SETTINGS}/slices/%i.env
 {_SERVICE}"""
 
+_CONTAINER = f"""\
+# A container of plan {{plan}}: %i is its slice and model. Not tested on hardware.
+[Unit]
+Description=TorchSplit container %i
+Wants=network-online.target
+After=network-online.target docker.service nvidia-persistenced.service
+Requires=docker.service
+PartOf=torchsplit.target
+
+[Service]
+# The slice's UUID, by find-slices.sh --units; a container on cores has none.
+EnvironmentFile=-{SETTINGS}/slices/%i.env
+Type=exec
+ExecStart=/bin/bash {SETTINGS}/containers/%i.sh
+ExecStop=/usr/bin/env docker stop --time 45 torchsplit-%i
+TimeoutStopSec=60
+Restart=on-failure
+RestartSec=2
+"""
+
+_RUN = """\
+#!/usr/bin/env bash
+# One container of plan {plan}. Not tested on hardware.
+{note}set -euo pipefail
+exec docker run --rm --name {name} --security-opt no-new-privileges --shm-size 1g {held} \\
+  --publish {port}:{inside} {environment} \\
+  {image}
+"""
+
 _ROUTER = f"""\
 # The address of all models of plan {{plan}}. Not tested on hardware.
 [Unit]
@@ -69,21 +101,25 @@ def systemd_files(
     folders = host_folders("systemd", hosts)
     files: list[DeploymentFile] = []
     for host in hosts:
-        servers = workload.of_host(host)
-        if servers:
-            files += _host_files(folders[host.name], workload, host, servers)
+        if workload.all_of(host):
+            files += _host_files(folders[host.name], workload, host)
     return tuple(files)
 
 
-def _host_files(
-    folder: str, workload: Workload, host: Host, servers: tuple[Server, ...]
-) -> list[DeploymentFile]:
+def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentFile]:
+    servers, containers = workload.of_host(host), workload.containers_of(host)
     script = slice_script(f"{folder}/find-slices.sh", workload, host)
+    templates = {
+        "torchsplit-server@.service": _SERVER if servers else None,
+        "torchsplit-container@.service": _CONTAINER if containers else None,
+        "torchsplit-router.service": _ROUTER if workload.routes else None,
+    }
     units = [
-        DeploymentFile(f"{folder}/units/torchsplit-server@.service", _SERVER.format(plan=workload.plan)),
-        DeploymentFile(f"{folder}/units/torchsplit-router.service", _ROUTER.format(plan=workload.plan)),
-        DeploymentFile(f"{folder}/units/torchsplit.target", _target(workload, servers)),
+        DeploymentFile(f"{folder}/units/{name}", text.format(plan=workload.plan))
+        for name, text in templates.items()
+        if text is not None
     ]
+    units.append(DeploymentFile(f"{folder}/units/torchsplit.target", _target(workload, host)))
     for server in servers:
         if server.cores is not None:
             name = f"{folder}/units/torchsplit-server@{server.label}.service.d/cores.conf"
@@ -91,23 +127,56 @@ def _host_files(
     settings = [
         DeploymentFile(f"{folder}/servers/{server.label}.env", _environment(server)) for server in servers
     ]
+    runs = [
+        DeploymentFile(f"{folder}/containers/{one.label}.sh", _run(workload, one), executable=True)
+        for one in containers
+    ]
+    routes = []
+    if workload.routes:
+        name = f"{folder}/routes.json"
+        routes = [host_route_file(name, workload, host, lambda server: _url(server, host))]
     return [
         *units,
         *settings,
-        host_route_file(f"{folder}/routes.json", workload, host, lambda server: _url(server, host)),
+        *runs,
+        *routes,
         *([] if script is None else [script]),
     ]
+
+
+def _run(workload: Workload, one: Container) -> str:
+    if one.cores is not None:
+        held = f"--cpuset-cpus {one.cores}"
+    else:
+        held = '--gpus "\\"device=${CUDA_VISIBLE_DEVICES:?run find-slices.sh --units first}\\""'
+    return _RUN.format(
+        plan=workload.plan,
+        note=placeholder_note(workload) if one.image.placeholder else "",
+        name=f"torchsplit-{one.label}",
+        held=held,
+        port=one.port,
+        inside=PORT,
+        environment=" ".join(
+            f"--env {shlex.quote(f'{key}={value}')}" for key, value in one.environment().items()
+        ),
+        image=shlex.join((one.image.image, *one.image.command)),
+    )
 
 
 def _url(server: Server, host: Host) -> str:
     return f"http://{'127.0.0.1' if server.host is host else server.host.name}:{server.port}"
 
 
-def _target(workload: Workload, servers: tuple[Server, ...]) -> str:
-    wanted = "".join(f"Wants=torchsplit-server@{server.label}.service\n" for server in servers)
+def _target(workload: Workload, host: Host) -> str:
+    names = [
+        *(["router"] if workload.routes else []),
+        *(f"server@{server.label}" for server in workload.of_host(host)),
+        *(f"container@{one.label}" for one in workload.containers_of(host)),
+    ]
+    wanted = "".join(f"Wants=torchsplit-{name}.service\n" for name in names)
     return (
         f"# All servers of plan {workload.plan} on this host.\n"
-        f"[Unit]\nDescription=TorchSplit plan {workload.plan}\nWants=torchsplit-router.service\n{wanted}\n"
+        f"[Unit]\nDescription=TorchSplit plan {workload.plan}\n{wanted}\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
 

@@ -255,10 +255,10 @@ def _remote_config(workload: Workload, part: Part) -> dict[str, object]:
 def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
     names = {value.name: name for name, value in route.outputs}
     if len(names) < len(route.outputs) or any(value.name in names for value in route.inputs):
+        given = ", ".join(value.name for _, value in route.outputs)
         raise InputFault(
             f"models: {route.model}",
-            [value.name for _, value in route.outputs],
-            "a Triton ensemble gives each value once, and none that it was given",
+            f"its cut gives a value twice or one that it was given ({given}), which a Triton ensemble cannot",
             "Forbid the cut variants and plan again, or choose another --format.",
         )
     return {

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from torchsplit_core.model_source import ModelSource
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 REMEDY = "Choose another candidate, or fix the choice in the request."
 
 
-def check_written(request: StrategyRequest, one: StrategyCandidate, source: ModelSource | None) -> None:
+def check_written(request: StrategyRequest, one: StrategyCandidate) -> None:
     """Raises InputFault for a candidate that plain PyTorch does not do, or not in a few lines."""
-    for told, value, why in _reasons(request, one, source):
-        raise InputFault(f"candidate.{told}", value, f"it is one that a file is written for: {why}", REMEDY)
+    for told, value, why in _reasons(request, one):
+        shown = value if isinstance(value, int) else quoted(value)
+        raise InputFault(f"candidate.{told}", f"is {shown}, for which no file is written: {why}", REMEDY)
 
 
-def _reasons(
-    request: StrategyRequest, one: StrategyCandidate, source: ModelSource | None
-) -> list[tuple[str, object, str]]:
+def not_exportable(request: StrategyRequest, one: StrategyCandidate) -> str | None:
+    """Why no file is written for a candidate, None where one is."""
+    return next((f"{told} {value}: {why}" for told, value, why in _reasons(request, one)), None)
+
+
+def _reasons(request: StrategyRequest, one: StrategyCandidate) -> list[tuple[str, object, str]]:
     model, precision = request.model, request.training.precision
     found: list[tuple[str, object, str]] = []
     if one.stages:
@@ -43,8 +46,8 @@ def _reasons(
         found.append(
             ("tensor", one.tensor, f"heads of the keys, {model.kv_heads}, would have to be repeated")
         )
-    if source is not None and source.kind == "pt2":
+    if isinstance(model, SourceSizes) and model.source.endswith(".pt2"):
         found.append(
-            ("source", source.text, "a .pt2 has lost the modules that are wrapped; give the Python file")
+            ("source", model.source, "a .pt2 has lost the modules that are wrapped; give the Python file")
         )
     return found

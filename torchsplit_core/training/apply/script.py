@@ -43,7 +43,7 @@ def script(
     found: ModelSource | None = None
     if isinstance(request.model, SourceSizes):
         found = parse_source(request.model.source, trust=trust)
-    check_written(request, candidate, found)
+    check_written(request, candidate)
     return _Script(request, candidate, found, traced or Traced(())).text()
 
 

@@ -70,9 +70,8 @@ def check(model: Transformer, choices: Choices, job: TrainingJob) -> int:
     if choices.pipeline * choices.interleave > model.layers:
         raise InputFault(
             "choices.pipeline",
-            choices.pipeline * choices.interleave,
-            f"chunks are at most the {model.layers} layers",
-            "Choose fewer.",
+            f"makes {choices.pipeline * choices.interleave} chunks of {model.layers} layers",
+            "Choose fewer stages or less interleaving.",
         )
     together = choices.data * choices.micro_batch
     _divides(
@@ -83,7 +82,7 @@ def check(model: Transformer, choices: Choices, job: TrainingJob) -> int:
 
 def _divides(where: str, value: int, whole: int, words: str) -> None:
     if value < 1 or whole % value:
-        raise InputFault(where, value, f"it divides {words}, {whole}", "Correct it.")
+        raise InputFault(where, f"is {value}, which does not divide {words}, {whole}", "Choose a divisor.")
 
 
 def step_parts(

@@ -24,19 +24,24 @@ def check_fixes(space: Space, devices: int) -> None:
     if chunks > model.layers:
         name = "pipeline" if (fix.pipeline or 1) > 1 else "interleave"
         raise InputFault(
-            f"fix.{name}", chunks, f"chunks of layers are at most the {model.layers} layers", "Fix fewer."
+            f"fix.{name}",
+            f"makes {chunks} chunks of {model.layers} layers",
+            "Fix fewer stages or less interleaving.",
         )
     together = 1
     for name in ("data", "tensor", "pipeline", "context"):
         value = getattr(fix, name) or 1
         if value > devices:
-            raise InputFault(f"fix.{name}", value, f"it is at most the {devices} devices", "Fix fewer.")
+            raise InputFault(
+                f"fix.{name}",
+                f"is {value}, more than the {devices} devices of the fleet",
+                "Fix fewer, or add nodes.",
+            )
         together *= value
     if together > devices:
         raise InputFault(
             "fix",
-            together,
-            f"data × tensor × pipeline × context is at most the {devices} devices of the fleet",
+            f"data × tensor × pipeline × context is {together}, more than the {devices} devices of the fleet",
             "Fix less, or add nodes.",
         )
     if space.empty(devices):
@@ -57,7 +62,7 @@ def check_fixes_of_any(spaces: Sequence[Space], devices: Sequence[int]) -> None:
     for name in ("data", "micro_batch"):
         if (getattr(fix, name) or 1) > batch:
             raise InputFault(
-                f"fix.{name}", getattr(fix, name), f"it is at most the batch, {batch}", "Fix less."
+                f"fix.{name}", f"is {getattr(fix, name)}, more than the batch of {batch}", "Fix less."
             )
     # A batch that every division of the devices divides, in rounds of as many micro-batches as stages.
     whole = [
@@ -67,13 +72,15 @@ def check_fixes_of_any(spaces: Sequence[Space], devices: Sequence[int]) -> None:
     if all(next(space.choices(count), None) is None for space, count in zip(whole, devices, strict=True)):
         said = ", ".join(f"{key} {value}" for key, value in fix.given().items())
         raise InputFault(
-            "fix", said, "some entry of the fleet has a choice with all of these", "Free one of them."
+            "fix", f"{said}: no entry of the fleet has a choice with all of these", "Free one of them."
         )
 
 
 def _divides(name: str, value: int | None, whole: int, words: str) -> None:
     if value is not None and whole % value:
-        raise InputFault(f"fix.{name}", value, f"it divides {words}, {whole}", "Fix a divisor.")
+        raise InputFault(
+            f"fix.{name}", f"is {value}, which does not divide {words}, {whole}", "Fix a divisor."
+        )
 
 
 def _contradict(space: Space, devices: int) -> None:
@@ -88,14 +95,12 @@ def _contradict(space: Space, devices: int) -> None:
     if not needed:
         raise InputFault(
             "training.global_batch",
-            space.job.global_batch,
-            "some choice divides the model and the batch",
+            f"is {space.job.global_batch}; no choice for at most {devices} devices divides the model and this batch",
             "Change the batch or the fleet.",
         )
     raise InputFault(
         f"fix.{next(iter(needed))}" if len(needed) == 1 else "fix",
-        said,
-        f"some choice for at most {devices} devices has "
+        f"{said}: no choice for at most {devices} devices has "
         + ("it" if len(needed) == 1 else "all of these at once: they contradict each other"),
-        "Free one of them.",
+        "Free it." if len(needed) == 1 else "Free one of them.",
     )

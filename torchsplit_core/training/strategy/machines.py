@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.peaks import peak_names, peaks
 from torchsplit_core.training.rows.machines import read_machine
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted, suggestion
 from torchsplit_core.values.strategy.request import StrategyNodes
 from torchsplit_core.values.training import Precision, TrainingCluster, TrainingDevice
 from torchsplit_core.values.units import GB, GIB
@@ -46,7 +46,7 @@ class Machine:
 def read_fleet(fleet: tuple[StrategyNodes, ...], precision: Precision) -> tuple[Machine, ...]:
     """The machines of a fleet. Raises InputFault for unknown types, links of 0, a precision that a card lacks."""
     if not fleet:
-        raise InputFault("fleet", "nothing", "it has an entry", "Add nodes.")
+        raise InputFault("fleet", "is empty", "Add nodes.")
     return tuple(_machine(place, nodes, precision, len(fleet) > 1) for place, nodes in enumerate(fleet))
 
 
@@ -86,14 +86,16 @@ def _check_type(where: str, name: str) -> None:
         raise InputFault(f"{where}.type", fault.problem, fault.remedy) from None
     cores, memory, _ = name.partition("c.")
     if memory and name.startswith("CPU-"):
-        rule = "a host that trains is told by its cores, its memory is assumed"
-        raise InputFault(f"{where}.type", name, rule, f"Write {cores}c.")
+        raise InputFault(
+            f"{where}.type",
+            f"{quoted(name)} gives the memory of a host, which is assumed from its cores",
+            f"Write {cores}c.",
+        )
     if not name.startswith("CPU-") and (name not in peak_names() or peaks(name).memory_gib is None):
         raise InputFault(
             f"{where}.type",
-            name,
-            "the peaks of the GPU are known",
-            f"Known are {', '.join(peak_names())}.",
+            f"{quoted(name)} has no known peak figures",
+            suggestion(name, peak_names(), "GPU types with peak figures"),
         )
 
 
@@ -110,8 +112,7 @@ def _check_precision(where: str, name: str, precision: Precision) -> None:
         able = ", ".join(word for word, yes in has.items() if yes)
         raise InputFault(
             "training.precision",
-            precision,
-            f"the cards of the fleet have it, and {where}, {name}, has not",
+            f"is {quoted(precision)}, which {name} ({where}) does not have",
             f"Choose one of {able}, or other cards.",
         )
 
@@ -119,10 +120,7 @@ def _check_precision(where: str, name: str, precision: Precision) -> None:
 def _check_link(where: str, value: float, used: bool) -> None:
     if value == 0 and used:
         raise InputFault(
-            where,
-            value,
-            "a link that joins devices is above 0",
-            "Give its GB/s, or null for the catalogue's.",
+            where, "is 0, but the link joins devices", "Give its GB/s, or null for the catalogue's."
         )
 
 

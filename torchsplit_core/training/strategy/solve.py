@@ -14,7 +14,7 @@ from torchsplit_core.training.strategy.search import EqualSearch, Found
 from torchsplit_core.training.strategy.space import Space
 from torchsplit_core.training.strategy.unequal import Entry, MixedSearch
 from torchsplit_core.training.strategy.words import best_words, lack_words, refusals, smallest_words
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
@@ -38,14 +38,17 @@ def strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) 
     if isinstance(model, SourceSizes):
         raise InputFault(
             "model.kind",
-            model.kind,
-            "a traced model comes with its graph (workflow.strategy)",
+            f"is {quoted(model.kind)}: a traced model is planned from its graph (workflow.strategy)",
             "Give the model's layers, hidden, heads, kv_heads, ffn, vocab and sequence.",
         )
     machines = read_fleet(request.fleet, request.training.precision)
     devices = sum(machine.devices for machine in machines)
     if devices > MOST_DEVICES:
-        raise InputFault("fleet", devices, f"it has at most {MOST_DEVICES} devices", "Plan a part of it.")
+        raise InputFault(
+            "fleet",
+            f"has {devices} devices, more than the {MOST_DEVICES} that are planned at once",
+            "Plan a part of it.",
+        )
     sizes, job = model.transformer(), request.training.job()
     spaces = [Space(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
     if len(machines) > 1:
@@ -63,7 +66,11 @@ def _unequal(
     progress: Progress,
 ) -> StrategyOutcome:
     if len(machines) > MOST_ENTRIES:
-        raise InputFault("fleet", len(machines), f"it has at most {MOST_ENTRIES} entries", "Join equal ones.")
+        raise InputFault(
+            "fleet",
+            f"has {len(machines)} entries, more than the {MOST_ENTRIES} that are planned at once",
+            "Join equal ones.",
+        )
     model, job = spaces[0].model, spaces[0].job
     progress(0.0, f"{len(machines)} kinds of nodes, pipelines across them")
     entries = tuple(Entry(machine, space) for machine, space in zip(machines, spaces, strict=True))

@@ -14,7 +14,7 @@ from torchsplit_core.training.traced.model import TracedModel
 from torchsplit_core.training.traced.parts import weights
 from torchsplit_core.training.traced.step import Load, TracedStep
 from torchsplit_core.values import Profile
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.request import MeasuredStep
 from torchsplit_core.values.training import Choices, TrainingJob
 
@@ -37,7 +37,9 @@ def device_factors(
         return ()
     if profile.architecture_hash and profile.architecture_hash != model.graph.architecture_hash:
         raise InputFault(
-            "model.profile", profile.source, "it is a profile of the model's architecture", "Profile it anew."
+            "model.profile",
+            f"{quoted(profile.source)} is a profile of another architecture",
+            "Profile the model again.",
         )
     traced = max((element_bytes(node.dtype) for node in weights(model.graph)), default=4.0)
     if (traced == 2.0) != (job.precision in ("bf16", "fp16")):
@@ -86,7 +88,7 @@ def step_offset(
     """
     if len(measured) > MOST_STEPS:
         raise InputFault(
-            "model.measured_steps", f"{len(measured)} steps", f"there are at most {MOST_STEPS}", "Give fewer."
+            "model.measured_steps", f"has {len(measured)} steps, more than {MOST_STEPS}", "Give fewer."
         )
     ratios = []
     for one in measured:

@@ -20,7 +20,7 @@ from torchsplit_core.training.traced.model import TracedModel
 from torchsplit_core.training.traced.space import WITHOUT_SIZES, TracedSpace
 from torchsplit_core.training.traced.step import TracedStep
 from torchsplit_core.values import Profile
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
@@ -69,22 +69,27 @@ def traced_strategy(
     if len(request.fleet) > 1:
         raise InputFault(
             "fleet",
-            f"{len(request.fleet)} entries",
-            "a traced model is planned on equal nodes: shares of unlike ones are found from a model's sizes",
-            "Give one entry, or the model's sizes.",
+            f"has {len(request.fleet)} entries; a traced model is planned on equal nodes",
+            "Give one entry, or the model's sizes, from which shares of unlike nodes are found.",
         )
     machine = read_fleet(request.fleet, request.training.precision)[0]
     if machine.devices > MOST_DEVICES:
         raise InputFault(
-            "fleet", machine.devices, f"it has at most {MOST_DEVICES} devices", "Plan a part of it."
+            "fleet",
+            f"has {machine.devices} devices, more than the {MOST_DEVICES} that are planned at once",
+            "Plan a part of it.",
         )
     if request.training.precision == "fp8":
         raise InputFault(
-            "training.precision", "fp8", "a traced model trains in fp32, tf32, fp16 or bf16", "Choose bf16."
+            "training.precision",
+            "is 'fp8', which a traced model does not train in",
+            "Choose fp32, tf32, fp16 or bf16.",
         )
     model, job = TracedModel(graph), request.training.job()
     if not sum(model.parameters):
-        raise InputFault("model.source", request.model.source, "it has weights to train", "Check the model.")
+        raise InputFault(
+            "model.source", f"{quoted(request.model.source)} has no weights to train", "Choose another model."
+        )
     space = TracedSpace(model.chain, job, machine.cluster.gpus_per_node, request.fix)
     space.check()
     factors = device_factors(model, machine, job, profile)
@@ -149,9 +154,9 @@ def _all(steps: TracedStep, space: TracedSpace, machine: Machine) -> tuple[_Foun
         given = ", ".join(f"{name} {value}" for name, value in space.fix.given().items())
         raise InputFault(
             "fix" if given else "training.global_batch",
-            given or space.job.global_batch,
-            f"some choice for at most {machine.devices} devices has "
-            + ("all of it" if given else "it: it divides the batch"),
+            f"{given}: no choice for at most {machine.devices} devices has all of it"
+            if given
+            else f"is {space.job.global_batch}, which no choice for at most {machine.devices} devices divides",
             "Free a fix, or change the batch or the fleet.",
         )
     return first, machine.devices

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.training.strategy.space import BATCH_RULE, RECOMPUTES, divisors
 from torchsplit_core.training.traced.parts import Chain
-from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.request import StrategyFix
 from torchsplit_core.values.training import Choices, Offload, Recompute, Shard, TrainingJob
 
@@ -46,26 +46,25 @@ class TracedSpace:
             if name in ALONE and value != ALONE[name]:
                 raise InputFault(
                     f"fix.{name}",
-                    value,
-                    f"of a traced model it is {str(ALONE[name]).lower()}: {WHY_ALONE[name]}",
+                    f"is {quoted(value)}; a traced model has only {str(ALONE[name]).lower()}: {WHY_ALONE[name]}",
                     "Leave it out, or give the model's sizes.",
                 )
         if self.fix.offload == "optimizer":
             raise InputFault(
                 "fix.offload",
-                "optimizer",
-                "a traced model's states are offloaded together: PyTorch's offload takes the parameters with them",
+                "is 'optimizer'; PyTorch offloads a traced model's states only with its parameters",
                 "Choose parameters.",
             )
         if (self.fix.pipeline or 1) > 1 and self.chain.no_cut:
             raise InputFault(
                 "fix.pipeline",
-                self.fix.pipeline,
-                f"the model can be cut into stages; this one cannot: {self.chain.no_cut}",
+                f"is {self.fix.pipeline}, but this model cannot be cut into stages: {self.chain.no_cut}",
                 "Leave it out.",
             )
         if self.fix.recompute not in (None, "none") and not self.chain.blocks:
-            raise InputFault("fix.recompute", self.fix.recompute, NO_BLOCKS, "Leave it out.")
+            raise InputFault(
+                "fix.recompute", f"is {quoted(self.fix.recompute)}, but {NO_BLOCKS}", "Leave it out."
+            )
 
     def layouts(self, devices: int) -> Iterator[tuple[Choices, str]]:
         """Every division of the devices that the fixes allow, with the rule it breaks ("" for none)."""

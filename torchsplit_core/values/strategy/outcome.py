@@ -86,6 +86,7 @@ class StrategyCandidate:
     `tokens_per_s` and `samples_per_s` are the whole fleet's; `mfu` is the share of the peak FLOP/s that the model's
     own operations come to. `stages`: of a fleet of several entries, what each does; the choices are then those of the
     entry that takes longest, in a pipeline across entries but for `pipeline`, which counts the stages of all.
+    `not_exportable`: why no file is written for it.
     """
 
     data: int
@@ -113,6 +114,7 @@ class StrategyCandidate:
     basis: Basis = "estimated"
     devices: int = 0
     stages: tuple[StrategyStage, ...] = ()
+    not_exportable: str | None = None
 
     @property
     def across(self) -> bool:
@@ -145,10 +147,11 @@ class StrategyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """Candidates, best first. `considered`: choices that were told good or not, the refused ones included.
+    """Candidates, fastest first. `considered`: choices that were told good or not, the refused ones included.
 
-    optimal: no choice of the space is faster; feasible: `bound_s`, seconds below which no choice comes, is less than
-    the best's; infeasible is proven, and `message` says what is missing.
+    Before the fastest stand those that can be exported and trained and whose seconds lie in its interval.
+    optimal: no choice of the space is faster than the fastest; feasible: `bound_s`, seconds below which no choice
+    comes, is less than the fastest's; infeasible is proven, and `message` says what is missing.
     """
 
     status: SolveStatus

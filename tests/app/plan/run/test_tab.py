@@ -209,6 +209,36 @@ def test_what_a_run_gave(
     assert request.models[0].variants[0].stages[0].points[1].throughput_rps == 640.0  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("errors", "p95", "limit", "green"),
+    [(0, 14.0, 20.0, True), (0, 14.0, None, True), (3, 14.0, None, False), (0, 24.0, 20.0, False)],
+)
+def test_a_plan_that_met_everything_has_no_amber_box(
+    errors: int,
+    p95: float,
+    limit: float | None,
+    green: bool,
+    workspace: Workspace,
+    started: list[tuple[str, MeasureParameters]],
+) -> None:
+    model = replace(REQUEST.models[0], max_response_ms=limit)
+    workspace.put("plan_request", "cores", replace(REQUEST, models=(model,)))
+    one = replace(FOUND.models[0], errors=errors, measured_ms=MeasuredTimes(6.0, p95, 30.0))
+    workspace.put("measurement", "cores", replace(FOUND, models=(one,)))
+    test = opened(workspace)
+    warned = [box.value for box in test.warning if "its batches take 6 ms" in box.value]
+    assert bool(warned) is not green and "its batches take 6 ms" in said(test)
+    assert any("answered all that was sent" in box.value for box in test.success) is green
+    assert test.dataframe[0].value.iloc[0]["the plan carries"] == f"{PLAN.models[0].throughput_rps:g}"
+
+
+def test_while_this_machine_is_measured_and_planned_the_tab_says_so(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "running", lambda *given: (object(),))
+    assert "measured and planned first" in said(opened(workspace))
+
+
 def test_what_another_ran_for_is_said(
     workspace: Workspace, started: list[tuple[str, MeasureParameters]]
 ) -> None:

@@ -1,0 +1,91 @@
+"""Every file that ships in examples/ goes through every command that reads it, as a user would give it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.command import main
+
+EXAMPLES = ROOT / "examples"
+SHORT_S = 1.0
+"""Of a search: what is tried here is that a file is taken, not how good its answer is."""
+
+PLAN_REQUESTS = ("plan_request.json", "fleets/mixed_request.json")
+MIXES = tuple(f"mixes/{path.name}" for path in sorted((EXAMPLES / "mixes").glob("*.json")))
+PLANS = (("plan.json", "plan_request.json"), ("fleets/mixed_plan.json", "fleets/mixed_request.json"))
+PLACEMENTS = (
+    "placement_request.json",
+    *(f"placements/{path.name}" for path in sorted((EXAMPLES / "placements").glob("*.json"))),
+)
+ANSWERS = {
+    "evaluation.json": "what `evaluate` writes",
+    "measurement.json": "what `measure` writes",
+    "placement.json": "what `place` writes",
+    "placement_frontier.json": "what `place` writes",
+    "simulation.json": "what `simulate` writes",
+    "stages.json": "what `partition --export` writes beside the parts",
+    "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/routing",
+}
+"""Files that no command reads, or none that ends."""
+
+SLOW, REPEATED, TORCH = pytest.mark.slow, pytest.mark.repeated, pytest.mark.torch
+CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
+    *((("plan", name), (SLOW,)) for name in PLAN_REQUESTS),
+    *((("plan", name), (SLOW, REPEATED)) for name in MIXES),
+    *((("simulate", plan, "--request", request), (SLOW, REPEATED)) for plan, request in PLANS),
+    *((("deploy", plan, "--request", request), ()) for plan, request in PLANS),
+    *((("place", name), (SLOW,)) for name in PLACEMENTS),
+    (("sweep", "plan_request.json", "--vary", "gpus:A100-80GB=1,2"), (SLOW,)),
+    (("simulate", "simulation_request.json"), (SLOW,)),
+    (("request", "profile.json", "--gpus", "1xA100-80GB", "--candidates", "partition.json"), ()),
+    (("export", "profile.json"), ()),
+    (("import", "profile.json"), ()),
+    (("import", "profiles/other_columns.csv"), ()),
+    (("import", "profiles/measured.csv"), ()),
+    (("estimate", "profiles/measured.csv", "profiles/query.csv"), ()),
+    (("partition", "partition_request.json"), ()),
+    (("draw", "graph.json"), ()),
+    (("strategy", "strategy_request.json", "--export", "{out}.py"), ()),
+    (("train", "sample:llama", "--strategy", "strategy.json", "--write-fleet", "slurm", "--nnodes", "8",
+      "--processes", "8"), (TORCH,)),
+    (("train", "sample:llama", "--strategy", "training/two_ranks.json", "--write-fleet", "slurm"), (TORCH,)),
+]  # fmt: skip
+SUFFIX = {"draw": ".svg", "sweep": ".csv", "estimate": ".csv", "export": ".csv"}
+
+
+def given(word: str, command: str, folder: Path) -> str:
+    """A word of a command: an example by its path; of a search a copy that says for how short a time."""
+    path = EXAMPLES / word
+    if not path.is_file():
+        return word.format(out=folder / "out")
+    if command in ("plan", "place", "sweep", "strategy"):
+        data = json.loads(path.read_text())
+        data["solver"]["time_limit_s"] = SHORT_S
+        path = folder / path.name
+        path.write_text(json.dumps(data))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, id=" ".join(words[:2]), marks=marks) for words, marks in CASES]
+)
+def test_an_example_goes_through(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *more = words
+    out = tmp_path / f"out{SUFFIX.get(command, '')}"
+    told = [command, *(given(word, command, tmp_path) for word in more), "-o", str(out)]
+    assert main(told) == 0, capsys.readouterr().err
+    assert out.exists()
+
+
+def test_every_shipped_file_is_tried_or_said_to_be_an_answer() -> None:
+    tried = {word for words, _ in CASES for word in words}
+    shipped = {
+        str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in (".json", ".csv")
+    }
+    assert shipped - tried == set(ANSWERS)
