@@ -169,7 +169,7 @@ def _check_secrets(auth: Mapping[str, Any]) -> None:
         raise InputFault(
             "[auth] cookie_secret",
             f"has {length} characters, needs at least {COOKIE_SECRET_LENGTH} at random: who guesses it is logged in",
-            "python -c 'import secrets; print(secrets.token_hex(32))' makes one.",
+            "Make one with python -c 'import secrets; print(secrets.token_hex(32))'.",
         )
     if not isinstance(auth.get("client_kwargs", {}), Mapping):
         raise InputFault("[auth] client_kwargs", "is not a section", GUIDE)
@@ -181,7 +181,7 @@ def _check_library() -> None:
     except ImportError as missing:
         raise InputFault(
             "[auth]",
-            f"a login needs Authlib and httpx2, and {missing.name or 'Authlib'} is not installed",
+            f"{missing.name or 'Authlib'} is not installed, which a login needs",
             "Run pip install Authlib httpx2.",
         ) from None
 

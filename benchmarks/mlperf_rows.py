@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted, suggestion, system_reason
 
 TEXT = ("round", "system", "benchmark", "scenario", "gpu", "slices", "note")
 NUMBERS = (
@@ -98,39 +98,33 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InputFault(
-            "ROWS.csv", str(path), f"it can be read ({error.strerror})", "Name a CSV file."
-        ) from None
+        raise InputFault(str(path), f"cannot be read: {system_reason(error)}", "Name a CSV file.") from None
     except UnicodeDecodeError:
-        raise InputFault(
-            "ROWS.csv", str(path), "it is text in UTF-8", "Save it as a CSV file in UTF-8."
-        ) from None
+        raise InputFault(str(path), "is not text in UTF-8", "Save it as a CSV file in UTF-8.") from None
     try:
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         lines = [(reader.line_num, cells) for cells in reader if cells]
     except csv.Error as error:
-        raise InputFault("ROWS.csv", str(path), f"it is CSV ({error})", "Write it as CSV again.") from None
+        raise InputFault(str(path), f"is not CSV: {error}", "Write it as CSV again.") from None
     columns = lines[0][1] if lines else []
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise InputFault(
             "ROWS.csv, first line",
-            ",".join(columns),
-            f"it names the columns of mig_mlperf_dev.csv; missing: {', '.join(missing)}",
+            f"lacks columns of mig_mlperf_dev.csv: {', '.join(missing)}",
             "Add them; cells may be empty.",
         )
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
-        raise InputFault("ROWS.csv, first line", ", ".join(twice), "each column is named once", "Rename one.")
+        raise InputFault("ROWS.csv, first line", f"names {', '.join(twice)} more than once", "Rename one.")
     if len(lines) < 2:
-        raise InputFault("ROWS.csv", str(path), "it has rows below its first line", "Add rows.")
+        raise InputFault(str(path), "has a header but no rows", "Add rows.")
     cells = []
     for line, values in lines[1:]:
         if len(values) != len(columns):
             raise InputFault(
                 f"ROWS.csv, line {line}",
-                f"{len(values)} cells",
-                f"it has {len(columns)} cells, one a column",
+                f"has {len(values)} cells for {len(columns)} columns",
                 "Add or quote cells.",
             )
         cells.append((line, dict(zip(columns, values, strict=True))))
@@ -142,9 +136,8 @@ def _row(line: int, cells: Mapping[str, str]) -> Row:
     if texts["scenario"] not in SCENARIOS:
         raise InputFault(
             f"ROWS.csv, line {line}, scenario",
-            texts["scenario"],
-            f"it is one of {', '.join(SCENARIOS)}",
-            "Write it so.",
+            f"unknown scenario {quoted(texts['scenario'])}",
+            suggestion(texts["scenario"], SCENARIOS, "scenarios"),
         )
     return Row(line, texts, {name: _number(line, name, cells.get(name, "")) for name in NUMBERS})
 
@@ -166,7 +159,9 @@ def _number(line: int, column: str, text: str) -> float | None:
     else:
         good, rule = 0 <= value <= MOST, f"a number of 0 to {MOST:.0e}"
     if not good:
-        raise InputFault(f"ROWS.csv, line {line}, {column}", text, f"it is {rule} or empty", "Mend the cell.")
+        raise InputFault(
+            f"ROWS.csv, line {line}, {column}", f"is {quoted(text)}, not {rule}", "Mend or empty it."
+        )
     return value
 
 

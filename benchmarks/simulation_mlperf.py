@@ -28,7 +28,7 @@ if not __package__:  # run by its path: the repository's root holds the package 
 
 from benchmarks.mlperf_prediction import PERCENTILES, REQUESTS, Fitted, Prediction, predict, way_of
 from benchmarks.mlperf_rows import Row, read_rows
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, system_reason
 
 DATA = Path(__file__).resolve().parent / "data" / "mlperf_mig.csv"
 COLUMNS = tuple(f"predicted_p{percent}_ms" for percent in PERCENTILES)
@@ -187,7 +187,7 @@ def write(
                 writer.writerow([*(row[name] for name in kept), *told])
     except OSError as fault:
         raise InputFault(
-            "-o", str(path), f"it can be written ({fault.strerror})", "Name another file."
+            "-o", f"{path} cannot be written: {system_reason(fault)}", "Name another file."
         ) from None
 
 

@@ -59,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     made = InputFault.__init__
 
-    def told(self: InputFault, *said: Any) -> None:
-        made(self, *said)
+    def told(self: InputFault, where: str, problem: str, remedy: str) -> None:
+        made(self, where, problem, remedy)
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(f"{self}\n")
 

@@ -244,9 +244,9 @@ GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1"
     ("text", "told"),
     [
         ("", "first line"),
-        (HEAD, "rows below"),
-        (HEAD.replace("metric,", "") + "\n" + GOOD, "missing: metric"),
-        (f"{HEAD},metric\n{GOOD},3", "named once"),
+        (HEAD, "has a header but no rows"),
+        (HEAD.replace("metric,", "") + "\n" + GOOD, "lacks columns of mig_mlperf_dev.csv: metric"),
+        (f"{HEAD},metric\n{GOOD},3", "more than once"),
         (f"{HEAD}\n{GOOD},7", "line 2"),
         (f"{HEAD}\n{GOOD[:-3]}", "line 2"),
         (f"{HEAD}\n{GOOD.replace('3000', 'fast')}", "line 2, metric"),

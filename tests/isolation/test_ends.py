@@ -28,7 +28,7 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
     ("end", "said"),
     [
         ("result", ""),
-        ("fault", "a rule"),
+        ("fault", "is wrong"),
         ("exit", "status 7"),
         ("crash", "SIGSEGV"),
         ("wait", "still running"),

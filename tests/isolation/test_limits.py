@@ -52,7 +52,7 @@ def test_an_answer_in_parts_comes_part_by_part() -> None:
 
 def test_a_fault_after_some_parts_is_the_fault() -> None:
     heard: list[Any] = []
-    with pytest.raises(InputFault, match="every part is there"):
+    with pytest.raises(InputFault, match="the last part: is missing"):
         run_limited(
             "tests.support.isolation.targets:pieces", {"count": 2, "fail": True}, receive=heard.append
         )

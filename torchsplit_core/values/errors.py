@@ -22,16 +22,10 @@ class InputFault(ValueError):
     The command line turns it into exit code 2, a page into one red line.
     """
 
-    def __init__(self, where: str, *said: object) -> None:
-        # Transitional: (value, rule, remedy) is the form of messages that are not rewritten yet.
-        if len(said) == 3:
-            value, rule, remedy = said
-            problem = f"{quoted(value)} — {rule}"
-        else:
-            problem, remedy = map(str, said)
+    def __init__(self, where: str, problem: str, remedy: str) -> None:
         self.where = where
         self.problem = problem
-        self.remedy = str(remedy)
+        self.remedy = remedy
         super().__init__(_message(where, problem, self.remedy))
 
     @property

@@ -100,7 +100,7 @@ def with_fleet(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
     for index, row in table.iterrows():
         kind, count = row["type"], row["count"]
         if _missing(kind):
-            raise InputFault("fleet", "a row has no GPU type", "Choose one, or delete the row.")
+            raise InputFault("fleet", "has a row without a GPU type", "Choose one, or delete the row.")
         if _missing(count) or count < 1:
             raise InputFault(
                 f"fleet, {kind}",
@@ -182,7 +182,7 @@ def with_pairs(request: PlanRequest, table: pd.DataFrame) -> PlanRequest:
         models = row["models"]
         if not isinstance(models, (list, tuple)) or len(models) < 2:
             raise InputFault(
-                "together on one GPU", "a row names fewer than two models", "Add one, or delete the row."
+                "together on one GPU", "has a row with fewer than two models", "Add one, or delete the row."
             )
         megabytes = 0.0 if _missing(row["megabytes"]) else float(row["megabytes"])
         mode = modes.get(row["mode"], "hard")

@@ -132,7 +132,7 @@ def pieces(arguments: dict[str, Any], progress: Progress) -> Iterator[list[int]]
         progress(number / arguments["count"], "a part")
         yield [number] * 50_000
     if arguments.get("fail"):
-        raise InputFault("the last part", 7, "every part is there", "Mend it.")
+        raise InputFault("the last part", "is missing", "Mend it.")
 
 
 def large(arguments: dict[str, Any], progress: Progress) -> list[int]:
@@ -182,7 +182,7 @@ def daemons(arguments: dict[str, Any], progress: Progress) -> Iterator[str]:
     yield "three of them"
     end = arguments["end"]
     if end == "fault":
-        raise InputFault("here", 1, "a rule", "A remedy.")
+        raise InputFault("here", "is wrong", "A remedy.")
     if end == "exit":
         os._exit(7)
     if end == "crash":

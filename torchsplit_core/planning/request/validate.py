@@ -140,7 +140,7 @@ def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
 
 def _model(model: PlanModel) -> None:
     if not isinstance(model.name, str) or not model.name:
-        raise InputFault("models", f"a model has {quoted(model.name)} for a name", "Give it a name.")
+        raise InputFault("models", f"has a model with the name {quoted(model.name)}", "Give it a name.")
     check_name("models", model.name)
     where = f"model {model.name}"
     check_number(f"{where}, weight", model.weight, positive=True)

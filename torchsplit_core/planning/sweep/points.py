@@ -110,7 +110,7 @@ def spread(parameter: Parameter, start: float, stop: float, steps: int) -> tuple
     where = f"sweep of {parameter}"
     for value in (start, stop):
         if not math.isfinite(value):
-            raise InputFault(where, f"an end of it is {value}, not a finite number", "Give a number.")
+            raise InputFault(where, f"has the end {value}, not a finite number", "Give a number.")
     if start > stop:
         raise InputFault(where, f"begins at {start:g}, above its end {stop:g}", "Swap the two.")
     if not 1 <= steps <= MOST_VALUES:

@@ -198,10 +198,10 @@ def test_a_row_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
     real = form._fleet
     monkeypatch.setattr(form, "_fleet", lambda asked, mark: table)
     opened = page("plan", solved)
-    assert "a row has no GPU type" in told(opened) and opened.button(key="draft-keep").disabled
+    assert "a row without a GPU type" in told(opened) and opened.button(key="draft-keep").disabled
     monkeypatch.setattr(form, "_fleet", real)
     opened.run()
-    assert "a row has no GPU type" not in told(opened) and "draft, not kept" not in told(opened)
+    assert "a row without a GPU type" not in told(opened) and "draft, not kept" not in told(opened)
 
 
 def test_saved_as_a_new_scenario_the_old_one_stands(
