@@ -58,11 +58,11 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     expect(page.get_by_text("Tried, not kept")).to_have_count(0)
     expect(page.get_by_text("to an earlier question")).to_have_count(0, timeout=SOLVED_MS)
     press(page, "Trace the curve")
-    expect(page.get_by_text("that none beats in both")).to_be_visible(timeout=SOLVED_MS)
+    expect(page.get_by_text("that no other beats in both")).to_be_visible(timeout=SOLVED_MS)
     page.reload()
     heading(page, "30 GPUs of three types")
     expect(page.get_by_test_id("stMetricValue").first).to_contain_text("810")
-    expect(page.get_by_text("that none beats in both")).to_be_visible()
+    expect(page.get_by_text("that no other beats in both")).to_be_visible()
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)

@@ -254,7 +254,7 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch)
 
     def stop(source: str, *, settings: Settings, **options: Any) -> None:
         heard.append(settings)
-        raise InputFault("profile", source, "heard", "Stop.")
+        raise InputFault("profile", f"heard of {source}", "Stop.")
 
     monkeypatch.setattr(workflow, "profile", stop)
     command = ["profile", "sample:diamond"]

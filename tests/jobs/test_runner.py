@@ -33,7 +33,7 @@ def good(workspace: Workspace, parameters: Number, progress: Progress) -> dict[s
 
 
 def faulty(workspace: Workspace, parameters: Number, progress: Progress) -> None:
-    raise InputFault("grid", 0, "sizes are positive", "Pass 1.")
+    raise InputFault("grid", "has the size 0", "Pass 1.")
 
 
 def broken(workspace: Workspace, parameters: Number, progress: Progress) -> None:
@@ -82,7 +82,7 @@ def test_a_job_gives_its_result(workspace: Workspace) -> None:
 def test_a_users_fault_arrives_as_its_message(workspace: Workspace) -> None:
     found = wait(workspace, jobs.start(workspace, "Bad", "faulty", Number()), ended)
     assert found.state == "failed"
-    assert found.fault == "grid: 0 — sizes are positive. Pass 1."
+    assert found.fault == "grid: has the size 0. Pass 1."
 
 
 def test_our_fault_is_said_without_a_traceback(workspace: Workspace) -> None:

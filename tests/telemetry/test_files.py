@@ -92,9 +92,9 @@ def test_a_placement_has_its_span(folder: Path) -> None:
 
 def test_a_failure_is_marked_and_goes_on(folder: Path) -> None:
     with pytest.raises(InputFault), telemetry.span(schema.PROFILE_POINT):
-        raise InputFault("model", "net", "it runs", "Mend it.")
+        raise InputFault("model", "'net' does not run", "Mend it.")
     (failed,) = read_spans(folder)
-    assert failed.error is not None and "it runs" in failed.error
+    assert failed.error is not None and "does not run" in failed.error
 
 
 def test_every_kind_of_value_comes_back(folder: Path) -> None:

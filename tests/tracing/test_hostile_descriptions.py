@@ -42,7 +42,7 @@ def reads(program: dict[str, Any], place: int, name: str) -> None:
         (lambda p: reads(p, 1, "relu"), "which no node before it makes"),
         (lambda p: reads(p, 1, "nowhere"), "which no node before it makes"),
         (lambda p: p["graph_module"]["graph"]["outputs"].append({"as_tensor": {"name": "no"}}), "reads 'no'"),
-        (lambda p: nodes_of(p).append(nodes_of(p)[0]), "unique"),
+        (lambda p: nodes_of(p).append(nodes_of(p)[0]), "have the id 'linear' twice"),
         (lambda p: sizes_of(p).append({"as_int": 10**400}), "64 bits"),
         (lambda p: sizes_of(p).append({"as_int": -1}), "64 bits"),
         (lambda p: sizes_of(p).append({"as_int": True}), "64 bits"),

@@ -186,4 +186,4 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     asked.write_text(json.dumps({**document, "max_replicas": 3}), encoding="utf-8")
     assert list(violations(read_file(asked)[1], outcome)) == []
     assert main(["place", str(EXAMPLE), "--replicas", "0", "-o", str(written)]) == 2
-    assert "max_replicas: 0" in capsys.readouterr().err
+    assert "max_replicas: is 0" in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_a_fault_there_is_told_as_here_and_slices_are_not_made_there(
     assert "unknown sample 'nope'" in capsys.readouterr().err
     made = ["--make-slices", "1g.10gb", "--i-own-this-gpu"]
     assert main(["profile", "sample:bert", "--engine", "ray", *made]) == 2
-    assert "Ray gives any" in capsys.readouterr().err
+    assert "which picks a GPU that others may use" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:10001", "head", "127.0.0.1:99999999"])

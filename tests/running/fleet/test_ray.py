@@ -145,7 +145,7 @@ class Scripted:
 
 
 DONE, KILLED = NodeEnd(summary=RunSummary(6, 1.5, 2)), NodeEnd(words="its agent ended with -9")
-REFUSED = NodeEnd(fault=InputFault("the loss", "nan", "it is finite", "Look at it."))
+REFUSED = NodeEnd(fault=InputFault("the loss", "is nan, not a finite number", "Look at it."))
 
 
 def of_nodes(least: int, *ends: tuple[int, NodeEnd | Exception]) -> tuple[Scripted, Any]:
@@ -181,7 +181,7 @@ def test_a_node_that_refuses_is_gone_on_without_while_there_are_enough() -> None
     ray, nodes = of_nodes(1, (0, REFUSED), (1, DONE))
     assert nodes.until_done() == 2 and ray.started == [0, 1]
     ray, nodes = of_nodes(2, (0, REFUSED))
-    with pytest.raises(InputFault, match="the loss: 'nan'"):
+    with pytest.raises(InputFault, match="the loss: is nan"):
         nodes.until_done()
     assert ray.cancelled == [1]
     ray, nodes = of_nodes(1, (1, NodeEnd(stopped=True)))

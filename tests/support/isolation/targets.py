@@ -272,7 +272,7 @@ def say(arguments: dict[str, Any], progress: Progress) -> None:
     progress(0.5, arguments["text"])
     os.write(1, arguments["text"].encode(errors="surrogatepass") + b"\n")
     if arguments["how"] == "fault":
-        raise InputFault(*[arguments["text"]] * 4)
+        raise InputFault(*[arguments["text"]] * 3)
     if arguments["how"] == "error":
         raise ValueError(arguments["text"])
     os._exit(1)

@@ -293,7 +293,7 @@ def test_a_device_that_has_gone_is_one_message(
     page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(workspace: Workspace, parameters: Any) -> Any:
-        raise InputFault("device", "mig:MIG-1", "not available on this host", "Choose another.")
+        raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 
     monkeypatch.setattr(grid, "cells", gone)
     found = choose_source(opened(page, filled, "Measure"))
