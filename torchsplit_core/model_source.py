@@ -348,13 +348,15 @@ def _as_client(found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
     """A client of one of the kinds from a class, an instance or a callable that returns one."""
     file = Path(source.path).name
     if found is None:
-        known = suggestion(source.name, _offered(source), "names in the file")
+        known = suggestion(source.name, dict(_offered(source)), "names in the file")
         raise InputFault(file, f"does not define {quoted(source.name)}", known)
     members = _TRAINED_MEMBERS if TrainClient in kinds else _MEMBERS
     if _is_module(found) and not hasattr(found, "get_model"):
-        raise InputFault(
-            file, f"{source.name} is an nn.Module, not a client", f"Add a class with {_listed(members)}."
-        )
+        clients = [name for name, value in _offered(source) if hasattr(value, "get_model")]
+        remedy = f"Add a class with {_listed(members)}."
+        if clients:
+            remedy = suggestion("", [f"{file}:{name}" for name in clients], "clients in the file")
+        raise InputFault(file, f"{source.name} is an nn.Module, not a client", remedy)
     if isinstance(found, type) or (
         callable(found) and not isinstance(found, kinds) and not _is_module(found)
     ):
@@ -397,12 +399,12 @@ def _checked(client: SplitClient, where: str) -> SplitClient:
     return client
 
 
-def _offered(source: ModelSource) -> list[str]:
-    """The public names the file itself defines, for the remedy."""
+def _offered(source: ModelSource) -> list[tuple[str, object]]:
+    """What the file itself defines under public names, for the remedy."""
     module = sys.modules.get(f"model_file_{Path(source.path).stem}")
     own = getattr(module, "__name__", "")
     return [
-        name
+        (name, value)
         for name, value in vars(module or object).items()
         if not name.startswith("_")
         and (getattr(value, "__module__", None) == own or isinstance(value, SplitClient))
