@@ -144,9 +144,9 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
         **{name: Percentile(**content["latency"][name]) for name in ("p50", "p95", "p99")},
     )
     rates = content.get("rates") or {
-        "rps": 1000 * batch / latency.p50.value,
-        "low_rps": 1000 * batch / content["median_high_ms"],
-        "high_rps": 1000 * batch / content["median_low_ms"],
+        "rps": 1000 * batch / content["mean_ms"],
+        "low_rps": 1000 * batch / content["mean_high_ms"],
+        "high_rps": 1000 * batch / content["mean_low_ms"],
     }
     parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
     return ProfileRow(

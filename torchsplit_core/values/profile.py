@@ -74,7 +74,7 @@ class ProfileRow:
 
     @property
     def batch_ms(self) -> float:
-        """What a batch usually takes, in ms: the time behind `throughput_rps`, so of measured runs the median.
+        """What a batch usually takes, in ms: the time behind `throughput_rps`, so of measured runs the mean.
 
         `latency_ms` is their 95th percentile, which on a busy machine is many times that.
         """

@@ -54,7 +54,7 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
                     alt=f"{view}, a line a model and slice; the table below has the same figures",
                 )  # fmt: skip
             st.caption(
-                "Filled: measured, with the 90 % interval of the median. Diamond: emulated by a number of SMs. "
+                "Filled: measured, with the 90 % interval of the mean. Diamond: emulated by a number of SMs. "
                 "Hollow amber: estimated. Line and band: the curve fitted through measured points, and the 90 % "
                 "interval of a new measurement."
             )

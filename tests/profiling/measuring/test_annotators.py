@@ -13,6 +13,7 @@ from torch import nn
 from tests.support.profiling.export import export, sample, to_graph
 from tests.support.seeds import repeated
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
+from torchsplit_core.profiling.measuring import timing
 from torchsplit_core.profiling.measuring.annotators import split_inputs
 from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.measuring.looks import CoreTime, Look, core_time, counted, unsteady_reason
@@ -88,8 +89,9 @@ def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients() -> None:
 def test_a_longer_budget_is_for_more_runs(
     budget_s: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a model that is fast: on a clock that stands still nothing but their number ends the runs."""
+    """On a clock that stands still, with blocks that have no least time, nothing but their number ends the runs."""
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(timing, "BLOCK_S", 0.0)
     assert sum(map(len, time_runs(nn.Identity(), (torch.ones(1),), {}, budget_s))) == most
 
 
@@ -183,7 +185,7 @@ def test_five_runs_bound_a_median_and_fifty_nine_a_95th_percentile() -> None:
 def test_few_runs_are_bounded_by_their_extremes_and_none_is_our_fault() -> None:
     found = summarise([[3.0, 1.0, 2.0]])
     assert (found.latency.p50.value, found.latency.runs) == (2.0, 3)
-    assert (found.median_low_ms, found.median_high_ms) == (1.0, 3.0)
+    assert (found.mean_low_ms, found.mean_high_ms) == (1.0, 3.0)
     assert found.latency.p50.low is None  # three runs hold a median with 75 % only
     with pytest.raises(InternalFault):
         summarise([[]])
@@ -196,6 +198,14 @@ def test_a_percentile_never_leaves_its_interval(count: int) -> None:
         assert (item.low or 0) <= item.value <= (item.high or count)
 
 
+def test_the_mean_is_that_of_a_usual_block_and_holds_what_a_loop_holds() -> None:
+    """A loop's rate is runs over their time: a slow tenth counts, a block that was disturbed does not."""
+    usual = [1.0] * 9 + [2.0]
+    found = summarise([usual, usual, [9.0] * 10])
+    assert found.mean_ms == pytest.approx(1.1) and found.latency.p50.value == 1.0
+    assert found.mean_low_ms <= 1.1 and found.mean_high_ms >= 9.0
+
+
 def test_blocks_say_where_the_next_one_lies() -> None:
     """By Student's t: of three blocks 2.92 · s · √(4/3) on the logarithm, to 2 %."""
     medians = [exp(log(10.0) + step) for step in (-0.01, 0.0, 0.01)]
@@ -203,7 +213,7 @@ def test_blocks_say_where_the_next_one_lies() -> None:
     assert log(10.0 / low) == pytest.approx(0.01 * 2.92 * sqrt(4 / 3), rel=0.02)
     assert low * high == pytest.approx(100.0)
     found = summarise([[one] * 9 for one in medians])
-    assert (found.median_low_ms, found.median_high_ms) == (low, high)
+    assert (found.mean_low_ms, found.mean_high_ms) == (low, high)
     assert next_block(medians[:2]) == ()
 
 
@@ -239,8 +249,8 @@ def test_time_that_others_took_is_a_share_of_what_could_have_been_run() -> None:
     assert core_time().ran > 0
 
 
-def test_repeats_that_differ_widen_the_interval_of_the_median() -> None:
+def test_repeats_that_differ_widen_the_interval_of_the_mean() -> None:
     steady = summarise([[1.0] * 40, [1.0] * 40])
     drifting = summarise([[1.0] * 41, [2.0] * 40])
-    assert (steady.median_low_ms, steady.median_high_ms) == (1.0, 1.0)
-    assert (drifting.median_low_ms, drifting.median_high_ms) == (1.0, 2.0)
+    assert (steady.mean_low_ms, steady.mean_high_ms) == (1.0, 1.0)
+    assert (drifting.mean_low_ms, drifting.mean_high_ms) == (1.0, 2.0)

@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ from torchsplit_core.profiling.measuring.compiled import (
 from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.profiling.measuring.looks import MOST_LOOKS, Look, core_time, counted, unsteady_reason
-from torchsplit_core.profiling.measuring.statistics import percentile, summarise
+from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
@@ -404,10 +405,11 @@ def _told(known: _Looked) -> Part:
         "batch": {
             **known.content,
             "latency": asdict(found.latency),
-            "median_low_ms": found.median_low_ms,
-            "median_high_ms": found.median_high_ms,
+            "mean_ms": found.mean_ms,
+            "mean_low_ms": found.mean_low_ms,
+            "mean_high_ms": found.mean_high_ms,
             "repeats": len(blocks),
-            "blocks_ms": [percentile(sorted(block), 0.5) for block in blocks],
+            "blocks_ms": [fmean(block) for block in blocks],
             "unsteady": unsteady_reason(known.looks),
             "looks": len(known.looks),
             "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

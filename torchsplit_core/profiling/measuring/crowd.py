@@ -148,11 +148,11 @@ class Rates:
 
 
 def rates_of(batch: int, statistics: Sequence[RunStatistics]) -> Rates:
-    """Sums over the processes of batch / median time."""
+    """Sums over the processes of batch / mean time."""
     return Rates(
-        sum(1000 * batch / one.latency.p50.value for one in statistics),
-        sum(1000 * batch / one.median_high_ms for one in statistics),
-        sum(1000 * batch / one.median_low_ms for one in statistics),
+        sum(1000 * batch / one.mean_ms for one in statistics),
+        sum(1000 * batch / one.mean_high_ms for one in statistics),
+        sum(1000 * batch / one.mean_low_ms for one in statistics),
     )
 
 
@@ -167,8 +167,9 @@ def _content(
         "processes": len(runs),
         "rates": asdict(rates_of(batch, [summarise([own]) for own in runs])),
         "latency": asdict(together.latency),
-        "median_low_ms": together.median_low_ms,
-        "median_high_ms": together.median_high_ms,
+        "mean_ms": together.mean_ms,
+        "mean_low_ms": together.mean_low_ms,
+        "mean_high_ms": together.mean_high_ms,
         "repeats": len(runs),
         "peak": max(peaks, key=lambda peak: peak["peak_bytes"], default=None),
         "finite": all(answer["finite"] for answer in answers),

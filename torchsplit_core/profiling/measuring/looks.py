@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from torchsplit_core.hardware.steadiness import STEADY_RATIO
-from torchsplit_core.profiling.measuring.statistics import percentile
 
 MOST_LOOKS = 4
 """A point that is unsteady after two looks gets so many in all."""
@@ -87,8 +87,8 @@ def unsteady_reason(looks: Sequence[Look]) -> str:
         lost = max(look.lost for look in looks)
         if lost > LOST_SHARE:
             return f"other work on this host took {100 * lost:.0f} % of its time"
-    medians = [percentile(sorted(block), 0.5) for block in blocks]
-    low, high = min(medians), max(medians)
+    means = [fmean(block) for block in blocks]
+    low, high = min(means), max(means)
     if high > STEADY_RATIO * low:
-        return f"its blocks of runs have medians from {low:.3g} to {high:.3g} ms"
+        return f"its blocks of runs have means from {low:.3g} to {high:.3g} ms"
     return ""

@@ -66,7 +66,7 @@ def measure(
     `batch_sizes` None takes those of the model's client.
     `known` are points of this device and software measured before, of any model: those of this model are
     taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
-    throughput = batch / p50 with a 90 % interval of the median, latency_ms = p95 of the runs. With several
+    throughput = batch / mean of a run, with its 90 % interval, latency_ms = p95 of the runs. With several
     `processes` (a graph is needed then) so many run at once: throughputs are added, latency is over all their
     runs, operations are not timed, and no figure at any batch size is no fault.
     Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no

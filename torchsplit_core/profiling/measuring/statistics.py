@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain
 from math import exp, lgamma, log, log1p, sqrt
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean, median, stdev
 
 from torchsplit_core.values import InternalFault, LatencyPercentiles, Percentile
 
@@ -18,11 +18,12 @@ LEAST_BLOCKS = 3
 
 @dataclass(frozen=True, slots=True)
 class RunStatistics:
-    """The runs of one point: percentiles, and an interval in ms for the median that always has two ends."""
+    """The runs of one point: percentiles, and the mean time of a run in ms with an interval that has two ends."""
 
     latency: LatencyPercentiles
-    median_low_ms: float
-    median_high_ms: float
+    mean_ms: float
+    mean_low_ms: float
+    mean_high_ms: float
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -58,15 +59,17 @@ def _binomial(count: int, hits: int, share: float) -> float:
 def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
     """The statistics of one or more blocks of one or more runs each.
 
-    The median's interval is that of its order statistics (the extremes below five runs, which hold less
-    than 90 %: 75 % for three), widened to that of the blocks: runs within one may all be off alike.
+    The mean is the median of the blocks' means: what a loop around the model takes a run, in a usual block. A
+    median of runs would be less, for times have their tail towards the slow. Its interval holds that of the runs'
+    median by order statistics (the extremes below five runs), every block's mean, and where one more block's would
+    lie: runs within one may all be off alike.
     """
     ordered = sorted(chain.from_iterable(repeats_ms))
     if not ordered:
         raise InternalFault("a point without runs cannot be summarised")
-    medians = [percentile(sorted(runs), 0.5) for runs in repeats_ms if runs]
+    means = [fmean(runs) for runs in repeats_ms if runs]
     low, high = percentile_ranks(len(ordered), 0.5)
-    medians += next_block(medians)
+    ends = [*means, *next_block(means)]
     return RunStatistics(
         latency=LatencyPercentiles(
             runs=len(ordered),
@@ -74,19 +77,20 @@ def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
             p95=_with_interval(ordered, 0.95),
             p99=_with_interval(ordered, 0.99),
         ),
-        median_low_ms=min(ordered[low or 0], *medians),
-        median_high_ms=max(ordered[-1 if high is None else high], *medians),
+        mean_ms=median(means),
+        mean_low_ms=min(ordered[low or 0], *ends),
+        mean_high_ms=max(ordered[-1 if high is None else high], *ends),
     )
 
 
-def next_block(medians: Sequence[float]) -> tuple[float, ...]:
-    """Where the median of one more block lies with 90 %, by the spread of those there are; empty for fewer than three.
+def next_block(means: Sequence[float]) -> tuple[float, ...]:
+    """Where the mean of one more block lies with 90 %, by the spread of those there are; empty for fewer than three.
 
     The prediction interval of a log-normal by Student's t: exp(mean ± t · s · √(1 + 1/n)) of the logarithms.
     """
-    if len(medians) < LEAST_BLOCKS or min(medians) <= 0:
+    if len(means) < LEAST_BLOCKS or min(means) <= 0:
         return ()
-    logs = [log(one) for one in medians]
+    logs = [log(one) for one in means]
     half = _student_t(len(logs) - 1) * stdev(logs) * sqrt(1 + 1 / len(logs))
     return exp(fmean(logs) - half), exp(fmean(logs) + half)
 

@@ -24,6 +24,8 @@ SEED = 0
 LEAST_RUNS = 3
 MOST_RUNS = 300
 """Enough for an upper bound of a 99th percentile (299 runs, see statistics); of a point, in the usual time."""
+BLOCK_S = 0.05
+"""A block of more runs goes on for so long: of a fast model 60 runs are over before the clock has settled."""
 STEADY = 0.1
 """Warm-up ends when two runs in a row differ by less than this share."""
 WARM_UP_SHARE = 0.25
@@ -56,9 +58,9 @@ def time_runs(
     Eval mode, inference mode, fixed seed. `unsteady` runs at first are of another kind (they compile the model)
     and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
     within a tenth or a quarter of the budget is spent; then `repeats` blocks of runs, with a pause between, while
-    the budget is not spent, `most_runs` at most. A first run that takes half the budget or more is long against
-    what warm-up could change, and counts as one of them. `look` gets what that run returned. With `cuda_graph`
-    the model is captured once and replayed.
+    the budget is not spent, `most_runs` at most or for BLOCK_S each. A first run that takes half the budget or more
+    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned. With
+    `cuda_graph` the model is captured once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
@@ -95,7 +97,10 @@ def time_runs(
                 _pause(timed, pause_s)
                 started += time.perf_counter() - begun
             deadline = started + budget_s * number / repeats
-            while len(runs) < least or (len(runs) < most and time.perf_counter() < deadline):
+            full = time.perf_counter() + BLOCK_S
+            while len(runs) < least or time.perf_counter() < (
+                deadline if len(runs) < most else min(deadline, full)
+            ):
                 runs.append(timed())
     return tuple(tuple(runs) for runs in taken)
 

@@ -34,7 +34,7 @@ RATE_BAND, TIME_BAND = 0.10, 0.15
 LEAST_MS = 0.3
 """Times that differ by less are alike: a timer of the event loop is not finer."""
 LEAST_BATCHES = 20
-"""Of one size, before their median is a point or a disagreement."""
+"""Of one size, before their mean is a point or a disagreement."""
 WARM_UP = 0.1
 """Share of a model's requests, by arrival, that percentiles leave out, as the simulation does."""
 
@@ -188,8 +188,8 @@ def _points(outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]) -> I
             scale = 1000.0 * tenant.processes * rows
             yield MeasuredPoint(
                 tenant.model, tenant.variant, tenant.stage, kind, profile, rows, tenant.processes,
-                scale / summary.latency.p50.value, summary.latency.p95.value,
-                scale / summary.median_high_ms, scale / summary.median_low_ms, len(own),
+                scale / summary.mean_ms, summary.latency.p95.value,
+                scale / summary.mean_high_ms, scale / summary.mean_low_ms, len(own),
             )  # fmt: skip
 
 

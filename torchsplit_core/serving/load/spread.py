@@ -1,10 +1,9 @@
 """Batch times of a simulated plan drawn as its measured points vary, not each alike.
 
-A point that was measured says two figures of its batches: throughput = processes · batch / p50, and latency_ms their
-95th percentile. A log-normal time through both has σ = ln(p95 / p50) / 1.645 (1.645: the 95 % quantile of a standard
-normal), the mean p50 · exp(σ² / 2) and cv = √(exp(σ²) − 1). That form because times lie above 0 and their tail is
-towards the slow. Draws are independent: a core that stays slow for a while makes longer queues than they do, and the
-replay shows it.
+A point that was measured says two figures of its batches: throughput = processes · batch / mean, and latency_ms their
+95th percentile. A log-normal time through both has ln(p95 / mean) = z · σ − σ² / 2 (z = 1.645: the 95 % quantile of a
+standard normal) and cv = √(exp(σ²) − 1). That form because times lie above 0 and their tail is towards the slow. Draws
+are independent: a core that stays slow for a while makes longer queues than they do, and the replay shows it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def simulate_drawn(asked: SimulationRequest) -> SimulationOutcome:
 def with_spread(asked: SimulationRequest, outcome: PlanOutcome, request: PlanRequest) -> SimulationRequest:
     """The simulation of the plan with the times of each server's batches drawn as its measured sizes vary.
 
-    `asked` is what `simulation_request` makes of plan and request, its batch times medians. One spread a server, of
+    `asked` is what `simulation_request` makes of plan and request, its batch times means. One spread a server, of
     all its sizes (the root of the mean σ² of those measured): a size by itself was timed for seconds, and may have
     caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
     """
@@ -65,7 +64,7 @@ def _sigma(points: Iterable[Point]) -> float:
 
 
 def _tells(point: Point) -> bool:
-    """Whether its two figures are a median and a 95th percentile of runs: a measurement gives the median's interval.
+    """Whether its two figures are a mean and a 95th percentile of runs: a measurement gives the mean's interval.
 
     Rows of others often have mean times in both, rounded, or a client's times with the queue in them.
     """
@@ -73,17 +72,13 @@ def _tells(point: Point) -> bool:
 
 
 def _of_point(point: Point) -> float:
-    """No less than 0: a p95 below the median is the noise of three runs."""
-    p50_ms = 1000.0 * point.processes * point.batch_size / point.throughput_rps
-    return math.log(max(1.0, point.latency_ms / p50_ms)) / NORMAL_95
+    """No less than 0, as a p95 below the mean is the noise of three runs; z at most, which no p95 passes."""
+    mean_ms = 1000.0 * point.processes * point.batch_size / point.throughput_rps
+    beyond = math.log(max(1.0, point.latency_ms / mean_ms))
+    return NORMAL_95 - math.sqrt(max(0.0, NORMAL_95**2 - 2.0 * beyond))
 
 
 def _drawn(server: Server, sigma: float) -> Server:
-    """The server with log-normal times of those medians; one whose times vary by less than can be told as it was."""
-    least, most = SPREADS
-    variance = min(sigma * sigma, math.log1p(most * most))
-    cv = math.sqrt(math.expm1(variance))
-    if cv < least:
-        return server
-    times = {size: ms * math.exp(variance / 2) for size, ms in server.batch_ms.items()}
-    return replace(server, batch_ms=times, service=Service("lognormal", min(cv, most)))
+    """The server with log-normal times of those means; one whose times vary by less than can be told as it was."""
+    cv = math.sqrt(math.expm1(sigma * sigma))
+    return server if cv < SPREADS[0] else replace(server, service=Service("lognormal", cv))
