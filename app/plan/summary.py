@@ -153,7 +153,9 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
         "Least throughput ÷ weight · demand" if weighted else "Worst-served model gets",
         f"{short(least)}{THIN}×{'' if weighted else ' its demand'}",
         note,
-        f"{name} is served worst: {exact(least)} × its {'weight · ' if weighted else ''}demand" if name else "",
+        f"{name} is served worst: {exact(least)} × its {'weight · ' if weighted else ''}demand"
+        if name
+        else "",
     )
 
 
