@@ -19,6 +19,9 @@ from torchsplit_core.serving.roster import SlicePlace
 from torchsplit_core.serving.settings import StandIn
 from torchsplit_core.values import Device, InputFault, PlannedSlice, PlanOutcome, profile_words
 
+MOST_LISTED = 3
+"""Kinds of slices that a message names."""
+
 OFFER = (
     "Run it where they are; or add --stand-in cpu, which runs every slice on cores of this host "
     "(the answers are the same, the times are not the plan's)."
@@ -72,7 +75,7 @@ def find_places(
         whole = any(one.kind == "cuda" for one in available_devices(report))
         raise InputFault(
             "the plan",
-            f"has slices that this host lacks: {'; '.join(_counted(missing))}. It has {here or 'no devices'}. "
+            f"has slices that this host lacks: {_listed(_counted(missing))}. It has {here or 'no devices'}. "
             + report.message.rstrip("."),
             OFFER + (SM_OFFER if whole else ""),
         )
@@ -81,6 +84,12 @@ def find_places(
 
 def _counted(names: Iterable[str]) -> list[str]:
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(names).items()]
+
+
+def _listed(names: list[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = len(names) - MOST_LISTED
+    return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _id(gpu: HostGpu, item: PlannedSlice) -> str:

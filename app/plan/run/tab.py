@@ -99,7 +99,7 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
     """What is missing here, and what the page offers instead: the fault's own remedy is the command line's."""
-    here = f"{fault.where}: {fault.problem}."
+    here = f"The plan {fault.problem}." if fault.where == "the plan" else f"{fault.where}: {fault.problem}."
     if on_cores is None:
         return f"{here} Run it where they are, or tick the box: every slice on a core of this machine."
     if on_cores.where.startswith("models: "):
