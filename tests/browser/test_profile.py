@@ -93,7 +93,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     # Both points are known now: nothing is measured again without a question.
     act(page, "Measure")
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("2 of 2 points were measured on")
+    expect(dialog).to_contain_text("2 points were measured on")
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     page.get_by_label("Batch sizes", exact=True).fill("1, 2, 4")
@@ -140,7 +140,7 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
 
     # A row at fault stops all of it, with its line; leaving it out is the user's choice.
     act(page, "Import")
-    expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text("qps: 'broken'")
+    expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text("qps: is 'broken', not a number")
     expect(page.get_by_text("Leave out rows that cannot be read")).to_be_visible()
     page.get_by_text("Leave out rows that cannot be read").click()
     settle(page)
