@@ -140,7 +140,9 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
 
     # A row at fault stops all of it, with its line; leaving it out is the user's choice.
     act(page, "Import")
-    expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text("qps: is 'broken', not a number")
+    expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text(
+        "qps: is 'broken', not a number"
+    )
     expect(page.get_by_text("Leave out rows that cannot be read")).to_be_visible()
     page.get_by_text("Leave out rows that cannot be read").click()
     settle(page)
