@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app.format.numbers import plain
+from app.format.numbers import counted, plain
 from app.session import cuts
 from app.session import draft as drafts
 from app.session.workspace import names, read
@@ -38,7 +38,9 @@ def show(
     runnable, figures_only = _without_estimate(found, current, profiles, wanted)
     _told(found, current, wanted, runnable, figures_only)
     with st.container(horizontal=True):
-        if wanted and st.button(f"Estimate {_models(len(wanted))}", type="primary", key="figures-estimate"):
+        if wanted and st.button(
+            f"Estimate {counted(len(wanted), 'model')}", type="primary", key="figures-estimate"
+        ):
             with frame.telling():
                 _estimate(workspace, name, stored, current, profiles, wanted)
                 st.rerun()
@@ -120,10 +122,6 @@ def _told(
                 "of it, or add the model files; figures of one GPU type alone say nothing certain of another."
             )
         )
-
-
-def _models(count: int) -> str:
-    return f"{count} model{'' if count == 1 else 's'}"
 
 
 def _estimate(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
-from app.format.numbers import THIN, all_measured, exact, percent, short
+from app.format.numbers import THIN, all_measured, counted, exact, percent, short
 from torchsplit_core.hardware import gpu_type, profile_cores
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
@@ -171,9 +171,7 @@ def _served(plan: PlanOutcome) -> Metric:
 def _used(plan: PlanOutcome) -> Metric:
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     free = sum(not item.tenants for gpu in plan.gpus for item in gpu.slices)
-    note = f"{slices} slice{'' if slices == 1 else 's'}" + (
-        f", {free} of them free" if free else ", none free"
-    )
+    note = counted(slices, "slice") + (f", {free} of them free" if free else ", none free")
     more = _one_more(plan)
     note = f"{note} · {more}" if more else note
     if of_cores(plan):

@@ -19,7 +19,7 @@ COMPILE_S = 900.0
 POINT_BUDGET_S = 2.0
 """The usual time of a point."""
 REPEATS = 5
-"""The runs of a point are taken in this many blocks, whose medians show what runs next to each other hide."""
+"""The runs of a point are taken in this many blocks, whose means show what runs next to each other hide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.format.numbers import plain
+from app.format.numbers import counted, plain
 from app.plan.verdict import verdict_of
 from app.shell import frame
 from torchsplit_core.deployment import (
@@ -191,16 +191,12 @@ def _head(name: str, plan: PlanOutcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
         st.markdown(
-            f"Files of **{plain(name)}**: {_count(slices, 'slice')} on {_count(cut, kind)}", width="content"
+            f"Files of **{plain(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
         )
         st.badge("untested on hardware", color="yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
         st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:
