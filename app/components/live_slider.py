@@ -12,6 +12,8 @@ from typing import Any
 
 import streamlit as st
 
+from app.components.keys import component_key
+
 NAME = "torchsplit_live_slider"
 HTML = """<div class="live-slider">
 <div class="line" aria-hidden="true"><span></span><i class="note"></i><span></span></div>
@@ -110,6 +112,8 @@ def live_slider(
 
     As a `row` of several it leaves its ends out. The `note` stands before its value, in red where it is `below`.
     """
+
+    key = component_key(key)
 
     def moved() -> None:
         chosen = st.session_state[key].get("place")

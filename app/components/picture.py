@@ -18,6 +18,8 @@ from typing import Any
 
 import streamlit as st
 
+from app.components.keys import component_key
+
 NAME = "torchsplit_picture"
 CSS = """
 .picture { position: relative; }
@@ -146,6 +148,7 @@ def picture(
     same place, which is told too, ends both. Beside it `on_model` is called with the model that the user picked
     elsewhere, in a table, and with "" where the same was picked again.
     """
+    key = component_key(key)
     if on_place is None:
         _component()(data={"markup": markup}, key=key)
         return

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.components.keys import component_key
 from app.format.numbers import UNKNOWN
 from torchsplit_core.tables.cells import guarded
 
@@ -51,7 +52,7 @@ def saved(what: str, file: str, *, key: str) -> Iterator[None]:
     """
     with st.container(key=f"saved-{key}"):
         yield
-        _component()(data={"what": what, "file": file_name(file)}, key=f"saving-{key}")
+        _component()(data={"what": what, "file": file_name(file)}, key=component_key(f"saving-{key}"))
 
 
 def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from app.components.explorer import explorer
+from app.components.keys import component_key
 from app.explorer import look as explorer_look
 from app.explorer.data import kept_nodes, nodes_data, regions_data, scene_data, trees_data
 from app.explorer.look import Look
@@ -30,7 +31,7 @@ def mount(
     place: str = "",
 ) -> None:
     """The explorer component on a scene; what the user does changes the look stored under `place`."""
-    place = place or model.name
+    place, key = place or model.name, component_key(key)
 
     def state() -> Any:
         return st.session_state[key]
