@@ -10,8 +10,8 @@ import streamlit as st
 from app.charts.colours import model_colours
 from app.charts.slice_map import slice_table
 from app.components import saving
-from app.format.numbers import plain, short
-from app.plan import baselines, compare, fleet, history, losses, scenario_bar, sureness
+from app.format.numbers import UNKNOWN, plain, short
+from app.plan import baselines, compare, fleet, history, infeasible, losses, scenario_bar, sureness
 from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
 from app.plan.draft.trial import Trial, trial
@@ -22,8 +22,8 @@ from app.plan.manual import tab as manual_tab
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.run import tab as run_tab
-from app.plan.screen import drawer, layout, tour
-from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
+from app.plan.screen import drawer, head, layout, tour
+from app.plan.summary import SOLVED, Metric, basis_badge, metrics, status_badge
 from app.plan.sweep import tab as sweep_tab
 from app.plan.verdict import verdict_of
 from app.plan.verdict_line import facts_line, late, owed_nothing, verdict_line
@@ -37,10 +37,9 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
-from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
-from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
+from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -50,12 +49,11 @@ TAB = "plan-tab"
 TITLES = ("Plan", "Under load", "Run it", "Sweep", "Baselines", "Compare", "By hand", "History", "Deploy")
 MOST_WARNINGS = 3
 """Warnings of a plan that the page shows."""
-OPEN_WORDS = {
-    SMALLER: "A smaller change may exist",
-    NO_RELAXATION: "No change of a number that would help is found yet",
-    NO_CONFLICT: "Which demands clash is not settled yet",
-}
-"""What is said where the reasons of an infeasible request are not settled."""
+NO_METRICS = tuple(
+    Metric(label, UNKNOWN, "no plan")
+    for label in ("Worst-served model gets", "Throughput, all models", "GPUs used", "Unused on used GPUs")
+)
+"""The cards where there is no plan."""
 
 
 def show(workspace: Workspace, first: str = TITLES[0]) -> None:
@@ -72,42 +70,39 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     tried = trial(workspace, name, draft, plan)
     if draft is None:
         proof.drop(workspace, name)
-    head = st.container()
+    top = st.container()
     shown = tried.outcome if tried else plan
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
     verdict = verdict_of(asked, shown) if shown else None
     opened = drawer.is_open(shown, drawer.chosen_of(workspace, name))
     layout.style(verdict, working=working, chosen=opened)
-    # In a place of its own, so that it can stay in sight over all that follows.
-    banner, looked_for = st.container(key="draft-place"), st.container(key="draft-proof")
+    head.style()
+    slot = bar.slot(stuck=draft is not None) if request is not None else None
     numbers = st.container(key="numbers")
     places = layout.places()
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with places.results:
-        searching = bar.is_searched(workspace, name, draft, tried) if draft and tried else working
+        searching = working
+        if draft is not None and tried is not None:
+            searching = bar.is_searched(workspace, name, draft, tried)
         _tabs(workspace, name, request, plan, searching, draft, tried, sure)
-    if draft is not None and tried is not None and request is not None:
-        with banner:
-            bar.show(workspace, name, request, plan, draft, tried)
-        with looked_for:
-            bar.search(workspace, name, draft, tried)
-    with head:
+    if slot is not None and request is not None:
+        if draft is not None and tried is not None:
+            bar.show(slot, workspace, name, request, plan, draft, tried)
+            bar.search(slot, workspace, name, draft, tried)
+        else:
+            bar.show_none(slot, workspace, name, request)
+            with slot.buttons:
+                bar.plan_button(workspace, name, request, plan)
+                if plan is not None and plan.status in SOLVED:
+                    _deploy_button(plan)
+    with top:
         _headline(workspace, name, known, request, plan, working, draft, tried)
-        if verdict is not None:
-            with st.container(key="results"):
-                verdict_line(verdict)
-            if verdict.facts:
-                with st.container(horizontal=True, vertical_alignment="center"):
-                    facts_line(verdict)
-                    if request is not None and asked is not None and verdict.may_plan_for_response:
-                        late(workspace, name, request, asked)
-        if request is not None and asked is not None and without_minimum(asked):
-            owed_nothing(workspace, name, request, asked)
-    if shown is not None:
-        with numbers:
-            _metrics(asked, shown, plan if tried else None)
+        _said(workspace, name, request, asked, verdict)
+    with numbers:
+        _metrics(asked, shown, plan if tried else None)
     with places.chosen:
         drawer.show(workspace, name, asked, shown)
     with places.inputs:
@@ -119,6 +114,28 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     if plan is not None and plan.status in SOLVED and not working and name.startswith(MEASURED_MIX):
         tour.show()
     drafts.save(workspace, name)
+
+
+def _said(
+    workspace: Workspace,
+    name: str,
+    request: PlanRequest | None,
+    asked: PlanRequest | None,
+    verdict: Verdict | None,
+) -> None:
+    """The verdict and what it is made of, in places of one height whatever they say."""
+    with st.container(key="results"):
+        if verdict is not None:
+            verdict_line(verdict)
+    with st.container(key="facts", horizontal=True, vertical_alignment="center"):
+        if request is None or asked is None:
+            return
+        if without_minimum(asked):
+            owed_nothing(workspace, name, request, asked)
+        elif verdict is not None and verdict.facts:
+            facts_line(verdict)
+            if verdict.may_plan_for_response:
+                late(workspace, name, request, asked)
 
 
 def _inputs(
@@ -152,8 +169,6 @@ def _tabs(
     )
     if planned.open:
         with planned:
-            # Above the map, and written after it: while a slider moves, the map comes first.
-            above = st.container()
             if tried is not None and tried.outcome is not None:
                 with st.container(key="map"):
                     _outcome(workspace, name, tried.request, tried.outcome, sure, searching, stored=False)
@@ -163,8 +178,7 @@ def _tabs(
                 with st.container(key="map"):
                     _outcome(workspace, name, request, plan, sure, searching)
             if tried is not None:
-                with above:
-                    bar.differences(plan, tried)
+                bar.differences(plan, tried)
     if loaded.open:
         with loaded:
             _of_stored(tried, request, plan)
@@ -248,25 +262,24 @@ def _headline(
                 st.badge(badge.text, color=badge.colour)
             if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
-        if draft is None:
-            st.space("stretch")
-            if request is not None:
-                bar.plan_button(workspace, name, request, plan)
-            if plan is not None and plan.status in SOLVED:
-                served = any(gpu.slices for gpu in plan.gpus)
-                why = None if served else "The plan has no slice: no model is served."
-                st.button(
-                    "Deploy this plan", key="deploy-plan", type="primary", disabled=not served, help=why,
-                    on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
-                )  # fmt: skip
 
 
-def _metrics(request: PlanRequest | None, plan: PlanOutcome, before: PlanOutcome | None) -> None:
-    """The cards; with the plan `before` the first three say what is gained or lost."""
-    if plan.status not in SOLVED:
-        return
-    gained = words.deltas(before, plan)
-    for number, (column, item) in enumerate(zip(st.columns(4), metrics(plan, request), strict=True)):
+def _deploy_button(plan: PlanOutcome) -> None:
+    served = any(gpu.slices for gpu in plan.gpus)
+    why = None if served else "The plan has no slice: no model is served."
+    st.button(
+        "Deploy this plan", key="deploy-plan", type="primary", disabled=not served, help=why,
+        on_click=lambda: st.session_state.update({TAB: TITLES[-1]}),
+    )  # fmt: skip
+
+
+def _metrics(request: PlanRequest | None, plan: PlanOutcome | None, before: PlanOutcome | None) -> None:
+    """The cards, which stand there without a plan too; with the plan `before` the first three say what is gained or
+    lost."""
+    solved = plan is not None and plan.status in SOLVED
+    items = metrics(plan, request) if plan is not None and solved else NO_METRICS
+    gained = words.deltas(before, plan) if plan is not None and solved else (None,) * 4
+    for number, (column, item) in enumerate(zip(st.columns(4), items, strict=True)):
         with column.container(border=True, height="stretch", gap="xxsmall", key=f"card-{number}"):
             # More GPUs are no gain in themselves.
             colour = "off" if number == 2 else "normal"
@@ -293,10 +306,8 @@ def _outcome(
     *,
     stored: bool = True,
 ) -> None:
-    if told := [text for text in plan.warnings if text not in open_reasons(plan)]:
-        _warnings(told)
     if plan.status == "infeasible":
-        _infeasible(workspace, name, request, plan, searching)
+        infeasible.show(workspace, name, request, plan, searching=searching)
         return
     if plan.status == "timeout" and searching:
         st.info("No plan was found in the first moment: still searching.")
@@ -306,6 +317,7 @@ def _outcome(
         st.warning(
             f"No plan was found{limit}, and none was ruled out. Give the search more time, or ask for less."
         )
+        _warnings(plan.warnings)
         return
     colours = scenario.colours(workspace)
     # What leaves the page says which plan it is of.
@@ -328,6 +340,8 @@ def _outcome(
                     key="slices",
                     alt="Every slice and who has it",
                 )
+    # Below the map, which an edit would move with them.
+    _warnings(plan.warnings)
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours, pick=True))
@@ -341,39 +355,14 @@ def _outcome(
         panel.show(workspace, name, request, plan)
 
 
-def _warnings(told: Sequence[str]) -> None:
-    """In one box: many of one kind push the map away."""
-    lines = [plain(text) for text in told[:MOST_WARNINGS]]
-    if len(told) > MOST_WARNINGS:
-        lines.append(f"{len(told) - MOST_WARNINGS} more warnings are in the plan's file.")
+def _warnings(warnings: Sequence[str]) -> None:
+    """In one box: many of one kind push what follows away."""
+    if not warnings:
+        return
+    lines = [plain(text) for text in warnings[:MOST_WARNINGS]]
+    if len(warnings) > MOST_WARNINGS:
+        lines.append(f"{len(warnings) - MOST_WARNINGS} more warnings are in the plan's file.")
     st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])
-
-
-def _infeasible(
-    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, searching: bool
-) -> None:
-    """Why there is no plan and what would help; what is not proven yet is not called the smallest change."""
-    unsettled = open_reasons(plan)
-    with st.container(border=True):
-        st.header("No plan can give what is asked on this fleet", anchor=False)
-        for conflict in plan.conflicts:
-            first, demands = conflict_words(conflict)
-            st.markdown(f"- **{first}:** {plain(demands)}. {plain(conflict.message)}")
-        if plan.least_relaxation:
-            if SMALLER in unsettled:
-                st.markdown("These changes make it possible:")
-            else:
-                st.markdown("The smallest changes that make it possible:")
-            for change in plan.least_relaxation:
-                st.markdown(f"- {plain(relaxation_words(change))}")
-            if request is not None and st.button("Apply these changes", type="primary"):
-                stored = read(workspace, "plan_request", name)
-                drafts.change(workspace, name, stored, edit.with_relaxation(request, plan.least_relaxation))
-                st.rerun()
-        elif NO_RELAXATION not in unsettled:
-            st.markdown("No change of a number helps: drop a co-location, or add a GPU.")
-        for note in unsettled:
-            st.caption(f"{OPEN_WORDS[note]}{': still searching.' if searching else '.'}")
 
 
 def _downloads(

@@ -1,11 +1,14 @@
 """The draft of a scenario: the one request that tables, sliders and offers of the Plan page change.
 
-Each tab of a browser edits its own; it is stored with the scenario at the end of each run, so that a reload finds it.
-What is stored as the scenario's request stays until the draft is kept.
+Each tab of a browser edits its own; every edit is stored with the scenario as it is made, so that a reload finds it,
+and can be undone. What is stored as the scenario's request stays until the draft is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -17,8 +20,23 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.difference import RequestChange, difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest, Profile
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import Author, DraftStore, KeptDraft
+from torchsplit_core.workspace.faults import StoreFault
 from torchsplit_core.workspace.store import Workspace
+
+MOST_STEPS = 50
+"""Edits of a draft that can be undone."""
+ONE_STEP_S = 2.0
+"""Edits of the same fields within so many seconds are one step: a slider tells every place that it passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An edit that can be undone: the draft before it (None: there was none), what it changed, when (monotonic s)."""
+
+    before: Draft | None
+    fields: frozenset[str]
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +75,9 @@ def of(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | N
         st.session_state[key] = None if found is None else Draft(found, found.request, saved=True)
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
-        # It was kept, here or elsewhere, or edited back.
+        # It was kept, here or elsewhere: History has the way back.
         _drop(workspace, name, draft)
+        st.session_state.pop(_steps_key(workspace, name), None)
         return None
     return draft
 
@@ -111,7 +130,7 @@ def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str)
 
 
 def save(workspace: Workspace, name: str) -> None:
-    """Store the draft where this run changed it: at the end of a page, so that nobody waits for the disk."""
+    """Store the draft where the disk did not take it when it was edited. Raises StoreFault where it still does not."""
     draft = st.session_state.get(_key(workspace, name))
     if isinstance(draft, Draft) and not draft.saved:
         DraftStore(workspace, name).save(tab.identity(), draft.kept)
@@ -119,15 +138,42 @@ def save(workspace: Workspace, name: str) -> None:
 
 
 def discard(workspace: Workspace, name: str) -> None:
-    """Forget the draft; tables and sliders stand as stored."""
-    _drop(workspace, name, st.session_state.get(_key(workspace, name)))
-    for key in (_turns(workspace, name), _ends(workspace, name)):
-        st.session_state[key] = st.session_state.get(key, 0) + 1
+    """Forget the draft; the inputs stand as stored. It can be undone."""
+    draft = st.session_state.get(_key(workspace, name))
+    if isinstance(draft, Draft):
+        _remember(workspace, name, draft, frozenset())
+    _end(workspace, name)
+
+
+def finish(workspace: Workspace, name: str) -> None:
+    """The draft is the scenario's now: forget it, and what could be undone of it, which History has."""
+    st.session_state.pop(_steps_key(workspace, name), None)
+    _end(workspace, name)
+
+
+def undo(workspace: Workspace, name: str, stored: PlanRequest) -> None:
+    """Take the last step back: an edit, or that the draft was discarded."""
+    steps = _steps(workspace, name)
+    if not steps:
+        return
+    *left, last = steps
+    st.session_state[_steps_key(workspace, name)] = left
+    if last.before is None or (last.before.request == stored and last.before.plan is None):
+        _end(workspace, name)
+        return
+    _put(workspace, name, replace(last.before, seed=last.before.request, fault=""))
+    _turn(workspace, name)
+
+
+def can_undo(workspace: Workspace, name: str) -> bool:
+    """Whether there is a step to take back."""
+    return bool(_steps(workspace, name))
 
 
 def unload(workspace: Workspace, name: str) -> None:
     """Forget what this session knows of the draft: another scenario may get the name."""
-    st.session_state.pop(_key(workspace, name), None)
+    for key in (_key(workspace, name), _steps_key(workspace, name)):
+        st.session_state.pop(key, None)
 
 
 def others(
@@ -139,9 +185,15 @@ def others(
     return tuple(one for one in found if (one.request, one.plan) not in here)
 
 
+def authors(workspace: Workspace, name: str) -> tuple[Author, ...]:
+    """Who else has a draft, the latest edit first; without their requests, which take long to read."""
+    return DraftStore(workspace, name).authors(tab.identity())
+
+
 def take_over(workspace: Workspace, name: str, found: KeptDraft) -> None:
     """Make a copy of another tab's draft this one's; the tables are drawn anew."""
-    st.session_state[_key(workspace, name)] = Draft(found, found.request)
+    mine = replace(found, owner=_owner(), edited=time.time())
+    _put(workspace, name, Draft(mine, found.request))
     _turn(workspace, name)
 
 
@@ -196,12 +248,54 @@ def _set(
     said: str,
 ) -> None:
     before = of(workspace, name, stored)
+    was = stored if before is None else before.request
+    if edited != was or plan is not None or (before is not None and before.plan is not None):
+        fields = frozenset(change.what for change in difference(was, edited))
+        _remember(workspace, name, before, fields)
     if edited == stored and plan is None:
         if before is not None:
             _drop(workspace, name, before)
         return
     ground = request_hash(stored) if before is None else before.kept.ground_sha256
-    st.session_state[_key(workspace, name)] = Draft(KeptDraft(ground, edited, plan, said), drawn)
+    kept = KeptDraft(ground, edited, plan, said, _owner(), time.time())
+    _put(workspace, name, Draft(kept, drawn))
+
+
+def _put(workspace: Workspace, name: str, draft: Draft) -> None:
+    """Make it the draft, and store it before anything is drawn; what the disk refuses `save` tells."""
+    st.session_state[_key(workspace, name)] = replace(draft, saved=False)
+    with contextlib.suppress(StoreFault):
+        save(workspace, name)
+
+
+def _remember(workspace: Workspace, name: str, before: Draft | None, fields: frozenset[str]) -> None:
+    """A step that can be undone; the next move of the same slider is part of it."""
+    steps, now = _steps(workspace, name), time.monotonic()
+    if steps and fields and steps[-1].fields == fields and now - steps[-1].at < ONE_STEP_S:
+        steps = [*steps[:-1], replace(steps[-1], at=now)]
+    else:
+        steps = [*steps, Step(before, fields, now)]
+    st.session_state[_steps_key(workspace, name)] = steps[-MOST_STEPS:]
+
+
+def _steps(workspace: Workspace, name: str) -> Sequence[Step]:
+    steps: Sequence[Step] = st.session_state.get(_steps_key(workspace, name), [])
+    return steps
+
+
+def _steps_key(workspace: Workspace, name: str) -> str:
+    return f"steps of the draft {tab.identity()} {workspace.id} {name}"
+
+
+def _owner() -> str:
+    """The name of who is logged in; empty where nobody has to."""
+    return str(st.user.get("name") or st.user.get("email") or "") if st.user.get("is_logged_in") else ""
+
+
+def _end(workspace: Workspace, name: str) -> None:
+    _drop(workspace, name, st.session_state.get(_key(workspace, name)))
+    for key in (_turns(workspace, name), _ends(workspace, name)):
+        st.session_state[key] = st.session_state.get(key, 0) + 1
 
 
 def _drop(workspace: Workspace, name: str, draft: Draft | None) -> None:

@@ -12,6 +12,7 @@ from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.drafts import DraftStore
+from torchsplit_core.workspace.known.plans import KnownPlans
 from torchsplit_core.workspace.named import exists, plan_answers, put_answer
 
 if TYPE_CHECKING:
@@ -25,22 +26,31 @@ EXPLAIN_JOB_S = 20.0
 FIRST_LOOK_S = 0.25
 """Seconds after which a page gets a verified plan; its proof follows."""
 
+WAY_OUT_S = 4.0
+"""Most seconds for the plan of each change that would make an infeasible request possible."""
+
 
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
     """Plan the stored request: a verified first look in seconds, then the proof, both under its name.
 
-    A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays.
+    A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays,
+    and so does one that other work has come upon.
     """
     from torchsplit_core.responding.standing import improved, is_settled, is_simulated
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
+    known = KnownPlans(workspace)
     limit = request.solver.time_limit_s
     standing: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
     if standing is not None and not (plan_answers(request, standing) and is_simulated(request, standing)):
         standing = None
+    if standing is None:
+        standing = _simulated(request, known.answer(request))
+        if standing is not None:
+            put_answer(workspace, name, request, standing)
     if standing is not None and is_settled(request, standing):
-        return {"plan": name, "status": standing.status}
+        return _ended(request, standing, name, known, progress)
     # A first look is too short to simulate anything.
     if standing is None and all(model.max_response_ms is None for model in request.models):
         quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
@@ -50,26 +60,64 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
         shown = first.status == "feasible" and first.objective.value != 0
         if is_settled(request, first) or limit <= FIRST_LOOK_S:
             put_answer(workspace, name, request, first)
-            return {"plan": name, "status": first.status}
+            return _ended(request, first, name, known, progress)
         if shown or first.status == "infeasible":
             workspace.put("plan", name, first)
         standing = first
         progress(0.3, "a plan stands; proving that none is better" if shown else "searching on")
-    found = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.7 * share, text))
+    found = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
     outcome = found if standing is None else improved(request, standing, found)
     put_answer(workspace, name, request, outcome)
+    return _ended(request, outcome, name, known, progress)
+
+
+def _simulated(request: PlanRequest, outcome: PlanOutcome | None) -> PlanOutcome | None:
+    from torchsplit_core.responding.standing import is_simulated
+
+    return outcome if outcome is not None and is_simulated(request, outcome) else None
+
+
+def _ended(
+    request: PlanRequest, outcome: PlanOutcome, name: str, known: KnownPlans, progress: Progress
+) -> dict[str, Any]:
+    """What a search leaves: its plan known, and the ways out of an infeasible request looked for."""
+    known.keep(request, outcome)
+    if outcome.status == "infeasible":
+        find_ways_out(request, outcome, known, progress)
     return {"plan": name, "status": outcome.status}
 
 
+def find_ways_out(request: PlanRequest, outcome: PlanOutcome, known: KnownPlans, progress: Progress) -> None:
+    """Plans of the changes that would make an infeasible request possible, kept one by one."""
+    from torchsplit_core.planning import plan
+    from torchsplit_core.planning.infeasibility.ways_out import questions
+    from torchsplit_core.responding.plan import has_response_limit
+
+    progress(0.9, "looking for ways out")
+    for question in questions(request, outcome, known.answer):
+        if known.answer(question) is not None:
+            continue
+        limit = min(WAY_OUT_S, request.solver.time_limit_s)
+        question_in_time = replace(question, solver=replace(question.solver, time_limit_s=limit))
+        if has_response_limit(question):
+            known.keep(question, workflow.plan(question_in_time))
+        else:
+            known.keep(question, plan(question_in_time, reasons=False))
+
+
 def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Explain the stored plan of the stored request; the plan gets the explanation under its name."""
+    """Explain the stored plan of the stored request; the plan gets the explanation under its name.
+
+    Plans of changed requests that it comes upon are known from then on.
+    """
     from torchsplit_core.planning.explanation.explain import explain_plan
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     outcome: PlanOutcome = workspace.get("plan", name)
     deadline = time.perf_counter() + EXPLAIN_JOB_S
-    found = explain_plan(request, outcome, deadline, progress=progress)
+    known = KnownPlans(workspace)
+    found = explain_plan(request, outcome, deadline, progress=progress, hear=known.keep)
     # A plan that was made while this ran is another plan: it keeps its place, unexplained.
     if found is not None and workspace.get("plan", name) == outcome:
         workspace.put("plan", name, replace(outcome, explanation=found))
@@ -79,13 +127,25 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:
     """Search for the proof of a scenario's draft, as long as its request allows; the plan as a contract file.
 
-    Raises InputFault where no tab has the draft that was tried: it was edited or discarded since.
+    It is known from then on, with the ways out where there is none. Raises InputFault where no tab has the draft that
+    was tried: it was edited or discarded since.
     """
     for draft in DraftStore(workspace, parameters.request).all():
         if request_hash(draft.request) == parameters.sha256:
-            return {"plan": write_text(workflow.plan(draft.request, progress=progress))}
+            request, known = draft.request, KnownPlans(workspace)
+            outcome = known.answer(request)
+            if outcome is None or not _settled(request, outcome):
+                outcome = workflow.plan(request, progress=lambda share, text: progress(0.9 * share, text))
+            _ended(request, outcome, parameters.request, known, progress)
+            return {"plan": write_text(outcome)}
     raise InputFault(
         f"draft of {parameters.request}",
         "was edited or discarded since its proof was asked for",
         "Look again.",
     )
+
+
+def _settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
+    from torchsplit_core.responding.standing import is_settled
+
+    return is_settled(request, outcome)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from torchsplit_core.planning.infeasibility.notes import open_reasons
 from torchsplit_core.planning.manual.what_if import better
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, reached
+from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.responding.waiting import limited
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -33,13 +34,29 @@ def improved(request: PlanRequest, standing: PlanOutcome, found: PlanOutcome) ->
     if found.status == "optimal" or not is_simulated(request, standing):
         return found
     if not found.gpus:
-        # Of a request without a plan the longer search gives the better reasons.
-        return standing if standing.gpus or found.status == "timeout" else found
+        if standing.gpus or found.status == "timeout":
+            return standing
+        # Of a request without a plan the longer search mostly gives the better reasons.
+        settled = standing.status == "infeasible" and len(open_reasons(standing)) < len(open_reasons(found))
+        return standing if settled else found
     if not standing.gpus or not better(request, standing, found):
         return found
+    return _with_proof(request, standing, found)
+
+
+def _with_proof(request: PlanRequest, standing: PlanOutcome, found: PlanOutcome) -> PlanOutcome:
+    """The better plan that stands, with what the other search has proven: its bound, and levels that are the same."""
     goal, was, now = goal_of(request), standing.objective, found.objective
-    if was.value is None or was.proven_levels or now.proven_levels or now.bound is None:
+    if was.value is None or now.bound is None or now.proven_levels < was.proven_levels:
         return standing
-    bounds = (now.bound,) if was.bound is None else (was.bound, now.bound)
-    tight = goal.held(goal.tightest(*bounds), was.value)
-    return replace(standing, objective=replace(was, bound=tight, gap=goal.gap(was.value, tight)))
+    mine, other = reached(was), reached(now)
+    proven = now.proven_levels
+    if not all(equal(a, b) for a, b in zip(mine[:proven], other[:proven], strict=True)) or proven >= len(
+        mine
+    ):
+        return standing
+    # The bound speaks of the first level that is not proven.
+    also = (was.bound,) if was.bound is not None and was.proven_levels == proven else ()
+    tight = goal.held(goal.tightest(now.bound, *also), mine[proven])
+    proof = replace(was, bound=tight, gap=goal.gap(mine[proven], tight), proven_levels=proven)
+    return replace(standing, objective=proof)

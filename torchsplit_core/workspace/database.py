@@ -112,6 +112,15 @@ SCHEMA = (
         number INTEGER PRIMARY KEY, workspace TEXT NOT NULL UNIQUE REFERENCES workspaces(id) ON DELETE CASCADE,
         name TEXT NOT NULL);
     """,
+    # Plans by the question that each answers; and of a draft who edits it, and when it was edited last.
+    """
+    CREATE TABLE known_plans (
+        number INTEGER PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
+        question TEXT NOT NULL, family TEXT NOT NULL, about TEXT NOT NULL, plan BLOB NOT NULL,
+        UNIQUE (workspace, question));
+    ALTER TABLE drafts ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    ALTER TABLE drafts ADD COLUMN edited REAL NOT NULL DEFAULT 0;
+    """,
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 

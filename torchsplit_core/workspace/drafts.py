@@ -16,7 +16,8 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 MOST_DRAFTS = 8
-COLUMNS = "tab, ground_sha256, request, plan, said"
+COLUMNS = "tab, ground_sha256, request, plan, said, owner, edited"
+MARKS = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
 Row = tuple[Any, ...]
 """A draft as its table has it, in the order of `COLUMNS`."""
 _CONTRACT = b'{\n "format"'
@@ -28,12 +29,24 @@ class KeptDraft:
     """An edited request and the hash of the one that stood when the editing began.
 
     `plan` is there where the draft is a plan that somebody chose (a baseline, one by hand), and `said` says whose.
+    `owner` is the name of who edits, where people log in, and `edited` when that was last (Unix seconds; 0: not known).
     """
 
     ground_sha256: str
     request: PlanRequest
     plan: PlanOutcome | None = None
     said: str = ""
+    owner: str = ""
+    edited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Whose a draft is: the tab that edits it, and the name and last edit as `KeptDraft` has them."""
+
+    tab: str
+    owner: str
+    edited: float
 
 
 class DraftStore:
@@ -51,6 +64,16 @@ class DraftStore:
         """The drafts of the other tabs, what was edited last first. Raises InputFault for a damaged store."""
         return tuple(self._read("AND tab != ?", tab))
 
+    def authors(self, tab: str) -> tuple[Author, ...]:
+        """Whose the drafts of the other tabs are, what was edited last first."""
+        with self.workspace.store.connect() as database:
+            rows = database.execute(
+                "SELECT tab, owner, edited FROM drafts "
+                "WHERE workspace = ? AND scenario = ? AND tab != ? ORDER BY rowid DESC",
+                (*self._key, tab),
+            ).fetchall()
+        return tuple(Author(*row) for row in rows)
+
     def all(self) -> tuple[KeptDraft, ...]:
         """The drafts of all tabs, what was edited last first. Raises InputFault for a damaged store."""
         return tuple(self._read(""))
@@ -58,10 +81,11 @@ class DraftStore:
     def save(self, tab: str, draft: KeptDraft) -> None:
         """Make it the draft of a tab."""
         plan = None if draft.plan is None else packed(write_text(draft.plan).encode())
-        row = (draft.ground_sha256, packed(write_unchecked(draft.request)), plan, draft.said)
+        request = packed(write_unchecked(draft.request))
+        row = (draft.ground_sha256, request, plan, draft.said, draft.owner, draft.edited)
         with self.workspace.store.connect(write=True) as database:
             database.execute(
-                f"INSERT OR REPLACE INTO drafts (workspace, scenario, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR REPLACE INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({MARKS})",
                 (*self._key, tab, *row),
             )
             database.execute(
@@ -85,7 +109,7 @@ class DraftStore:
         with self.workspace.store.connect(write=True) as database:
             database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
             database.executemany(
-                f"INSERT INTO drafts (workspace, scenario, {COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({MARKS})",
                 [(*self._key, *row) for row in rows],
             )
 
@@ -104,12 +128,12 @@ class DraftStore:
     def _read(self, where: str, *values: str) -> Iterator[KeptDraft]:
         with self.workspace.store.connect() as database:
             rows = database.execute(
-                "SELECT ground_sha256, request, plan, said FROM drafts "
+                "SELECT ground_sha256, request, plan, said, owner, edited FROM drafts "
                 f"WHERE workspace = ? AND scenario = ? {where} ORDER BY rowid DESC",
                 (*self._key, *values),
             ).fetchall()
-        for ground, request, plan, said in rows:
-            yield KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), said)
+        for ground, request, plan, *about in rows:
+            yield KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), *about)
 
 
 def _edited(content: bytes) -> PlanRequest:

@@ -1,12 +1,17 @@
-"""The bar that stays at the head of the Plan page: what the draft changes and brings, and the ways out of it."""
+"""The bar above the figures of the Plan page: what the draft changes and brings, and the ways out of it. Its place is
+there without a draft too."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.format.numbers import plain
+from app.plan import infeasible
 from app.plan.draft import trial, words
 from app.plan.draft.trial import Trial
 from app.plan.summary import SOLVED
@@ -23,23 +28,67 @@ from torchsplit_core.planning.request.objective import owes_nothing
 from torchsplit_core.responding.standing import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
-from torchsplit_core.workspace.drafts import KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.known.plans import KnownPlans
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
 MOST_LINES = 12
-# Only while there is a draft: `:has` slows every page that it is on.
-STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) {
-  position: sticky; top: 0; z-index: 6; background: var(--ground); }
+NO_DRAFT = "No draft. Change an input, and what it brings stands here; the stored plan stays."
+OLD_S = 86400.0
+"""Seconds after which a draft of another tab is told in History alone."""
+# One height with a draft and without: the first edit moves nothing.
+STYLE = """<style>
+.st-key-draft-bar { height: 3rem !important; flex-wrap: nowrap !important; border-inline-start: 4px solid transparent;
+  padding-inline-start: .6rem; }
+.st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 0; min-width: 0; }
+.st-key-draft-words { min-width: 0; overflow: hidden; }
+p.draft-line, .st-key-draft-words [data-testid="stCaptionContainer"] p { margin: 0; font-size: .85rem;
+  line-height: 1.35rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+p.draft-line.first { font-size: .95rem; }
+p.draft-line.fault { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
+.st-key-draft-second { height: 1.35rem; flex-wrap: nowrap !important; overflow: hidden; }
+.st-key-draft-second > * { flex: 0 1 auto !important; width: auto !important; min-width: 0; }
+.st-key-draft-second > :nth-child(n+2) { flex: none !important; max-width: 60%; }
+.st-key-draft-second button { min-height: 1.35rem !important; line-height: 1.35rem; font-size: .85rem; }
+.st-key-draft-bar button { min-height: 2.2rem; padding-block: .1rem; white-space: nowrap; }
 /* Below the library's own head, which a narrow window shows. */
-@media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-place) { top: 3.5rem; }
-  .st-key-draft-bar { padding: .4rem .6rem; } .st-key-draft-bar button { min-height: 2rem; padding-block: .1rem; } }
-.st-key-draft-bar { border-inline-start: 4px solid light-dark(#0f766e, #2dd4bf); padding: .6rem .9rem; }
+@media (max-width: 640px) {
+  .st-key-draft-bar { height: 6.2rem !important; flex-wrap: wrap !important; align-content: center; }
+  .st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 100%; }
+  .st-key-draft-second button { min-height: 1.35rem !important; line-height: 1.35rem; font-size: .85rem; }
+.st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
+</style>"""
+# Only while there is a draft: `:has` slows every page that it is on.
+STUCK = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { position: sticky; top: 0; z-index: 6;
+  background: var(--ground); }
+@media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { top: 3.5rem; } }
+.st-key-draft-bar { border-inline-start-color: light-dark(#0f766e, #2dd4bf); }
 ul.changed { margin: 0; padding-inline-start: 1.1rem; font-size: .85rem; }
 ul.changed s { opacity: .7; }</style>"""
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where the bar is: its words, what is said of the search, and its buttons."""
+
+    first: DeltaGenerator
+    second: DeltaGenerator
+    buttons: DeltaGenerator
+
+
+def slot(*, stuck: bool) -> Slot:
+    """The place of the bar, which is there with a draft and without; `stuck` to the head of the window."""
+    st.html(STYLE + (STUCK if stuck else ""))
+    with st.container(key="draft-bar", horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(key="draft-words", gap=None):
+            first = st.container()
+            second = st.container(key="draft-second", horizontal=True, gap="small")
+        return Slot(first, second, st.container(horizontal=True, width="content", gap="small"))
+
+
 def show(
+    place: Slot,
     workspace: Workspace,
     name: str,
     stored: PlanRequest,
@@ -47,38 +96,74 @@ def show(
     draft: Draft,
     tried: Trial,
 ) -> None:
-    """The bar of a draft."""
-    st.html(STYLE)
-    with st.container(key="draft-bar", border=True, gap="xsmall"):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            told = words.changes_line(draft.kept.said, drafts.changes(draft, stored))
-            st.markdown(f"**Draft** · {plain(told or 'an edit that cannot be taken over')}", width="stretch")
-            _ways_out(workspace, name, stored, draft, tried)
-        if gained := words.brings(planned, tried.outcome):
-            st.caption(plain(gained))
-        if drafts.elsewhere(draft, stored):
-            st.warning(
-                "The scenario was changed in another tab, or by other work, since this draft was begun. Keep "
-                "stores the draft, and what stands now as a scenario of its own; Discard shows what stands now."
-            )
+    """The bar of a draft: what it changes and brings, and the ways out."""
+    changed = words.changes_line(draft.kept.said, drafts.changes(draft, stored))
+    place.first.html(words.line(f"Draft · {changed or 'an edit that cannot be taken over'}", "first"))
+    fault = draft.fault or tried.fault
+    with place.second:
         # Where no model is owed anything, the head of the page says so, with the way out.
-        if (fault := draft.fault or tried.fault) and not owes_nothing(tried.request):
-            st.error(plain(fault))
+        if fault and not owes_nothing(tried.request):
+            st.html(words.line(fault, "fault"))
+        elif drafts.elsewhere(draft, stored):
+            st.html(words.line(ELSEWHERE))
+        elif gained := words.brings(planned, tried.outcome):
+            st.html(words.line(gained))
+    with place.buttons:
+        _undo_button(workspace, name, stored)
+        _ways_out(workspace, name, stored, draft, tried)
 
 
-def search(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
+ELSEWHERE = (
+    "The scenario was changed elsewhere since this draft was begun. Keep stores the draft, and what stands now as a "
+    "scenario of its own; Discard shows what stands now."
+)
+
+
+def show_none(place: Slot, workspace: Workspace, name: str, stored: PlanRequest) -> None:
+    """The bar without a draft: that there is none, and whose others there are. What is done with the stored plan goes
+    to its buttons."""
+    place.first.html(words.line(NO_DRAFT))
+    recent = [one for one in drafts.authors(workspace, name) if time.time() - one.edited < OLD_S]
+    if recent:
+        with place.second:
+            st.html(words.line(words.author_line(recent, time.time())))
+            if st.button("Open a copy", key="draft-copy", type="tertiary", help="It becomes your draft too."):
+                other = DraftStore(workspace, name).load(recent[0].tab)
+                if other is not None:
+                    drafts.take_over(workspace, name, other)
+                st.rerun()
+    with place.buttons:
+        _undo_button(workspace, name, stored)
+
+
+def _undo_button(workspace: Workspace, name: str, stored: PlanRequest) -> None:
+    st.button(
+        "Undo edit", key="draft-undo", icon=":material/undo:", disabled=not drafts.can_undo(workspace, name),
+        help="Take back the last edit, or that the draft was discarded.",
+        on_click=drafts.undo, args=(workspace, name, stored),
+    )  # fmt: skip
+
+
+def search(place: Slot, workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
     """How far the search for the draft is, while it may say more; nothing for a plan that was chosen."""
-    if _is_open(draft, tried):
-        st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
+    if _is_open(workspace, draft, tried):
+        with place.second:
+            st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
 
 
 def is_searched(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> bool:
     """Whether a search for the draft goes on, or begins as soon as the edits rest."""
-    return _is_open(draft, tried) and proof.is_looked_for(workspace, name, draft.request)
+    return _is_open(workspace, draft, tried) and proof.is_looked_for(workspace, name, draft.request)
 
 
-def _is_open(draft: Draft, tried: Trial) -> bool:
-    return tried.outcome is not None and draft.plan is None and not is_settled(draft.request, tried.outcome)
+def _is_open(workspace: Workspace, draft: Draft, tried: Trial) -> bool:
+    """Whether a search could say more: of a plan its proof, of an infeasible request the reasons and the ways out."""
+    outcome = tried.outcome
+    if outcome is None or draft.plan is not None:
+        return False
+    if not is_settled(draft.request, outcome):
+        return True
+    return outcome.status == "infeasible" and infeasible.ways_are_open(workspace, draft.request, outcome)
 
 
 def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
@@ -90,7 +175,7 @@ def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft
     if st.button("Save as new scenario", key="draft-save-as", disabled=faulty):
         with frame.telling():
             _save_as(workspace, name, stored, draft, tried)
-    if st.button("Discard", key="draft-discard"):
+    if st.button("Discard", key="draft-discard", help="Undo brings it back."):
         proof.drop(workspace, name)
         drafts.discard(workspace, name)
         st.rerun()
@@ -120,7 +205,7 @@ def keep_plan(workspace: Workspace, name: str, stored: PlanRequest, kept: KeptDr
         workspace.put("plan_request", name, kept.request)
     workspace.put("plan", name, kept.plan)
     versions.keep(kept.said)
-    drafts.discard(workspace, name)
+    drafts.finish(workspace, name)
 
 
 def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tried: Trial) -> None:
@@ -129,7 +214,7 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
     tail = words.changes_line(draft.kept.said, drafts.changes(draft, stored))[:60]
     new = named.free_name(workspace, named.SCENARIO, f"{name[:50]} · {tail}".strip(" ·"))
     proof.drop(workspace, name)
-    drafts.discard(workspace, name)
+    drafts.finish(workspace, name)
     frame.say(f"The draft is the scenario {new}; {name} stands as it was.")
     if draft.plan is None:
         plan_again(workspace, new, asked, shown=tried.outcome)
@@ -181,10 +266,16 @@ def differences(planned: PlanOutcome | None, tried: Trial) -> None:
 
 
 def _prove(workspace: Workspace, name: str, asked: PlanRequest) -> None:
-    """One look at the search for the proof of the draft; the page is drawn anew when it ends."""
+    """One look at the search for the proof of the draft; the page is drawn anew when it ends or says more."""
     goes_on = proof.is_looked_for(workspace, name, asked)
-    found = proof.follow(workspace, name, asked)
-    if found is not None:
-        trial.searched(workspace, name, asked, found)
+    outcome = proof.follow(workspace, name, asked)
+    if outcome is not None:
+        trial.searched(workspace, name, asked, outcome)
+    elif goes_on and trial.is_infeasible(workspace, name):
+        # The reasons are known before the ways out, which come one by one.
+        known = KnownPlans(workspace).answer(asked)
+        if known is not None and infeasible.is_news(workspace, name, asked, known):
+            trial.searched(workspace, name, asked, known)
+            st.rerun()
     if goes_on and not proof.is_looked_for(workspace, name, asked):
         st.rerun()

@@ -1,16 +1,20 @@
-"""The quick verified plan of a draft, worked out once for each state of it in a session."""
+"""The plan of a draft: a known one where the request was answered before, else a quick verified one that begins with
+the best of the known plans of similar requests. Worked out once for each state of the draft in a session."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import streamlit as st
 
 from app.session.draft import Draft
-from torchsplit_core.planning.manual.what_if import plan_from
+from torchsplit_core.planning.manual.what_if import bounded, plan_from
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.responding.standing import improved
+from torchsplit_core.responding.standing import improved, is_settled, is_simulated
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.faults import StoreFault
+from torchsplit_core.workspace.known.plans import KnownPlans
 from torchsplit_core.workspace.store import Workspace
 
 QUICK_S = 0.15
@@ -27,30 +31,48 @@ class Trial:
 
 
 def trial(workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None) -> Trial | None:
-    """What the draft would give; None without one. `planned` is the stored plan, where the first search starts."""
+    """What the draft would give; None without one. `planned` is the stored plan, one of those to start from."""
     key = _key(workspace, name)
     if draft is None:
         st.session_state.pop(key, None)
         return None
     if draft.plan is not None:
         return Trial(draft.request, draft.plan)
-    found = st.session_state.get(key)
-    if isinstance(found, Trial) and found.request is draft.request:
-        return found
-    before = (found.outcome if isinstance(found, Trial) else None) or planned
-    made = attempt(draft.request, before)
+    last = st.session_state.get(key)
+    if isinstance(last, Trial) and last.request is draft.request:
+        return last
+    shown = last.outcome if isinstance(last, Trial) else None
+    made = attempt(KnownPlans(workspace), draft.request, tuple(filter(None, (shown, planned))))
     st.session_state[key] = made
     return made
 
 
-def attempt(edited: PlanRequest, before: PlanOutcome | None = None) -> Trial:
-    """The edited request with a quick verified plan; what cannot be asked says why. `before`: what stands now."""
-    if before is not None and before.request_sha256 == request_hash(edited):
-        return Trial(edited, before)
+def attempt(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...] = ()) -> Trial:
+    """The edited request with a verified plan; what cannot be asked says why. `starts` are plans that stand now."""
+    for start in starts:
+        if start.request_sha256 == request_hash(edited):
+            return Trial(edited, start)
     try:
-        return Trial(edited, plan_from(edited, before, QUICK_S))
+        return Trial(edited, _best(known, edited, starts))
     except InputFault as fault:
         return Trial(edited, None, str(fault))
+
+
+def _best(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> PlanOutcome:
+    answer = known.answer(edited)
+    if answer is not None and is_simulated(edited, answer):
+        # With its first level proven, a short search could only show less for a moment.
+        if is_settled(edited, answer) or answer.objective.proven_levels:
+            return answer
+    else:
+        answer = None
+    found = plan_from(edited, (*starts, *known.starts(edited)), QUICK_S)
+    found = bounded(edited, found, known.first_bound(edited))
+    if answer is not None:
+        found = improved(edited, answer, found)
+    with contextlib.suppress(StoreFault):
+        known.keep(edited, found)
+    return found
 
 
 def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOutcome) -> None:
@@ -60,6 +82,12 @@ def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOut
     if isinstance(shown, Trial) and shown.request is asked and shown.outcome is not None:
         found = improved(asked, shown.outcome, found)
     st.session_state[key] = Trial(asked, found)
+
+
+def is_infeasible(workspace: Workspace, name: str) -> bool:
+    """Whether what the draft asks is proven to have no plan."""
+    shown = st.session_state.get(_key(workspace, name))
+    return isinstance(shown, Trial) and shown.outcome is not None and shown.outcome.status == "infeasible"
 
 
 def _key(workspace: Workspace, name: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from app.format.numbers import short
+from app.format.numbers import counted, short
 from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.planning.request.difference import Part, RequestChange
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import PlanOutcome
+from torchsplit_core.workspace.drafts import Author
 
 MOST_CHANGES = 6
 """Changes that the bar names; the rest are counted."""
@@ -22,6 +23,21 @@ def changes_line(said: str, changes: Sequence[RequestChange]) -> str:
     if more > 0:
         words = [*words[:MOST_CHANGES], f"{more} more"]
     return " · ".join(words)
+
+
+def line(text: str, kind: str = "") -> str:
+    """HTML of one line of the bar; what is cut off shows on hover."""
+    safe = html.escape(text)
+    return f'<p class="draft-line {kind}" title="{safe}">{safe}</p>'
+
+
+def author_line(others: Sequence[Author], now: float) -> str:
+    """Whose drafts there are beside this tab's, the latest edit first."""
+    latest = others[0]
+    who = f"{latest.owner} has a draft" if latest.owner else "Another tab has a draft"
+    more = f", and {counted(len(others) - 1, 'more tab')} too" if len(others) > 1 else ""
+    minutes = max(1, round((now - latest.edited) / 60))
+    return f"{who}, edited {counted(minutes, 'minute')} ago{more}."
 
 
 def struck(changes: Sequence[RequestChange], part: Part) -> str:

@@ -16,7 +16,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
-REST_S = 2.0
+REST_S = 1.0
 """Seconds without a move after which the proof is looked for; also how often its job is looked at."""
 
 

@@ -141,7 +141,7 @@ def test_one_press_plans_for_the_response_time(page: Open, workspace: Workspace)
     opened = page("plan", workspace)
     opened.button(key="plan-for-response").click().run()
     assert not opened.exception
-    changes = next(_plain(one.value) for one in opened.markdown if "**Draft**" in str(one.value))
+    changes = next(_plain(one.proto.body) for one in opened.get("html") if "Draft ·" in str(one.proto.body))
     assert "response" in changes and "45" in changes
     # Its quick plan counts no waiting: until the search has simulated, the broken limit is red and nothing is proven.
     assert any("exceeds its limit" in text for text in told(opened)["red"])

@@ -55,7 +55,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def said(page: AppTest) -> str:
-    return " ".join(one.value.replace("\\", "") for one in (*page.markdown, *page.caption))
+    drawn = [str(one.proto.body) for one in page.get("html")]
+    return " ".join((*(one.value.replace("\\", "") for one in (*page.markdown, *page.caption)), *drawn))
 
 
 VERDICT = "Meets its demand even at the low end: no (ocr 90 %)."

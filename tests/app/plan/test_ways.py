@@ -20,6 +20,7 @@ from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
+from torchsplit_core.workspace.known.plans import KnownPlans
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -99,7 +100,7 @@ def test_link_and_network_are_fields_that_wait_for_plan(
     assert field(opened, "Link").value is None and field(opened, "Network").value is None
     field(opened, "Link").set_value(12.0).run()
     field(opened, "Network").set_value(1.5).run()
-    assert any("network none → 1.5 GB/s" in one.value for one in opened.markdown)
+    assert any("network none → 1.5 GB/s" in one.proto.body for one in opened.get("html"))
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == replace(with_a_cut(), link_gb_per_s=12.0, network_gb_per_s=1.5) and len(started) == 1
@@ -176,9 +177,9 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
     asked = stored.get("plan_request", "review")
     assert asked.models[0].demand_rps == 400.0 and flags(asked) == [True, False]
     more = replace(with_a_cut(cut1=False), gpus=(FleetEntry("A100-80GB", count=2),))
-    tried = trial.attempt(more)
+    tried = trial.attempt(KnownPlans(stored), more)
     assert tried.outcome is not None and tried.outcome.models[0].variant == "whole"
-    assert trial.attempt(replace(more, models=with_a_cut().models)).outcome is not None
+    assert trial.attempt(KnownPlans(stored), replace(more, models=with_a_cut().models)).outcome is not None
 
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:

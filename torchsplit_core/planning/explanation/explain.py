@@ -23,7 +23,7 @@ from torchsplit_core.planning.explanation.layouts import Unused, unused_layouts
 from torchsplit_core.planning.explanation.levels import LevelComparison, change_effect, compare_levels
 from torchsplit_core.planning.explanation.price_steps import price_steps
 from torchsplit_core.planning.explanation.questions import Questions
-from torchsplit_core.planning.explanation.worker import Planner
+from torchsplit_core.planning.explanation.worker import Hear, Planner, hear_nothing
 from torchsplit_core.planning.outcome.levels import Levels, levels_of
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
@@ -57,8 +57,11 @@ def explain_plan(
     deadline: float | None = None,
     *,
     progress: Progress = ignore_progress,
+    hear: Hear = hear_nothing,
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
+
+    `hear` gets every plan of a changed request on the way.
 
     None for an outcome without a plan: an infeasible one carries its own reasons. Raises
     InputFault where the outcome answers another request.
@@ -76,7 +79,7 @@ def explain_plan(
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)
     # What follows the last answer needs a moment of its own.
     reserve = min(RESERVE_S, 0.1 * max(0.0, deadline - begun))
-    with Planner(deadline - reserve) as planner:
+    with Planner(deadline - reserve, hear) as planner:
         effort = outcome.statistics.build_s + outcome.statistics.solve_s
         found = _ask(Questions(request, before, planner, effort), outcome, progress)
     return _told(found, begun)

@@ -8,6 +8,7 @@ not been answered stays open.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
@@ -15,7 +16,7 @@ from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels, levels_of
 from torchsplit_core.planning.planner import plan
-from torchsplit_core.values import InternalFault, PlanRequest
+from torchsplit_core.values import InternalFault, PlanOutcome, PlanRequest
 
 LEAST_S = 0.02
 """No question is begun with less time than this."""
@@ -24,12 +25,22 @@ OVERRUN, GRACE_S = 2.0, 0.3
 """A question may take this much longer than its share, and so many seconds more, before it is given up."""
 
 
-class Planner:
-    """Answers one changed request after the other until `deadline` (time.perf_counter)."""
+Hear = Callable[[PlanRequest, PlanOutcome], None]
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._worker: ForkedWorker[Levels | None] | None = None
+
+def hear_nothing(request: PlanRequest, outcome: PlanOutcome) -> None:
+    """For those who want no plan of a changed request."""
+
+
+class Planner:
+    """Answers one changed request after the other until `deadline` (time.perf_counter).
+
+    Each verified plan goes to `hear` with the request that it answers.
+    """
+
+    def __init__(self, deadline: float, hear: Hear = hear_nothing) -> None:
+        self._deadline, self._hear = deadline, hear
+        self._worker: ForkedWorker[PlanOutcome | bool | None] | None = None
 
     def __enter__(self) -> Planner:
         return self
@@ -59,7 +70,7 @@ class Planner:
         self._worker.ask(request, min(seconds, left), eases)
         if self._worker.poll(min(left, OVERRUN * seconds + GRACE_S)):
             try:
-                return self._worker.answer()
+                return self._levels(request, self._worker.answer())
             except InternalFault:
                 # An unanswered question is reported as open, never as a fault.
                 return None
@@ -69,17 +80,24 @@ class Planner:
         self._stop()
         return None
 
+    def _levels(self, request: PlanRequest, answer: PlanOutcome | bool | None) -> Levels | None:
+        if isinstance(answer, PlanOutcome):
+            self._hear(request, answer)
+            return levels_of(answer)
+        return NO_PLAN if answer is False else None
+
     def _stop(self) -> None:
         if self._worker is not None:
             self._worker.kill()
             self._worker = None
 
 
-def _answer(request: PlanRequest, seconds: float, eases: bool) -> Levels | None:
+def _answer(request: PlanRequest, seconds: float, eases: bool) -> PlanOutcome | bool | None:
+    """The outcome; False where it is proven that there is no plan, None where neither is known in time."""
     begun = time.perf_counter()
     if not eases:
         possible = is_feasible(request, begun + seconds)
         if possible is not True:
-            return NO_PLAN if possible is False else None
+            return possible
     left = max(LEAST_S, seconds - (time.perf_counter() - begun))
-    return levels_of(plan(replace(request, solver=replace(request.solver, time_limit_s=left))))
+    return plan(replace(request, solver=replace(request.solver, time_limit_s=left)))

@@ -1,50 +1,77 @@
-"""A plan for a request that was just edited: a short search, or the plan before where that still holds and is better.
+"""A plan for a request that was just edited: a short search, or a plan of a similar request where that is better.
 
-A weight that moves leaves every slice possible. A short search may come back with much less than what stands.
+A weight that moves leaves every slice possible. A short search may come back with much less than what is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.figures import level_values
+from torchsplit_core.planning.outcome.renamed import moved
 from torchsplit_core.planning.planner import plan
-from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.request.validate import check_owed
-from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 FAR = 0.01
-"""A gap of the short search beyond which the plan before is looked at; that costs as much as a check."""
+"""A gap of the short search beyond which known plans are looked at; each costs as much as a check."""
 
 
-def plan_from(request: PlanRequest, before: PlanOutcome | None, seconds: float) -> PlanOutcome:
-    """A verified plan of the request after so many seconds of search at most; `before` is that of a similar one.
+def plan_from(request: PlanRequest, starts: Sequence[PlanOutcome], seconds: float) -> PlanOutcome:
+    """A verified plan of the request after so many seconds of search at most; `starts` are plans of similar requests.
 
-    Raises InputFault where the request breaks a rule.
+    Why there is none is not looked into: that may take seconds, and the outcome has notes which say so. Raises
+    InputFault where the request breaks a rule.
     """
     check_owed(request)
     limit = min(seconds, request.solver.time_limit_s)
-    found = plan(replace(request, solver=replace(request.solver, time_limit_s=limit)))
-    found = replace(found, request_sha256=request_hash(request))
-    if found.status == "optimal" and any(model.max_response_ms is not None for model in request.models):
+    best = plan(replace(request, solver=replace(request.solver, time_limit_s=limit)), reasons=False)
+    best = replace(best, request_sha256=request_hash(request))
+    if best.status == "infeasible":
+        return replace(best, warnings=(*best.warnings, NO_RELAXATION, NO_CONFLICT))
+    if best.status == "optimal":
+        limited = any(model.max_response_ms is not None for model in request.models)
         # It counts no waiting: the best of the plans that keep a limit of the response may be another one.
-        found = replace(found, status="feasible")
-    if before is None or not before.gpus or found.status in ("optimal", "infeasible"):
-        return found
-    if found.status == "feasible" and found.objective.gap is not None and found.objective.gap <= FAR:
-        return found
-    fleet = {gpu.id for gpu in list_gpus(request.gpus)}
-    hands = [gpu for gpu in from_plan(before) if gpu.id in fleet]
-    kept = evaluate(request, hands, found if found.status == "feasible" else None).outcome
-    if kept is None or (found.status == "feasible" and not better(request, kept, found)):
-        return found
-    return replace(kept, warnings=found.warnings)
+        return replace(best, status="feasible") if limited else best
+    gap = best.objective.gap
+    if best.status == "feasible" and gap is not None and gap <= FAR:
+        return best
+    seen: list[tuple[PlannedGpu, ...]] = []
+    for start in starts:
+        if start.gpus not in seen:
+            seen.append(start.gpus)
+            best = better_start(request, best, start)
+    return best
+
+
+def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) -> PlanOutcome:
+    """What stands, or a plan of a similar request where it is possible here and better; it takes over the bound."""
+    if not start.gpus:
+        return best
+    lends = best if best.status == "feasible" else None
+    gpus = replace(start, gpus=moved(request, start))
+    candidate = evaluate(request, from_plan(gpus), lends).outcome
+    if candidate is None or (lends is not None and not better(request, candidate, best)):
+        return best
+    return replace(candidate, warnings=candidate.warnings if lends is None else best.warnings)
 
 
 def better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
     """Whether one plan of the request is better than another, by the objective, level by level."""
     values = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
     return goal_of(request).better(*values)
+
+
+def bounded(request: PlanRequest, outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
+    """The plan with a bound of its first level that another search has proven, where that says more."""
+    goal, reached = goal_of(request), outcome.objective
+    if bound is None or reached.value is None or reached.proven_levels:
+        return outcome
+    known = (bound,) if reached.bound is None else (bound, reached.bound)
+    tight = goal.held(goal.tightest(*known), reached.value)
+    return replace(outcome, objective=replace(reached, bound=tight, gap=goal.gap(reached.value, tight)))

@@ -42,7 +42,8 @@ def solved(workspace: Workspace) -> Workspace:
 
 def told(page: AppTest) -> str:
     kinds = ("markdown", "caption", "error", "warning", "success")
-    return "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
+    text = "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
+    return f"{text}\n{drawn(page)}"
 
 
 def press(page: AppTest, label: str) -> AppTest:
@@ -97,7 +98,8 @@ def reloaded(opened: AppTest) -> AppTest:
 
 def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Workspace) -> None:
     first = gpus(page("plan", solved), 2)
-    assert DraftStore(solved, "review").all() == (KeptDraft(request_hash(request()), TWO),)
+    (kept,) = DraftStore(solved, "review").all()
+    assert replace(kept, edited=0.0) == KeptDraft(request_hash(request()), TWO)
     again = reloaded(first)
     assert "A100-80GB 1 → 2" in told(again) and "draft, not kept" in told(again)
     # Somebody else sees what is kept, and an edit of theirs is not added to the first one's.
@@ -116,6 +118,7 @@ def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(
     first = gpus(page("plan", solved), 2)
     other = plan_page.tab(page("plan", solved), "History")
     assert "Another tab has a draft: A100-80GB 1 → 2" in told(other)
+    assert "Another tab has a draft, edited 1 minute ago." in drawn(other)
     press(other, "Open a copy here")
     assert "draft, not kept" in told(other) and "Another tab has a draft" not in told(other)
     gpus(other, 3)
@@ -167,12 +170,12 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", replace(found, warnings=(SMALLER,)))
     shown = told(page("plan", workspace))
-    assert "These changes make it possible" in shown and "A smaller change may exist." in shown
-    assert "smallest" not in shown
+    assert "What makes it possible:" in shown and "A smaller change may exist." in shown
+    assert "smallest" not in shown and "cheapest" not in shown
     # A draft is searched on without being kept, and what that proves takes its place.
     monkeypatch.setattr(trial, "plan_from", lambda asked, *_: replace(found, warnings=(SMALLER,)))
     opened = gpus(page("plan", workspace), 2)
-    assert "A smaller change may exist: still searching." in told(opened)
+    assert "A smaller change may exist, still searching." in told(opened)
     assert "The proof is looked for once the edits rest." in told(opened)
     drafted = next(one for one in DraftStore(workspace, "review").all()).request
     monkeypatch.setattr(
@@ -180,7 +183,7 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     )
     monkeypatch.setattr(proof, "is_looked_for", lambda w, name, tried: False)
     opened.run()
-    assert "The smallest changes that make it possible:" in told(opened.run())
+    assert "The cheapest change of figures comes first:" in told(opened.run())
 
 
 def test_a_draft_that_is_kept_elsewhere_is_none_here(page: Open, solved: Workspace) -> None:
@@ -225,7 +228,8 @@ def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(
     outcome = workflow.plan(asked)
     assert outcome.status == "infeasible" and outcome.least_relaxation
     workspace.put("plan", "review", outcome)
-    opened = press(page("plan", workspace), "Apply these changes")
+    share = 100 * (1 - outcome.least_relaxation[0].new / 1000.0)
+    opened = press(page("plan", workspace), f"bert −{float(f'{share:.2g}'):g}\u202f%")
     assert not started and "minimum of bert 1000 req/s →" in told(opened)
     assert workspace.get("plan_request", "review") == asked
     press(opened, "Keep and prove")

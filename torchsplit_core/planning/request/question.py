@@ -1,0 +1,38 @@
+"""When two requests ask the same: the same models and terms on equal GPUs, whatever these are called, in whatever order
+they stand, and however long the search may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import first_level
+from torchsplit_core.values import FleetEntry, PlanRequest, SolverOptions
+
+
+def question_hash(request: PlanRequest) -> str:
+    """SHA-256 (hex) that equal questions share. Its fleet must be sound (`validate`)."""
+    entries: list[FleetEntry] = []
+    for gpu in ordered_gpus(request):
+        entry = gpu.entry()
+        if entries and replace(entries[-1], count=1) == entry:
+            entries[-1] = replace(entry, count=entries[-1].count + 1)
+        else:
+            entries.append(entry)
+    solver = SolverOptions(plan_at=request.solver.plan_at)
+    return request_hash(replace(request, gpus=tuple(entries), solver=solver))
+
+
+def first_level_hash(request: PlanRequest) -> str:
+    """That of the same request with the first level of its objective alone, which bounds this one's first level."""
+    return question_hash(replace(request, objective=first_level(request.objective)))
+
+
+def ordered_gpus(request: PlanRequest) -> list[FleetGpu]:
+    """Its GPUs in an order in which equal fleets are the same but for the ids."""
+    return sorted(list_gpus(request.gpus), key=_sort)
+
+
+def _sort(gpu: FleetGpu) -> tuple[object, ...]:
+    return (gpu.type, gpu.layouts is not None, gpu.layouts or (), gpu.cost, gpu.node or "")
