@@ -14,6 +14,7 @@ from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.responding.plan import verify_responding
 from torchsplit_core.responding.standing import improved, is_settled
 from torchsplit_core.values import (
@@ -175,3 +176,33 @@ def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited() -> 
     free = plan(replace(asked, models=(replace(asked.models[0], max_response_ms=None),)))
     assert free.status == "optimal" and not is_settled(asked, free)
     assert improved(asked, free, replace(free, status="feasible")).status == "feasible"
+
+
+def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven() -> None:
+    asked = plain(2)
+    first, second = asked.models
+    asked = replace(asked, models=(first, replace(second, demand_rps=17.0)))
+    best = plan(asked)
+    levels = best.objective.sorted_normalised
+    assert best.status == "optimal" and levels[0] < levels[1]
+    standing = replace(
+        best, status="feasible", objective=replace(best.objective, proven_levels=0, bound=9.0, gap=0.5)
+    )
+    # Another search proved the first level and gave less at the second.
+    models = tuple(
+        replace(one, normalised=0.9 * one.normalised, throughput_rps=0.9 * one.throughput_rps)
+        if one.normalised == levels[1]
+        else one
+        for one in best.models
+    )
+    goal = replace(
+        best.objective,
+        proven_levels=1,
+        bound=2 * levels[1],
+        gap=0.5,
+        sorted_normalised=(levels[0], 0.9 * levels[1]),
+    )
+    kept = improved(asked, standing, replace(best, status="feasible", models=models, objective=goal))
+    assert kept.gpus == standing.gpus and kept.objective.proven_levels == 1
+    assert kept.objective.bound == pytest.approx(2 * levels[1]) and kept.objective.gap == pytest.approx(0.5)
+    assert not list(violations(asked, kept))
