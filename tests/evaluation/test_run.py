@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,12 +16,16 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.evaluation import run, write
 from torchsplit_core.evaluation.claims.judge import judged
+from torchsplit_core.evaluation.mixes import case_request
 from torchsplit_core.evaluation.report.document import document
 from torchsplit_core.evaluation.report.page import report
 from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.tables import CASE_COLUMNS, cases_csv
 from torchsplit_core.files import read_file, write_text
-from torchsplit_core.values import InputFault
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.outcome.build import no_plan
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
 
 PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
@@ -172,3 +177,37 @@ def test_a_rule_of_the_stored_outcome_is_found_again(stored: EvaluationOutcome) 
     (before,) = (case for case in stored.cases if case.key == key)
     (now,) = run.evaluate(keys=(key,), settings=stored.settings).cases
     assert write_text(replace(stored, cases=(now,))) == write_text(replace(stored, cases=(before,)))
+
+
+@pytest.mark.parametrize("looser_first", [True, False])
+def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(
+    monkeypatch: pytest.MonkeyPatch, looser_first: bool
+) -> None:
+    free = replace(PLANNED, regime="any")
+    strict = case_request(PLANNED, 20.0)
+    best = plan(strict)
+    nothing = no_plan(case_request(free, 20.0), "timeout", best.statistics)
+
+    def plan_each(
+        requests: Sequence[PlanRequest], _: float, hear: Callable[[int, PlanOutcome], None]
+    ) -> None:
+        answers = {request_hash(strict): best, request_hash(case_request(free, 20.0)): nothing}
+        order = range(len(requests)) if not looser_first else reversed(range(len(requests)))
+        for position in order:
+            hear(position, answers[request_hash(requests[position])])
+
+    monkeypatch.setattr(run, "plan_each", plan_each)
+    outcome = run.evaluate(keys=(free, PLANNED), settings=SETTINGS)
+    loads = [case.figures.common_load for case in outcome.cases if case.figures]
+    assert loads == pytest.approx([best.objective.value] * 2) and outcome.cases[0].status == "feasible"
+
+
+def test_what_is_stricter_is_a_matter_of_layouts_shares_and_pairs() -> None:
+    free = CaseKey("S1", "any", "fractional", "off", "equal", "planner")
+    assert run._is_stricter(PLANNED, free) and run._is_stricter(replace(free, colocation="soft"), free)
+    assert not run._is_stricter(free, free) and not run._is_stricter(free, PLANNED)
+    assert not run._is_stricter(replace(PLANNED, weights="favoured"), free)
+    assert not run._is_stricter(
+        replace(PLANNED, colocation="hard"),
+        replace(PLANNED, regime="any", sharing="exclusive", colocation="off", mix="S2"),
+    )

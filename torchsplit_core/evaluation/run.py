@@ -10,6 +10,7 @@ from torchsplit_core.evaluation.figures import evaluated, without_plan
 from torchsplit_core.evaluation.grid import cases, settings_of
 from torchsplit_core.evaluation.mixes import case_request, mix
 from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.manual.what_if import better_start
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.workers import plan_each
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
@@ -108,8 +109,55 @@ def _plans(
 ) -> None:
     """The planner's cases, two planned at a time while the last one is simulated here."""
 
-    def heard(position: int, plan: PlanOutcome) -> None:
-        key = keys[position]
-        hear(evaluated(key, requests[key], plan, mix(key.mix).pairs, settings))
+    plans: dict[CaseKey, PlanOutcome] = {}
+    # The stricter first, so that what they reach is known where it is allowed too.
+    ordered = sorted(keys, key=_strictness)
 
-    plan_each([requests[key] for key in keys], settings.time_limit_s, heard)
+    def heard(position: int, plan: PlanOutcome) -> None:
+        key = ordered[position]
+        plans[key] = with_stricter(key, requests[key], plan, plans)
+        hear(evaluated(key, requests[key], plans[key], mix(key.mix).pairs, settings))
+
+    plan_each([requests[key] for key in ordered], settings.time_limit_s, heard)
+    for key in filter(plans.__contains__, ordered):
+        # Two are planned at a time: one that is stricter may have come later.
+        better = with_stricter(key, requests[key], plans[key], plans)
+        if better != plans[key]:
+            plans[key] = better
+            hear(evaluated(key, requests[key], better, mix(key.mix).pairs, settings))
+
+
+REGIME_ORDER, SHARING_ORDER, TYING_ORDER = (
+    ("stock", "any"),
+    ("exclusive", "fractional"),
+    ("hard", "soft", "off"),
+)
+"""From strict to free: every plan of a stricter case is one of a freer case."""
+
+
+def with_stricter(
+    key: CaseKey, request: PlanRequest, plan: PlanOutcome, plans: Mapping[CaseKey, PlanOutcome]
+) -> PlanOutcome:
+    """The plan of a case, or a better one that was found for a stricter case of the same mix and weights."""
+    if plan.status not in ("feasible", "timeout"):
+        return plan
+    for other, known in plans.items():
+        if _is_stricter(other, key):
+            plan = better_start(request, plan, known)
+    return plan
+
+
+def _is_stricter(one: CaseKey, other: CaseKey) -> bool:
+    same = (one.mix, one.weights, one.planner) == (other.mix, other.weights, other.planner)
+    places = list(zip(_places(one), _places(other), strict=True))
+    return same and one != other and all(first <= second for first, second in places)
+
+
+def _strictness(key: CaseKey) -> int:
+    return sum(_places(key))
+
+
+def _places(key: CaseKey) -> tuple[int, int, int]:
+    return (
+        REGIME_ORDER.index(key.regime), SHARING_ORDER.index(key.sharing), TYING_ORDER.index(key.colocation)
+    )  # fmt: skip
