@@ -127,12 +127,14 @@ def _said(
     with st.container(key="results"):
         if verdict is not None:
             verdict_line(verdict)
+        else:
+            st.html(head.NOTHING)
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
-        if request is None or asked is None:
-            return
-        if without_minimum(asked):
+        if request is not None and asked is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
-        elif verdict is not None and verdict.facts:
+        elif request is None or asked is None or verdict is None or not verdict.facts:
+            st.html(head.NOTHING)
+        else:
             facts_line(verdict)
             if verdict.may_plan_for_response:
                 late(workspace, name, request, asked)

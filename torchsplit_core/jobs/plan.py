@@ -93,7 +93,7 @@ def find_ways_out(request: PlanRequest, outcome: PlanOutcome, known: KnownPlans,
     from torchsplit_core.planning.infeasibility.ways_out import questions
     from torchsplit_core.responding.plan import has_response_limit
 
-    progress(0.9, "looking for ways out")
+    progress(0.95, "looking for ways out")
     for question in questions(request, outcome, known.answer):
         if known.answer(question) is not None:
             continue
@@ -134,6 +134,9 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
         if request_hash(draft.request) == parameters.sha256:
             request, known = draft.request, KnownPlans(workspace)
             outcome = known.answer(request)
+            if outcome is not None and outcome.status == "infeasible":
+                # That there is no plan is known: more GPUs are sooner tried than the reasons are found.
+                find_ways_out(request, outcome, known, progress)
             if outcome is None or not _settled(request, outcome):
                 outcome = workflow.plan(request, progress=lambda share, text: progress(0.9 * share, text))
             _ended(request, outcome, parameters.request, known, progress)

@@ -27,6 +27,10 @@ STYLE = """<style>
 </style>"""
 
 
+NOTHING = "<span></span>"
+"""What an empty place has: the library would leave it out."""
+
+
 def style() -> None:
     """The heights."""
     st.html(STYLE)
