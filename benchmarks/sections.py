@@ -144,6 +144,14 @@ BENCHMARKS = (
         ("--moves", "2", "--size", "4x2", "--large", "8x4", "--turns", "1"),
     ),
     Benchmark(
+        "A what-if session in Chromium",
+        "benchmarks.what_if_session",
+        "The published mix on five A100: moves of sliders drawn at random, and moves of the number of GPUs to plans that "
+        "a sweep has proven before, each from the slider's event to the frame that shows its verified plan; in every "
+        "frame, how far any part of the page moved.",
+        ("--moves", "3"),
+    ),
+    Benchmark(
         "The dashboard in Chromium",
         "benchmarks.dashboard_speed",
         "The published mix on five A100: a change of page through the menu until everything is drawn; a plan's map "

@@ -98,11 +98,11 @@ def _chips(workspace: Workspace, name: str, plan: PlanOutcome, ways: Sequence[Wa
 
 
 def chip_words(way: WayOut, plan: PlanOutcome) -> str:
-    """The change on a button: "densenet121 -11 %, resnet50 -6 %", "one more A100-80GB", "all minima × 0.89"."""
+    """The change on a button: "densenet121 -11 %, resnet50 -6 %", "One more A100-80GB", "All minima × 0.89"."""
     if way.kind == "gpus":
-        return f"{'one' if way.more == 1 else way.more} more {way.gpu_type}"
+        return f"{'One' if way.more == 1 else way.more} more {way.gpu_type}"
     if way.kind == "scale":
-        return f"all minima × {way.scale:g}"
+        return f"All minima × {way.scale:g}"
     changes = plan.least_relaxation or ()
     texts = [_eased(change) for change in changes[:MOST_NAMED]]
     if len(changes) > MOST_NAMED:
