@@ -34,13 +34,15 @@ function make(tag, attributes = {}, ...children) {
 function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
+// A character that turns the direction of what follows shows itself instead, as in the rest of the page.
+const plain = text => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 
 function options(select, listed, value, empty) {
   const every = listed.some(([one]) => one === value) ? listed : [[value, value || empty], ...listed];
   const shape = JSON.stringify(every);
   if (select.shape === shape) return;
   select.shape = shape;
-  select.replaceChildren(...every.map(([one, text]) => make("option", { value: one, dir: "auto" }, text)));
+  select.replaceChildren(...every.map(([one, text]) => make("option", { value: one, dir: "auto" }, plain(text))));
 }
 function control(column) {
   if (column.kind === "choice") return make("select");
@@ -58,6 +60,7 @@ function buildField(column, element, line) {
   field.input = input;
   const told = value => {
     const row = element.row;
+    input.shown = input.value;
     if (row.state !== "blank") return report(line, row.id, column.id, value);
     const filled = Object.fromEntries([...element.querySelectorAll("select")].map(
       one => [one.closest(".field").dataset.field, one.value]));
@@ -118,7 +121,7 @@ function build(row, data, line) {
   };
   if (row.state === "gone") element.append(press("Put back", "restore"));
   else if (folded.length) {
-    const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, "⋯");
+    const button = make("button", { type: "button", class: "more", "aria-expanded": "false" }, data.fold ? `${data.fold} ⋯` : "⋯");
     const extra = make("div", { class: "extra" });
     extra.hidden = true;
     if (row.name) extra.append(make("span", { class: "whole", dir: "auto" }));
@@ -182,7 +185,7 @@ function showField(element, column, field, line) {
   }
   input.placeholder = column.empty;
   const typing = document.activeElement === input && input.value !== input.shown;
-  if (!waits && (!typing || fault)) input.value = input.shown = value;
+  if (!waits && !typing) input.value = input.shown = value;
   if (!field.slider || waits) return;
   field.slider.setAttribute("aria-label", name);
   field.slider.stops = row.stops[column.id];
@@ -194,10 +197,10 @@ function showField(element, column, field, line) {
 function show(element, row, line) {
   element.row = row;
   element.className = `row ${row.state ?? ""}`;
-  element.setAttribute("aria-label", row.about);
+  element.setAttribute("aria-label", row.state === "new" ? `${row.about}, new` : row.about);
   const who = element.querySelector(".who");
   if (who) {
-    write(who.querySelector(".name"), row.name);
+    write(who.querySelector(".name"), plain(row.name));
     who.title = row.name;
     const swatch = who.querySelector(".swatch"), note = who.querySelector(".note");
     swatch.hidden = !row.colour;
@@ -205,7 +208,7 @@ function show(element, row, line) {
     write(note, row.note ?? "");
     note.classList.toggle("below", Boolean(row.below));
     const whole = element.querySelector(".whole");
-    if (whole) write(whole, row.name);
+    if (whole) write(whole, plain(row.name));
   }
   for (const [column, field] of element.fields.values()) showField(element, column, field, line);
   write(element.fault, Object.values(row.faults ?? {}).join(" "));
@@ -213,7 +216,7 @@ function show(element, row, line) {
   if (more) {
     const marked = element.querySelector(".extra .edited, .extra .faulty") !== null;
     more.classList.toggle("edited", marked);
-    more.setAttribute("aria-label", `More of ${row.about}${marked ? ", edited" : ""}`);
+    more.setAttribute("aria-label", `${line.fold || "More"} of ${row.about}${marked ? ", edited" : ""}`);
   }
 }
 
@@ -251,6 +254,7 @@ export default function ({ parentElement, data, setStateValue }) {
   if (!root) return;
   const line = root.line ??= { waiting: new Map(), told: new Map(), serial: 0, timer: undefined };
   line.tell = setStateValue;
+  line.fold = data.fold;
   answered(line, data.answered);
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", data.label);

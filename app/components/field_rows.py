@@ -101,13 +101,14 @@ def field_rows(
     key: str,
     on_edits: Callable[[Sequence[Edit]], None],
     more: Sequence[Column] = (),
+    fold: str = "",
     named: bool = False,
     stacked: bool = False,
 ) -> None:
     """The rows; `on_edits` is called with what was edited before the page runs again.
 
-    The fields of the columns `more` fold. `named`: each row begins with its name, the slider below it. `stacked`:
-    each field has its label above it at any width, as in a form.
+    The fields of the columns `more` fold, under a button that says `fold` or dots alone. `named`: each row begins
+    with its name, the slider below it. `stacked`: each field has its label above it at any width, as in a form.
     """
     key = component_key(key)
 
@@ -115,7 +116,7 @@ def field_rows(
         on_edits(_edits(st.session_state[key].get("edits")))
 
     data = {
-        "label": label, "named": named, "stacked": stacked, "rows": [row.told() for row in rows],
+        "label": label, "fold": fold, "named": named, "stacked": stacked, "rows": [row.told() for row in rows],
         "columns": [_told(column) for column in columns], "more": [_told(column) for column in more],
         "answered": _serial(st.session_state.get(key)),
     }  # fmt: skip

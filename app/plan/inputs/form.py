@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app.charts.colours import model_colours
-from app.format.numbers import counted
+from app.format.numbers import counted, plain
 from app.plan import figures
 from app.plan.inputs import fleet, goal, models, pairs
 from app.plan.inputs.ground import Ground
@@ -38,9 +38,10 @@ def show(
     # Asked of the store once.
     known = stored_profiles(workspace)
     with st.container(border=True, key="inputs-fleet"):
-        st.header("Fleet", anchor=False)
+        with st.container(horizontal=True, vertical_alignment="center", key="fleet-head"):
+            st.header("Fleet", anchor=False)
+            _missing(ground, known)
         fleet.show(ground)
-        missing = st.container(key="figures-missing")
         fleet.links(ground)
     with st.container(border=True, key="inputs-models"):
         st.header("Models", anchor=False)
@@ -53,16 +54,24 @@ def show(
     with st.container(border=True, key="inputs-objective"):
         st.header("Objective", anchor=False)
         goal.show(ground)
-    with missing:
-        own = edit.profiles_of(ground.current, known)
-        figures.show(workspace, name, stored, _with_figures(ground.current, own), own)
+
+
+def _missing(ground: Ground, known: Sequence[Profile]) -> None:
+    """What models have no figures for, folded beside the heading: below it, it would push the fields down."""
+    own = edit.profiles_of(ground.current, known)
+    # With the figures that a plan would take from the workspace; most have all they need.
+    asked = edit.with_points(ground.current, own, ()) if uncovered(ground.current) else ground.current
+    if wanted := uncovered(asked):
+        label = f"No figures for {', '.join(one.gpu_type for one in wanted)}"
+        with st.popover(plain(label), icon=":material/error:", key="figures-missing"):
+            figures.show(ground.workspace, ground.name, ground.stored, asked, own)
 
 
 def _looked_for(names: Sequence[str], scenario_name: str) -> Sequence[str]:
     """Of many models those with a name that has what is typed above them."""
     if len(names) <= FEW_ROWS:
         return names
-    find = st.text_input("Find a model", key=f"inputs-find {scenario_name}", placeholder="part of its name")
+    find = st.text_input("Find a model", key=f"find-model {scenario_name}", placeholder="part of its name")
     hits = [name for name in names if find.strip().casefold() in name.casefold()]
     if len(hits) > MOST_ROWS or not hits:
         st.caption(
@@ -79,11 +88,6 @@ def _colours(ground: Ground) -> Mapping[str, str]:
     if all(model.name in colours for model in ground.current.models):
         return colours
     return scenario.colours(ground.workspace)
-
-
-def _with_figures(request: PlanRequest, profiles: Mapping[str, Profile]) -> PlanRequest:
-    """The request with the figures that a plan would take from the workspace; most have all they need."""
-    return edit.with_points(request, profiles, ()) if uncovered(request) else request
 
 
 def first_request(workspace: Workspace) -> None:

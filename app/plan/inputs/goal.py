@@ -40,8 +40,8 @@ def show(ground: Ground) -> None:
         _values(ground.stored),
     )  # fmt: skip
     field_rows(
-        "Objective", COLUMNS, [shown], key=ground.key("objective"), more=MORE, stacked=True,
-        on_edits=lambda edits: ground.take("objective", edits, changed),
+        "Objective", COLUMNS, [shown], key=ground.key("objective"), more=MORE,
+        fold="Tenants and penalties", stacked=True, on_edits=lambda edits: ground.take("objective", edits, changed),
     )  # fmt: skip
 
 

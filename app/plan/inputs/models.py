@@ -85,15 +85,24 @@ def show(
 
 def add(ground: Ground, profiles: Mapping[str, Profile]) -> None:
     """A choice among the models that were profiled here and are not served yet; nothing where there is none."""
-    taken = {model.name for model in ground.current.models}
+    # What was removed is put back in its row.
+    taken = {*every_name(ground)}
+    known = (*ground.stored.models, *ground.current.models)
     more = [
         name
         for name, profile in profiles.items()
-        if name not in taken and not any(edit.is_of(model, profile) for model in ground.current.models)
+        if name not in taken and not any(edit.is_of(model, profile) for model in known)
     ]
     if not more:
         return
-    column = Column("model", "Add a model", "choice", quarters=4, options=[(name, name) for name in more])
+    column = Column(
+        "model",
+        "Add a model",
+        "choice",
+        quarters=4,
+        empty="Add a model …",
+        options=[(name, name) for name in more],
+    )
     blank = Row(f"new {len(taken)}", "models profiled here", {"model": ""}, state="blank")
 
     def added(request: PlanRequest, made: Edit) -> PlanRequest:

@@ -12,9 +12,9 @@ from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.planning.request.ties import member_names
 from torchsplit_core.values import Colocation, PlanRequest
 
-MODES = (("hard", "must share a GPU"), ("soft", "rather share one"))
+MODES = (("hard", "must share a GPU"), ("soft", "prefer to share"))
 BETWEEN = (
-    Column("mode", "how much", "choice", "5.6rem", 2, options=MODES),
+    Column("mode", "how much", "choice", "8.6rem", 2, options=MODES),
     Column(
         "megabytes", "MB a request", width="4.6rem", quarters=2,
         help="Megabytes that a request sends between them when they are apart.",

@@ -36,6 +36,10 @@ STYLE = """
 .st-key-plan-chosen [class*="st-key-drawer"] { padding: .8rem; }
 .st-key-plan-chosen svg { max-width: 100%; height: auto; }
 .st-key-plan-inputs [class*="st-key-inputs-"] { padding: .8rem; gap: .6rem; }
+.st-key-plan-inputs [class*="st-key-inputs-"] h2 { padding-block: 0 .3rem; }
+/* As high as the button that may stand in it. */
+.st-key-fleet-head { min-height: 2.4rem; }
+.st-key-figures-missing button { color: light-dark(#a3241b, #ffa198); }
 .st-key-plan-columns > [data-testid="stHorizontalBlock"],
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] { display: grid; gap: .9rem; align-items: start;
   grid-template: "chosen map" auto "inputs map" 1fr / clamp(440px, 36vw, 560px) minmax(0, 1fr); }
