@@ -56,12 +56,11 @@ def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Wor
 
 
 def changes(page: Page, address: str, workspace: Workspace, count: int, *, words: bool) -> list[float]:
-    """Milliseconds of so many moves of a model's weight, up and down in turn; `words`: the map may stay as it is."""
+    """Milliseconds of so many moves of the first model's demand, up and down in turn; `words`: the map may stay."""
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(".picture svg", timeout=60_000)
     page.wait_for_timeout(3000)
-    page.get_by_text("Limits, minima, weights").click()
-    slider = page.get_by_role("slider", name="Weight")
+    slider = page.locator(".st-key-inputs-models").get_by_role("slider").first
     found = []
     for turn in range(count + 1):
         slider.focus()

@@ -138,7 +138,7 @@ BENCHMARKS = (
     Benchmark(
         "The Plan page in Chromium",
         "benchmarks.plan_page_speed",
-        "Each move is one key on the slider of a model's weight, timed in the page until the picture of the slices has "
+        "Each move is one key on the slider of a model's demand, timed in the page until the picture of the slices has "
         "changed (with whole slices, where the plan before may stay, until the words of what is tried have); the plan "
         "behind it is verified, its search 0.15 s at most. A paint is from the address to that picture.",
         ("--moves", "2", "--size", "4x2", "--large", "8x4", "--turns", "1"),

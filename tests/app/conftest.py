@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.explorer import mount
-from app.format.numbers import exact
-from app.plan.what_if import sliders
+from app.plan.inputs import fleet, goal, models, pairs
+from tests.support.app.field_rows import Rows
 from tests.support.app.packages import look_once
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
@@ -83,23 +83,19 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def native_sliders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The what-if sliders as the library's own, over numbers, so that a test can move them without a browser."""
+def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sliders of the inputs, and the weight of the first model, as the library's own, so that a test can move them
+    without a browser."""
+    rows.native = True
 
-    def slider(
-        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None], **_: Any
-    ) -> None:
-        numbers = [float(text.replace("\u202f", "")) for text in texts]
-        st.select_slider(
-            label,
-            numbers,
-            numbers[place],
-            format_func=exact,
-            key=key,
-            on_change=lambda: on_move(numbers.index(st.session_state[key])),
-        )
 
-    monkeypatch.setattr(sliders, "live_slider", slider)
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """The rows of fields of the Plan page, without the browser's component."""
+    found = Rows()
+    for table in (fleet, goal, models, pairs):
+        monkeypatch.setattr(table, "field_rows", found.draw)
+    return found
 
 
 @pytest.fixture

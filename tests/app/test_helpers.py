@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -14,7 +13,6 @@ from app.format import numbers
 from app.models import upload
 from app.models.page import entries_of
 from app.plan import summary
-from app.plan.inputs import request_tables
 from app.plan.model_table import models_table
 from app.session import dropped_files
 from app.session import trust as session_trust
@@ -39,14 +37,11 @@ from torchsplit_core.jobs.names import (
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.values import (
-    Colocation,
     Demand,
     FleetEntry,
-    GammaArrivals,
     InputFault,
     Objective,
     ResponsePercentiles,
-    TraceArrivals,
 )
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.workspace.store import Workspace
@@ -77,53 +72,6 @@ def test_names_are_never_read_as_markdown() -> None:
     assert numbers.plain("a\u202eb\u2066") == "a\ufffdb\ufffd"
 
 
-def test_an_edited_fleet_keeps_the_layouts_of_rows_that_stay() -> None:
-    asked = replace(
-        request(), gpus=(FleetEntry("A100-80GB", layouts=(("7g.80gb",),)), FleetEntry("A100-80GB"))
-    )
-    table = request_tables.fleet_table(asked)
-    table.loc[0, "count"] = 3
-    table.loc[2] = {"type": "H100-SXM5-80GB", "count": 2}
-    fleet = request_tables.with_fleet(asked, table).gpus
-    assert fleet[0] == FleetEntry("A100-80GB", count=3, layouts=(("7g.80gb",),))
-    assert fleet[2] == FleetEntry("H100-SXM5-80GB", count=2)
-
-
-@pytest.mark.parametrize(
-    ("count", "words"), [(None, "no count"), (0, "count 0, below"), (-2, "count -2, below")]
-)
-def test_a_fleet_row_without_a_count_is_one_message(count: int | None, words: str) -> None:
-    table = pd.DataFrame({"type": ["A100-80GB"], "count": [count]})
-    with pytest.raises(InputFault, match=words):
-        request_tables.with_fleet(request(), table)
-
-
-def test_edited_demands_reach_the_request_and_empty_cells_mean_no_limit() -> None:
-    table = request_tables.models_table(request())
-    table.loc[0, ["demand", "limit", "least", "weight"]] = [55.0, None, 9.0, 2.0]
-    model = request_tables.with_models(request(), table).models[0]
-    assert (model.demand_rps, model.max_latency_ms, model.min_throughput_rps, model.weight) == (
-        55.0,
-        None,
-        9.0,
-        2.0,
-    )
-
-
-def test_what_clients_may_wait_is_in_the_table_and_reaches_the_request() -> None:
-    table = request_tables.models_table(request())
-    assert list(table["percentile"]) == [95.0, 95.0] and list(table["arrivals"]) == ["", ""]
-    assert request_tables.with_models(request(), table) == request()
-    table.loc[0, ["response", "percentile", "arrivals"]] = [200.0, 99.0, "gamma:2"]
-    table.loc[1, "percentile"] = None
-    edited = request_tables.with_models(request(), table)
-    first, second = edited.models
-    assert (first.max_response_ms, first.response_percentile) == (200.0, 99.0)
-    assert first.arrivals == GammaArrivals(first.demand_rps, 2.0)
-    assert second == request().models[1]
-    assert request_tables.models_table(edited).loc[0, "arrivals"] == "gamma:2"
-
-
 def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None:
     assert summary.demand_words(Demand("max_response_ms", "bert")) == "bert's response-time limit"
     first, second = request().models
@@ -144,42 +92,6 @@ def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
     shown = models_table(replace(plan(), models=(waiting, second)), asked, {})
     for cell in ("response p95, ms", ">41.5<", ">50 of 95 %<", "waiting", ">n/a<"):
         assert cell in shown
-
-
-def test_arrivals_go_with_the_demand_and_a_trace_stays() -> None:
-    first, second = request().models
-    asked = replace(
-        request(),
-        models=(
-            replace(first, arrivals=GammaArrivals(first.demand_rps, 2.0)),
-            replace(second, arrivals=TraceArrivals((0.0, 0.25, 1.0))),
-        ),
-    )
-    table = request_tables.models_table(asked)
-    table["demand"] = [7.0, 9.0]
-    edited = request_tables.with_models(asked, table)
-    assert edited.models[0].arrivals == GammaArrivals(7.0, 2.0)
-    assert edited.models[1].arrivals == asked.models[1].arrivals
-
-
-@pytest.mark.parametrize("text", ["gauss", "gamma:0", "poisson at -3", "trace of 9"])
-def test_arrivals_that_make_no_sense_are_one_message(text: str) -> None:
-    table = request_tables.models_table(request())
-    table.loc[0, "arrivals"] = text
-    with pytest.raises(InputFault, match="model bert, arrivals"):
-        request_tables.with_models(request(), table)
-
-
-def test_a_model_that_leaves_takes_its_pairs_with_it() -> None:
-    asked = replace(request(), colocations=(Colocation(("bert", "ocr")),))
-    edited = request_tables.with_models(asked, request_tables.models_table(asked).iloc[:1])
-    assert [model.name for model in edited.models] == ["bert"] and not edited.colocations
-
-
-def test_pairs_survive_the_table() -> None:
-    pairs = (Colocation(("bert", "ocr"), "soft", 1.2e6),)
-    asked = replace(request(), colocations=pairs)
-    assert request_tables.with_pairs(asked, request_tables.pairs_table(asked)).colocations == pairs
 
 
 def test_a_new_gpu_type_brings_its_points_from_the_profiles() -> None:

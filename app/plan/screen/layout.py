@@ -1,6 +1,6 @@
 """Where the parts of the Plan page stand: inputs at the left, the map beside them, what is chosen above the inputs.
 
-The inputs fold by style alone: they stay on the page, since tables that are not drawn forget what was typed.
+The inputs fold by style alone: they stay on the page, since what is typed in them is not lost then.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from torchsplit_core.responding.verdict import Verdict
 
-NARROW_PX = 1024
-"""Up to so wide a window the inputs are a fold below the map, closed at first."""
+NARROW_PX = 1200
+"""Up to so wide a window the inputs are a fold below the map, as wide as it, and closed at first."""
 INK = {"red": "#d92d20", "amber": "#d97706"}
 FOLDED = "plan-inputs-folded"
 """In the session: whether the inputs of a wide window are folded."""
@@ -36,9 +36,13 @@ STYLE = """
 .st-key-plan-chosen [class*="st-key-drawer"] { padding: .8rem; }
 .st-key-plan-chosen svg { max-width: 100%; height: auto; }
 .st-key-plan-inputs [class*="st-key-inputs-"] { padding: .8rem; gap: .6rem; }
+.st-key-plan-inputs [class*="st-key-inputs-"] h2 { padding-block: 0 .3rem; }
+/* As high as the button that may stand in it. */
+.st-key-fleet-head { min-height: 2.4rem; }
+.st-key-figures-missing button { color: light-dark(#a3241b, #ffa198); }
 .st-key-plan-columns > [data-testid="stHorizontalBlock"],
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] { display: grid; gap: .9rem; align-items: start;
-  grid-template: "chosen map" auto "inputs map" 1fr / 320px minmax(0, 1fr); }
+  grid-template: "chosen map" auto "inputs map" 1fr / clamp(440px, 36vw, 560px) minmax(0, 1fr); }
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] { width: auto; min-width: 0; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(1) { grid-area: chosen; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(2) { grid-area: inputs; }

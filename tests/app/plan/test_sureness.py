@@ -10,17 +10,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.slice_map import fleet_svg, slice_table
-from app.plan.inputs import request_tables
-from app.plan.inputs.edits import Edits, Goal
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.sureness import sureness_of
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import point, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
 from torchsplit_core.planning import plan as solved
-from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, SolverOptions, Stage, Variant
+from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -109,17 +107,18 @@ def test_tables_and_titles_have_interval_and_basis() -> None:
 
 
 def test_the_form_asks_for_the_low_end_tenants_and_penalties(
-    page: Open, stored: Workspace, started: list[Any]
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
 ) -> None:
     opened = page("plan", stored)
     assert "not kept" not in said(opened)
-    next(one for one in opened.radio if one.label == "Plan at").set_value("low").run()
-    for label, value in (
-        ("Tenants of a slice, at most", 3),
-        ("Penalty γ for each GiB too much", 0.5),
-        ("Weight of a byte between models apart", 1e-6),
+    for column, value in (
+        ("plan_at", "low"),
+        ("max_tenants_per_slice", "3"),
+        ("memory_violation_penalty", "0.5"),
+        ("separation_weight", "1e-6"),
     ):
-        next(one for one in opened.number_input if one.label == label).set_value(value).run()
+        rows.edit(opened, "Objective", "objective", column, value)
+    assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")
     next(button for button in opened.button if button.label == "Keep and prove").click().run()
     assert not opened.exception and started == [RequestParameters("review")]
@@ -127,47 +126,5 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(
     assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
     goal = asked.objective
     assert (goal.memory_violation_penalty, goal.separation_weight) == (0.5, 1e-6)
-    assert Goal.of(asked).applied(uncertain()) == asked
     # What was stored is what the form shows: opened again, nothing waits.
     assert "not kept" not in said(page("plan", stored))
-
-
-def test_ids_nodes_costs_and_layouts_go_through_their_table() -> None:
-    fleet = (
-        FleetEntry(
-            "A100-80GB", "n/g", layouts=(("3g.40gb", "4g.40gb"), ("1g.10gb",) * 7), cost=2.5, node="n"
-        ),
-        FleetEntry("A100-80GB", count=3),
-    )
-    asked = replace(uncertain(), gpus=fleet)
-    table = request_tables.details_table(asked)
-    assert list(table["layouts"]) == ["3g.40gb+4g.40gb/7x1g.10gb", ""]
-    assert request_tables.with_details(asked, table) == asked
-    table.loc[0, ["id", "node", "cost", "layouts"]] = ["", "", None, ""]
-    table.loc[1, ["node", "layouts"]] = [" m ", "7g.80gb"]
-    changed = request_tables.with_details(asked, table)
-    assert changed.gpus == (
-        FleetEntry("A100-80GB"),
-        FleetEntry("A100-80GB", count=3, node="m", layouts=(("7g.80gb",),)),
-    )
-    # A row that stays in the fleet's table keeps them.
-    kept = request_tables.with_fleet(changed, request_tables.fleet_table(changed).iloc[1:])
-    assert kept.gpus == changed.gpus[1:]
-    table.loc[1, "layouts"] = "7g"
-    with pytest.raises(InputFault, match="unknown profile"):
-        validate(request_tables.with_details(asked, table))
-
-
-def test_details_wait_with_the_fleet_and_are_applied_before_its_rows_move() -> None:
-    asked = replace(uncertain(), gpus=(FleetEntry("A100-80GB"), FleetEntry("A100-80GB", "kept")))
-    fleet, details = request_tables.fleet_table(asked), request_tables.details_table(asked)
-    details.loc[1, ["node", "cost"]] = ["n", 2.0]
-    edits = Edits(
-        fleet, details, (None, None), request_tables.models_table(asked), [], {}, {}, request_tables.pairs_table(asked),
-        Goal.of(asked),
-    )  # fmt: skip
-    assert edits.waiting(asked) == ("fleet",)
-    assert replace(edits, details=request_tables.details_table(asked)).waiting(asked) == ()
-    assert replace(edits, fleet=fleet.iloc[1:]).applied(asked).gpus == (
-        FleetEntry("A100-80GB", "kept", node="n", cost=2.0),
-    )

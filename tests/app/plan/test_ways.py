@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.components.field_rows import Edit
 from app.format import numbers
 from app.plan import model_table, report
 from app.plan.draft import trial
-from app.plan.inputs import request_tables
+from app.plan.inputs import fleet, models
 from app.plan.sweep import words
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
@@ -59,65 +61,62 @@ def stored(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def ways(page: AppTest) -> Any:
-    return next((one for one in page.multiselect if one.label == "bert"), None)
-
-
 def press(page: AppTest, label: str) -> AppTest:
     next(button for button in page.button if button.label == label).click().run()
     assert not page.exception
     return page
 
 
-def test_one_is_taken_out_with_keep_and_comes_back(page: Open, stored: Workspace, started: list[Any]) -> None:
+def test_one_is_taken_out_with_keep_and_comes_back(
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
+) -> None:
     opened = page("plan", stored)
-    assert ways(opened).value == ["whole", "cut1"]
-    assert [text.replace(numbers.THIN, " ") for text in ways(opened).options] == [
+    bert = rows.drawn["Models"]["bert"]
+    assert bert.values["ways"] == ["whole", "cut1"]
+    assert [text.replace(numbers.THIN, " ") for _, text in bert.options["ways"]] == [
         "whole", "cut1: 2 stages, 1.2 MB across cuts",
     ]  # fmt: skip
-    assert not [one for one in opened.multiselect if one.label == "ocr"]
-    ways(opened).set_value(["whole"]).run()
+    assert "ways" not in rows.drawn["Models"]["ocr"].values
+    rows.edit(opened, "Models", "bert", "ways", ["whole"])
     # As all edits it is in the draft until that is kept.
     assert flags(stored.get("plan_request", "review")) == [True, True]
+    assert rows.drawn["Models"]["bert"].before == {"ways": "whole, cut1"}
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
-    assert "Ways to run (1 not allowed)" in [one.label for one in opened.expander]
-    ways(opened).set_value(["whole", "cut1"]).run()
+    rows.edit(opened, "Models", "bert", "ways", ["whole", "cut1"])
     press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == with_a_cut()
 
 
-def field(page: AppTest, label: str) -> Any:
-    return next(one for one in page.number_input if one.label.startswith(label))
-
-
 @pytest.mark.slow
-def test_link_and_network_are_fields_that_wait_for_plan(
-    page: Open, stored: Workspace, started: list[Any]
+def test_link_and_network_are_fields_of_the_draft(
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
 ) -> None:
     opened = page("plan", stored)
-    assert field(opened, "Link").value is None and field(opened, "Network").value is None
-    field(opened, "Link").set_value(12.0).run()
-    field(opened, "Network").set_value(1.5).run()
+    assert rows.drawn["Links"]["links"].values == {"link_gb_per_s": "", "network_gb_per_s": ""}
+    rows.edit(opened, "Links", "links", "link_gb_per_s", "12")
+    rows.edit(opened, "Links", "links", "network_gb_per_s", "1.5")
     assert any("network none → 1.5 GB/s" in one.proto.body for one in opened.get("html"))
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == replace(with_a_cut(), link_gb_per_s=12.0, network_gb_per_s=1.5) and len(started) == 1
     # The fields show what is stored, and an empty one takes it away.
     opened = page("plan", stored)
-    assert (field(opened, "Link").value, field(opened, "Network").value) == (12.0, 1.5)
-    field(opened, "Network").set_value(None).run()
+    assert rows.drawn["Links"]["links"].values == {"link_gb_per_s": "12", "network_gb_per_s": "1.5"}
+    rows.edit(opened, "Links", "links", "network_gb_per_s", "")
     press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == replace(with_a_cut(), link_gb_per_s=12.0)
 
 
-def test_a_link_of_no_speed_is_one_message(page: Open, stored: Workspace, started: list[Any]) -> None:
-    opened = page("plan", stored)
-    field(opened, "Link").set_value(0.0).run()
-    press(opened, "Keep and prove")
-    assert any("not above 0" in one.value for one in opened.error) and not started
-    assert stored.get("plan_request", "review") == with_a_cut()
+def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(
+    page: Open, stored: Workspace, rows: Rows
+) -> None:
+    opened = rows.edit(page("plan", stored), "Links", "links", "link_gb_per_s", "0")
+    shown = rows.drawn["Links"]["links"]
+    assert "not above 0" in shown.faults["link_gb_per_s"] and shown.values["link_gb_per_s"] == "0"
+    assert any("not above 0" in one.value for one in opened.error)
+    assert opened.button(key="draft-keep").disabled
 
 
 def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
@@ -138,33 +137,35 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
     assert any("transfers between stages count as free" in text for text in shown)
 
 
-def test_pairs_offer_stages_and_keep_them(page: Open, stored: Workspace, started: list[Any]) -> None:
+def test_pairs_offer_stages_and_keep_them(
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
+) -> None:
     pair = Colocation(("bert/cut1.1of2", "bert/cut1.2of2"), "soft")
     asked = replace(with_a_cut(), colocations=(pair,))
     stored.put("plan_request", "review", asked)
     opened = page("plan", stored)
-    # The tables hold them as they are: there is no draft, and Plan plans what is stored.
+    shown = rows.drawn["Together on one GPU"]["0"].values
+    assert (shown["first"], shown["second"], shown["mode"]) == (*pair.models, "soft")
+    # They stand as they are: there is no draft, and Plan plans what is stored.
     assert not [button for button in opened.button if button.key == "draft-keep"]
     press(opened, "Plan")
     assert stored.get("plan_request", "review") == asked
-    table = request_tables.models_table(asked)
-    assert request_tables.with_models(asked, table).colocations == (pair,)
-    assert request_tables.with_models(asked, table[table["model"] != "bert"]).colocations == ()
+    assert models.changed(asked, asked, Edit("ocr", "weight", "2")).colocations == (pair,)
+    assert models.changed(asked, asked, Edit("bert", "remove", True)).colocations == ()
 
 
 def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(
-    page: Open, stored: Workspace, started: list[Any]
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
 ) -> None:
-    opened = page("plan", stored)
-    ways(opened).set_value([]).run()
-    press(opened, "Keep and prove")
+    opened = rows.edit(page("plan", stored), "Models", "bert", "ways", [])
+    assert "no variant of" in rows.drawn["Models"]["bert"].faults["ways"]
     assert any("no variant of" in one.value for one in opened.error)
     assert stored.get("plan_request", "review") == with_a_cut() and not started
 
 
-def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace) -> None:
-    opened = page("plan", filled)
-    assert not [one for one in opened.expander if one.label.startswith("Ways")]
+def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace, rows: Rows) -> None:
+    page("plan", filled)
+    assert rows.drawn["Models"] and not any("ways" in one.values for one in rows.drawn["Models"].values())
 
 
 @pytest.mark.usefixtures("native_sliders")
@@ -194,8 +195,8 @@ def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
 def test_other_edits_keep_it() -> None:
     asked = with_a_cut(cut1=False)
     for edited in (
-        request_tables.with_models(asked, request_tables.models_table(asked)),
-        request_tables.with_fleet(asked, request_tables.fleet_table(asked)),
+        models.changed(asked, asked, Edit("bert", "weight", "2")),
+        fleet.changed(asked, asked, Edit("0", "count", "2")),
         edit.with_points(replace(asked, gpus=(FleetEntry("H100-SXM5-80GB"),)), {"bert": profile()}, [cuts()]),
         edit.with_relaxation(asked, (Relaxation("bert", "max_latency_ms", 80.0, 90.0),)),
     ):

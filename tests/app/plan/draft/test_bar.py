@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components import tab
+from app.components.field_rows import Edit
 from app.plan.draft import trial, words
-from app.plan.inputs import form
+from app.plan.inputs import goal
 from app.plan.what_if import proof
-from app.session import draft as drafts
 from tests.support.app import plan_page
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
@@ -58,29 +58,13 @@ def gpus(page: AppTest, count: int) -> AppTest:
     return page
 
 
-def drawn(page: AppTest) -> str:
-    return "\n".join(str(one.proto.body) for one in page.get("html"))
-
-
-def test_a_table_and_a_slider_write_into_one_draft(
-    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = form._models
-
-    def typed(*how: Any) -> Any:
-        table, added = real(*how)
-        return table.assign(demand=pd.Series([57.5, 200.0])), added
-
-    opened = page("plan", solved)
-    monkeypatch.setattr(form, "_models", typed)
-    opened.run()
+def test_a_field_and_a_slider_write_into_one_draft(page: Open, solved: Workspace, rows: Rows) -> None:
+    opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "57.5")
     assert "demand of bert 200 → 57.5" in told(opened)
-    assert "demand of bert <s>200</s> <b>57.5</b>" in drawn(opened)
-    monkeypatch.setattr(form, "_models", real)
+    assert rows.drawn["Models"]["bert"].before == {"demand_rps": "200"}
     gpus(opened, 2)
-    # The tables were drawn anew from the draft: the edit of each stands.
     assert "A100-80GB 1 → 2 · demand of bert 200 → 57.5" in told(opened)
-    assert "<s>1</s> <b>2</b>" in drawn(opened)
+    assert rows.drawn["Fleet"]["0"].before == {"count": "1"}
     assert "GPUs used 1 → 2" in told(opened) and "requests/s" in told(opened)
     assert opened.metric[0].delta.startswith("+")
     assert solved.get("plan_request", "review") == request()
@@ -143,22 +127,10 @@ def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
     assert [one for one in started if one[0] == PLAN] == [(PLAN, RequestParameters("review"))]
 
 
-def test_an_edit_of_a_table_outlives_another_page(
-    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = form._fleet
-
-    def typed(asked: PlanRequest, mark: str) -> pd.DataFrame:
-        return real(asked, mark).assign(count=pd.Series([2], dtype="Int64"))
-
-    opened = page("plan", solved)
-    with monkeypatch.context() as patched:
-        patched.setattr(form, "_fleet", typed)
-        opened.run()
-        assert "A100-80GB 1 → 2" in told(opened)
-    # The table was not drawn meanwhile: what was typed is not in it any more.
-    del opened.session_state[form._fleet_key(drafts.table_mark(solved, "review", request()))]
-    assert "A100-80GB 1 → 2" in told(opened.run()) and "A100-80GB 1 → 2" in told(reloaded(opened))
+def test_an_edit_of_a_field_outlives_another_page(page: Open, solved: Workspace, rows: Rows) -> None:
+    opened = rows.edit(page("plan", solved), "Fleet", "0", "count", "2")
+    assert "A100-80GB 1 → 2" in told(opened) and "A100-80GB 1 → 2" in told(reloaded(opened))
+    assert rows.drawn["Fleet"]["0"].values["count"] == "2"
 
 
 def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
@@ -192,19 +164,14 @@ def test_a_draft_that_is_kept_elsewhere_is_none_here(page: Open, solved: Workspa
     assert "draft, not kept" not in told(opened.run())
 
 
-def test_a_row_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
-    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch
+def test_a_figure_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
+    page: Open, solved: Workspace, rows: Rows
 ) -> None:
-    table = pd.DataFrame({"type": ["A100-80GB", ""], "count": [1, 1]}).astype(
-        {"type": "str", "count": "Int64"}
-    )
-    real = form._fleet
-    monkeypatch.setattr(form, "_fleet", lambda asked, mark: table)
-    opened = page("plan", solved)
-    assert "a row without a GPU type" in told(opened) and opened.button(key="draft-keep").disabled
-    monkeypatch.setattr(form, "_fleet", real)
-    opened.run()
-    assert "a row without a GPU type" not in told(opened) and "draft, not kept" not in told(opened)
+    opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
+    assert "model bert: demand, req/s: is 'many', not a number" in told(opened)
+    assert opened.button(key="draft-keep").disabled
+    rows.edit(opened, "Models", "bert", "demand_rps", "200")
+    assert "not a number" not in told(opened) and "draft, not kept" not in told(opened)
 
 
 def test_saved_as_a_new_scenario_the_old_one_stands(
@@ -238,23 +205,19 @@ def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(
 
 def test_a_survivors_objective_outlives_an_edit_of_the_form() -> None:
     asked: PlanRequest = replace(request(), objective=replace(request().objective, survives=1))
-    low = replace(form.Goal.of(asked), plan_at="low")
-    assert low.applied(asked).objective.survives == 1
+    assert goal.changed(asked, Edit("objective", "plan_at", "low")).objective.survives == 1
 
 
-def test_limits_of_responses_are_edited_in_the_table_and_told(
-    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch, started: list[tuple[str, Any]]
+def test_limits_of_responses_are_edited_and_told(
+    page: Open, solved: Workspace, rows: Rows, started: list[tuple[str, Any]]
 ) -> None:
-    real = form._editor
-
-    def edited(table: pd.DataFrame, key: str, *rest: Any) -> pd.DataFrame:
-        found = real(table, key, *rest)
-        if key.startswith("models-"):
-            found.loc[0, ["response", "percentile", "arrivals"]] = [200.0, 99.0, "gamma:2"]
-        return found
-
-    monkeypatch.setattr(form, "_editor", edited)
     opened = page("plan", solved)
+    for column, value in (
+        ("max_response_ms", "200"),
+        ("response_percentile", "99"),
+        ("arrivals", "gamma:2"),
+    ):
+        rows.edit(opened, "Models", "bert", column, value)
     shown = told(opened)
     for text in (
         "response limit of bert none → 200 ms",

@@ -1,0 +1,116 @@
+"""Fields of the inputs: values as texts, texts as values, and rows with what was changed. No streamlit in here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from app.components.field_rows import Column, Row
+from app.format.numbers import exact
+from app.plan.inputs.ground import Ground, Table
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
+
+FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+"""What a slider offers, as multiples of the stored value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A thing as it is stored and as it is in the draft, by its places there; None where it is not."""
+
+    stored: int | None
+    current: int | None
+
+
+def matched(stored: Sequence[Any], current: Sequence[Any], *, by_name: bool = False) -> tuple[Match, ...]:
+    """What of the one list is what of the other. `by_name`: what is not equal is another thing, not an edited one."""
+    if len(stored) == len(current) and (not by_name or list(stored) == list(current)):
+        return tuple(Match(place, place) for place in range(len(stored)))
+    found: list[Match] = []
+    for tag, low, high, start, stop in SequenceMatcher(None, stored, current, autojunk=False).get_opcodes():
+        both = 0 if by_name and tag == "replace" else min(high - low, stop - start)
+        found += [Match(low + step, start + step) for step in range(both)]
+        found += [Match(place, None) for place in range(low + both, high)]
+        found += [Match(None, place) for place in range(start + both, stop)]
+    return tuple(found)
+
+
+def put_back(items: Sequence[Any], item: Any, matches: Sequence[Match], place: int) -> tuple[Any, ...]:
+    """The items with the one that is missing at a match, at its place among those that are there."""
+    before = sum(match.current is not None for match in matches[:place])
+    return (*items[:before], item, *items[before:])
+
+
+def number(text: Any, label: str, *, empty: float | None = None, needed: bool = False) -> float | None:
+    """The number of a field. Raises InputFault for what is none, and for an empty field that is `needed`."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    written = "".join(str(text).split())
+    if not written:
+        if needed:
+            raise InputFault(label, "is empty", "Enter a number above 0.")
+        return empty
+    try:
+        return float(written)
+    except ValueError:
+        remedy = "Write a point for decimals: 1.5." if "," in written else "Enter a number, for example 1.5."
+        raise InputFault(label, f"is {quoted(str(text))}, not a number", remedy) from None
+
+
+def whole(text: Any, label: str) -> int:
+    """The whole number of a field. Raises InputFault for what is none."""
+    found = number(text, label, needed=True)
+    if found is None or not found.is_integer():
+        raise InputFault(label, f"is {quoted(str(text))}, not a whole number", "Enter 1, 2, 3, …")
+    return int(found)
+
+
+def row(
+    ground: Ground,
+    table: Table,
+    id: str,
+    about: str,
+    columns: Sequence[Column],
+    now: Mapping[str, Any],
+    was: Mapping[str, Any] | None,
+    **look: Any,
+) -> Row:
+    """The row of a thing with these values `now`, marked where they differ from what they `was` as stored."""
+    values, before, faults, instead = {}, {}, {}, {}
+    for column in columns:
+        if column.id not in now:
+            continue
+        value = now[column.id]
+        values[column.id] = _value(column, value)
+        if was is not None and column.id in was and was[column.id] != value:
+            before[column.id] = _words(column, was[column.id])
+        typed = ground.typed.get((table, id, column.id))
+        if typed is not None:
+            faults[column.id], instead[column.id] = typed.words, _words(column, value)
+            if column.kind in ("figure", "text"):
+                values[column.id] = typed.text
+    state = "new" if was is None else ""
+    return Row(id, about, values, before=before, faults=faults, instead=instead, **{"state": state, **look})
+
+
+def _value(column: Column, value: Any) -> Any:
+    """As the browser's field has it."""
+    if column.kind in ("check", "choices"):
+        return value
+    if value is None:
+        return ""
+    return exact(value) if column.kind == "figure" else str(value)
+
+
+def _words(column: Column, value: Any) -> str:
+    """As it is read beside the field."""
+    if column.kind == "check":
+        return "on" if value else "off"
+    if column.kind == "choice":
+        return dict(column.options).get(value, str(value))
+    if column.kind == "choices":
+        return ", ".join(value) or "none"
+    return _value(column, value) or column.empty or "none"

@@ -1,0 +1,237 @@
+"""Models of a scenario as rows: demand, limit, minimum, weight and cap, behind a fold what clients may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
+from app.format.numbers import THIN, exact, short, size
+from app.plan.inputs.fields import FACTORS, matched, number, put_back, row
+from app.plan.inputs.ground import Ground, checked
+from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.ties import models_of
+from torchsplit_core.planning.tolerance import equal
+from torchsplit_core.simulation.validate import check_arrivals
+from torchsplit_core.values import (
+    PlanModel,
+    PlanRequest,
+    Profile,
+    SimulationRequest,
+    TraceArrivals,
+    Variant,
+)
+from torchsplit_core.values.simulation.arrivals_text import arrivals_text, parse_arrivals
+from torchsplit_core.values.simulation.request import Arrivals
+
+PERCENTILE = 95.0
+"""Of responses, where a row says none."""
+COLUMNS = (
+    Column(
+        "demand_rps", "demand, req/s", width="4.4rem", slider=True, help="Requests per second asked for."
+    ),
+    Column(
+        "max_latency_ms", "p95 ≤, ms", width="3.9rem", empty="none",
+        help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
+    ),
+    Column(
+        "min_throughput_rps", "min, req/s", width="3.9rem", empty="none",
+        help="Minimum: a plan that serves less is refused. Empty: no minimum.",
+    ),
+    Column("weight", "weight", width="3.1rem"),
+    Column("cap_at_demand", "cap", "check", "1.7rem", help="Throughput above the demand counts for nothing."),
+)  # fmt: skip
+MORE = (
+    Column(
+        "max_response_ms", "response ≤, ms", quarters=2, empty="none",
+        help="Limit of what clients wait, queues included. The plan is simulated before it is shown.",
+    ),
+    Column("response_percentile", "of responses, %", quarters=2, help="So many of a hundred are within it."),
+    Column(
+        "arrivals", "arrivals", "text", quarters=4, empty="poisson at the demand",
+        help="poisson, deterministic, gamma:2 (cv) or mmpp:0.5@8,3@2 (times the demand @ seconds), “ at 30” for "
+        "another rate.",
+    ),
+    Column("ways", "ways to run", "choices", quarters=4, help="A plan uses one of those allowed."),
+)  # fmt: skip
+LABELS = {column.id: column.label for column in (*COLUMNS, *MORE)}
+
+
+def show(
+    ground: Ground,
+    names: Sequence[str],
+    served: Mapping[str, float],
+    colours: Mapping[str, str],
+) -> None:
+    """A row for each of the models with these `names`, with what it gets of its demand.
+
+    `served`: requests/s that the plan on screen gives, by model.
+    """
+    stored, current = ({model.name: model for model in one.models} for one in (ground.stored, ground.current))
+    rows = [
+        _row(ground, current[name], stored.get(name), served.get(name), colours)
+        if name in current
+        else Row(name, name, name=name, colour=colours.get(name, ""), state="gone")
+        for name in names
+    ]
+    field_rows(
+        "Models", COLUMNS, rows, key=ground.key("models"), more=MORE, named=True,
+        on_edits=lambda edits: ground.take(
+            "models", edits, lambda request, made: changed(ground.stored, request, made)
+        ),
+    )  # fmt: skip
+
+
+def add(ground: Ground, profiles: Mapping[str, Profile]) -> None:
+    """A choice among the models that were profiled here and are not served yet; nothing where there is none."""
+    # What was removed is put back in its row.
+    taken = {*every_name(ground)}
+    known = (*ground.stored.models, *ground.current.models)
+    more = [
+        name
+        for name, profile in profiles.items()
+        if name not in taken and not any(edit.is_of(model, profile) for model in known)
+    ]
+    if not more:
+        return
+    column = Column(
+        "model",
+        "Add a model",
+        "choice",
+        quarters=4,
+        empty="Add a model …",
+        options=[(name, name) for name in more],
+    )
+    blank = Row(f"new {len(taken)}", "models profiled here", {"model": ""}, state="blank")
+
+    def added(request: PlanRequest, made: Edit) -> PlanRequest:
+        return edit.with_added(request, [str(made.value["model"])], profiles)
+
+    field_rows(
+        "Add a model", (column,), [blank], key=ground.key("more models"), stacked=True,
+        on_edits=lambda edits: ground.take("more models", edits, added),
+    )  # fmt: skip
+
+
+def every_name(ground: Ground) -> tuple[str, ...]:
+    """The models of both requests, those that were removed at their old place."""
+    before, now = ([model.name for model in one.models] for one in (ground.stored, ground.current))
+    return tuple(
+        now[match.current] if match.current is not None else before[match.stored or 0]
+        for match in matched(before, now, by_name=True)
+    )
+
+
+def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
+    """The request with one edit of a model; of one that is not there any more, the request as it is."""
+    models = list(request.models)
+    at = next((place for place, model in enumerate(models) if model.name == made.row), None)
+    if made.field == RESTORE and at is None:
+        names = [[model.name for model in one.models] for one in (stored, request)]
+        matches = matched(*names, by_name=True)
+        known = next((model for model in stored.models if model.name == made.row), None)
+        if known is None:
+            return request
+        place = next(place for place, one in enumerate(matches) if one.stored == stored.models.index(known))
+        return replace(request, models=put_back(models, known, matches, place))
+    if at is None or (made.field == REMOVE and len(models) == 1):
+        return request
+    if made.field == REMOVE:
+        del models[at]
+        left = {model.name for model in models}
+        pairs = tuple(
+            pair for pair in request.colocations if left.issuperset(models_of(request.models, pair))
+        )
+        return replace(request, models=tuple(models), colocations=pairs)
+    models[at] = _edited(models[at], made)
+    edited = replace(request, models=tuple(models))
+    return checked(edited, LABELS.get(made.field, made.field), (models[at],), pairs=False)
+
+
+def way_label(variant: Variant) -> str:
+    """A variant in words: its name, into how many stages it cuts the model, and what crosses the cuts."""
+    if len(variant.stages) == 1:
+        return variant.name
+    fixed, each = sum(variant.cut_bytes), sum(variant.cut_bytes_per_request)
+    carried = [size(fixed)] if fixed or not each else []
+    carried += [f"{size(each)} a request"] if each else []
+    across = " and ".join(carried)
+    return f"{variant.name}: {len(variant.stages)} stages, {across} across cuts"
+
+
+def _row(
+    ground: Ground, model: PlanModel, was: PlanModel | None, rps: float | None, colours: Mapping[str, str]
+) -> Row:
+    demand = model.demand_rps
+    share = rps / demand if rps is not None and demand else None
+    last = len(ground.current.models) == 1
+    return row(
+        ground, "models", model.name, model.name, (*COLUMNS, *MORE), _values(model), _values(was) if was else None,
+        name=model.name, colour=colours.get(model.name, ""), remove="" if last else f"Remove {model.name}",
+        note="" if share is None else f"{short(share)}{THIN}×",
+        below=share is not None and share < 1 and not equal(share, 1.0),
+        stops={"demand_rps": _demands(demand, was.demand_rps if was else demand)},
+        options={"ways": [(variant.name, way_label(variant)) for variant in model.variants]},
+    )  # fmt: skip
+
+
+def _demands(now: float, base: float) -> list[tuple[float, str]]:
+    # What was typed lies between the steps, or beyond them.
+    steps = sorted({base, now, *(float(f"{base * factor:.6g}") for factor in FACTORS)})
+    return [(step, exact(step)) for step in steps]
+
+
+def _values(model: PlanModel) -> dict[str, Any]:
+    fields = (
+        "demand_rps",
+        "max_latency_ms",
+        "min_throughput_rps",
+        "weight",
+        "cap_at_demand",
+        "max_response_ms",
+    )
+    found = {name: getattr(model, name) for name in (*fields, "response_percentile")}
+    found["arrivals"] = arrivals_text(model.arrivals, model.demand_rps)
+    if len(model.variants) > 1:
+        found["ways"] = [variant.name for _, variant in model.allowed_variants]
+    return found
+
+
+def _edited(model: PlanModel, made: Edit) -> PlanModel:
+    label = LABELS.get(made.field, made.field)
+    if made.field == "demand_rps":
+        demand = number(made.value, label, needed=True) or 0.0
+        return replace(model, demand_rps=demand, arrivals=_moved(model, demand))
+    if made.field == "arrivals":
+        return replace(model, arrivals=_arrivals(model, str(made.value).strip(), label))
+    if made.field == "cap_at_demand":
+        return replace(model, cap_at_demand=bool(made.value))
+    if made.field == "ways":
+        ways = tuple(replace(way, allowed=way.name in made.value) for way in model.variants)
+        return replace(model, variants=ways)
+    if made.field not in LABELS:
+        return model
+    empty = PERCENTILE if made.field == "response_percentile" else None
+    given: dict[str, Any] = {
+        made.field: number(made.value, label, empty=empty, needed=made.field == "weight")
+    }
+    return replace(model, **given)
+
+
+def _moved(model: PlanModel, demand: float) -> Arrivals | None:
+    """The arrivals at another demand: those without a rate of their own go with it."""
+    text = arrivals_text(model.arrivals, model.demand_rps)
+    if not text or isinstance(model.arrivals, TraceArrivals) or demand <= 0:
+        return model.arrivals
+    return parse_arrivals(text, demand, LABELS["arrivals"])
+
+
+def _arrivals(model: PlanModel, text: str, label: str) -> Arrivals | None:
+    if not text:
+        return None
+    if text == arrivals_text(model.arrivals, model.demand_rps):
+        return model.arrivals
+    found = parse_arrivals(text, model.demand_rps, label)
+    check_arrivals(label, found, SimulationRequest((), ()).requests_per_model)
+    return found
