@@ -115,7 +115,7 @@ def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(
     opened = rows.edit(page("plan", stored), "Links", "links", "link_gb_per_s", "0")
     shown = rows.drawn["Links"]["links"]
     assert "not above 0" in shown.faults["link_gb_per_s"] and shown.values["link_gb_per_s"] == "0"
-    assert any("not above 0" in one.value for one in opened.error)
+    assert any("not above 0" in one.proto.body for one in opened.get("html"))
     assert opened.button(key="draft-keep").disabled
 
 
@@ -159,7 +159,7 @@ def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(
 ) -> None:
     opened = rows.edit(page("plan", stored), "Models", "bert", "ways", [])
     assert "no variant of" in rows.drawn["Models"]["bert"].faults["ways"]
-    assert any("no variant of" in one.value for one in opened.error)
+    assert any("no variant of" in one.proto.body for one in opened.get("html"))
     assert stored.get("plan_request", "review") == with_a_cut() and not started
 
 

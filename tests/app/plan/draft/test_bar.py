@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,10 @@ def told(page: AppTest) -> str:
     kinds = ("markdown", "caption", "error", "warning", "success")
     text = "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
     return f"{text}\n{drawn(page)}"
+
+
+def drawn(page: AppTest) -> str:
+    return html.unescape("\n".join(str(one.proto.body) for one in page.get("html")))
 
 
 def press(page: AppTest, label: str) -> AppTest:

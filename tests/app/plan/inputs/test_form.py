@@ -27,7 +27,8 @@ def solved(workspace: Workspace) -> Workspace:
 
 def said(page: AppTest) -> str:
     kinds = ("markdown", "error", "caption")
-    return "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
+    texts = [str(one.value) for kind in kinds for one in page.get(kind)]
+    return "\n".join((*texts, *(str(one.proto.body) for one in page.get("html")))).replace("\\", "")
 
 
 def test_two_faults_stay_as_typed_until_each_is_mended_and_the_draft_goes_on(
