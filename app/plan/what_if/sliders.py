@@ -58,9 +58,9 @@ def weight_of(ground: Ground, model: str) -> None:
     _slider(ground, model, "weight", "Weight")
 
 
-def of_fleet(ground: Ground) -> None:
+def of_fleet(ground: Ground, kinds: int = MOST_KINDS) -> None:
     """How many GPUs of the first kinds."""
-    for place, entry in enumerate(ground.current.gpus[:MOST_KINDS]):
+    for place, entry in enumerate(ground.current.gpus[:kinds]):
         _gpus(ground, place, entry.type)
 
 
