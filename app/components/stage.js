@@ -74,6 +74,8 @@ function fit() {
   }
   grid.style.gridTemplateColumns = `repeat(${columns}, ${Math.floor(size)}px)`;
   grid.style.justifyContent = "center";
+  const picture = map.querySelector(".picture");
+  reach(picture, picture.scrollHeight > picture.clientHeight);
 }
 
 // A long verdict in smaller letters rather than cut.
@@ -81,9 +83,17 @@ function fitText() {
   const box = document.querySelector(VERDICT), text = box?.querySelector("p");
   if (!text) return;
   text.style.fontSize = "";
+  reach(text, false);
   if (innerWidth <= PHONE) return;
   let size = parseFloat(getComputedStyle(text).fontSize);
   while (size > LEAST_TEXT && text.scrollHeight > box.clientHeight - 10) text.style.fontSize = `${--size}px`;
+  reach(text, text.scrollHeight > box.clientHeight);
+}
+
+// What scrolls can be scrolled by the keyboard too.
+function reach(node, scrolls) {
+  if (scrolls) node.tabIndex = 0;
+  else node.removeAttribute("tabindex");
 }
 
 function begin(stage) {

@@ -13,8 +13,8 @@ STYLE = """<style>
 .present-verdict { display: flex; align-items: center; gap: .9rem; height: 7.4rem; padding: .4rem 1.1rem;
   border-radius: .6rem; border-left: 6px solid currentColor;
   background: color-mix(in srgb, currentColor 7%, transparent); }
-.present-verdict p { margin: 0; font-size: clamp(1.5rem, 2.5vw, 3rem); font-weight: 650; line-height: 1.18;
-  max-height: 100%; overflow: auto; scrollbar-width: thin; }
+.present-verdict p { margin: 0; font-size: clamp(1.5rem, 2.5vw, 3rem); font-weight: 650; line-height: 1.18; }
+.present-verdict p[tabindex] { max-height: 100%; overflow: auto; scrollbar-width: thin; }
 .present-verdict i { font-style: normal; font-size: 2rem; font-weight: 700; }
 .present-verdict.green, .present-figures .gain { color: light-dark(#0b5f58, #5eead4); }
 .present-verdict.amber { color: light-dark(#92400e, #fbbf24); }
