@@ -1,5 +1,8 @@
 // One explorer: what is selected, searched and looked at. Python sends scenes and hears of selections.
 
+// Pixels of the canvas in sight from which on it is there that the graph is fitted into.
+const LEAST_SEEN = 150;
+
 class Explorer {
   constructor(host) {
     this.host = host;
@@ -41,6 +44,7 @@ class Explorer {
       this.unfolded = { dominators: new Set(), post: new Set() };
     }
     this.toolbar();
+    stand(this);
     this.search(false);
     if (same) this.keep(anchor);
     if (data.focus && (!before || before.focus !== data.focus)) this.focusOn(data.focus);
@@ -172,15 +176,22 @@ class Explorer {
     return [this.canvas.clientWidth, this.canvas.clientHeight];
   }
 
+  // Where the canvas is in sight: pixels of it above the window, and how many are seen.
+  seen() {
+    const box = this.canvas.getBoundingClientRect();
+    const above = Math.max(0, -box.top), height = Math.min(box.height, window.innerHeight - box.top) - above;
+    return height < LEAST_SEEN ? [0, box.height] : [above, height];
+  }
+
   fit(readable) {
-    const [width, height] = this.size();
+    const [width] = this.size(), [above, height] = this.seen();
     const { scene } = this.data;
     const whole = Math.min(width / (scene.width + 40), height / (scene.height + 40), 1.1);
     const wide = Math.min(width / (scene.width + 40), 0.9);
     // At first a long picture begins at its top, large enough to read.
     const scale = readable && whole < 0.6 && wide > 0.2 ? Math.max(wide, 0.5) : whole;
     const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
-    this.look = { scale, x: (scene.width - width / scale) / 2, y };
+    this.look = { scale, x: (scene.width - width / scale) / 2, y: y - above / scale };
   }
 
   zoom(factor, x, y) {

@@ -33,8 +33,8 @@ STYLE = """<style>
 .present-figures em, .present-figures i { font-style: normal; }
 .present-figures em { font-weight: 600; }
 .st-key-present-moved p { font-size: .95rem; min-height: 1.4em; margin: 0; }
-.st-key-present-map .picture, .st-key-present-map .st-key-present-reasons { height: var(--stage-room, auto); overflow: auto;
-  scrollbar-width: thin; }
+.st-key-present-map .picture, .st-key-present-map .st-key-present-reasons { height: var(--stage-room, auto);
+  overflow: auto; scrollbar-width: thin; }
 .st-key-present-map .picture { display: flex; flex-direction: column; }
 .st-key-present-reasons li { font-size: clamp(1rem, 1.3vw, 1.5rem); }
 .st-key-present-map .picture > div { margin-block: auto; }
