@@ -1,6 +1,7 @@
 // The window as a stage: keys for its buttons, full screen, and a map as large as the room that is left for it.
 
-const MAP = ".st-key-present-map", STRIP = ".st-key-present-strip", VERDICT = ".present-verdict";
+const MAP = ".st-key-present-map", STRIP = ".st-key-present-strip", HEAD = ".st-key-present-head",
+  VERDICT = ".present-verdict";
 const PHONE = 640, BELOW = 10, LEAST_CARD = 270, LEAST_TEXT = 17, LEAST_ROOM = 160, NEARLY = 0.93;
 
 function press(name) {
@@ -11,6 +12,7 @@ function press(name) {
 function taken(event) {
   const at = event.target;
   if (document.querySelector('[data-testid="stPopoverBody"], [role="dialog"], [role="listbox"]')) return true;
+  if (at.closest?.("input[type=range]")) return event.key.startsWith("Arrow");
   if (at.closest?.("input, textarea, select, [contenteditable]")) return true;
   return event.key === " " && at.closest?.("button, summary, a, [role=button]");
 }
@@ -110,9 +112,10 @@ function begin(stage) {
   const stop = new AbortController(), { signal } = stop;
   document.addEventListener("keydown", event => keyed(stage, event), { signal });
   addEventListener("resize", soon, { signal });
-  // A slider that was dragged gives the arrows back to the stage; one that was reached by Tab keeps them.
+  // A slider that was dragged and a button that was clicked give the keys back to the stage; reached by Tab they
+  // have them.
   document.addEventListener("pointerup", event => {
-    if (event.target.matches?.("input[type=range]")) event.target.blur();
+    event.target.closest?.(`input[type=range], ${HEAD} button`)?.blur();
   }, { signal });
   const drawn = new MutationObserver(soon), sized = new ResizeObserver(soon);
   drawn.observe(document.querySelector('[data-testid="stMain"]'), { childList: true, subtree: true });

@@ -92,6 +92,7 @@ def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: 
     """Steps and ways out; each has a key, which `components.stage` presses."""
     if drafted:
         st.badge("draft, not kept", color="blue")
+        st.button("Discard", key="present-discard", on_click=drafts.discard, args=(workspace, name))
     if not alone:
         for way, label in ((BEFORE, "← Before"), (AFTER, "After →")):
             st.button(
@@ -182,10 +183,10 @@ def _strip(
         for place, model in enumerate(chosen):
             with st.container(key=f"present-slider-{place}"):
                 sliders.demand_of(ground, model, served)
+        if unknown:
+            st.caption(plain(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
         with st.popover("Sliders", icon=":material/tune:"):
             _choice(ground, chosen)
-    if unknown:
-        st.caption(plain(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
 
 
 def _choice(ground: sliders.Ground, chosen: tuple[str, ...]) -> None:

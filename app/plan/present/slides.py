@@ -1,4 +1,4 @@
-"""What is presented: the plan of now, and the one that it is to be seen beside. No streamlit in here."""
+"""What is presented: the plan of now, and the one that it is to be seen beside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import unquote
+
+import streamlit as st
 
 from app.plan.draft import words
 from app.plan.draft.trial import Trial
@@ -63,12 +65,18 @@ def _version_before(
     """The newest version with another request or other slices."""
     store = VersionStore(workspace, name)
     for version in store.list():
-        state = store.load(version.number) if version.status else None
+        state = _state(f"{workspace.id} {name} {version}", store, version.number) if version.status else None
         if state is None or state[1] is None or (state[0], state[1].gpus) == (request, plan.gpus):
             continue
         kept = datetime.fromtimestamp(version.kept).strftime("%d %b %H:%M")
         return Slide(f"v{version.number} of {kept}", *state)
     return None
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _state(key: str, _store: VersionStore, _number: int) -> tuple[PlanRequest, PlanOutcome | None] | None:
+    """The version that `key` says, read once: to unpack it at every step would take longer than all the rest."""
+    return _store.load(_number)
 
 
 def written(models: Sequence[str]) -> str:

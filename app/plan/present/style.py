@@ -32,10 +32,12 @@ STYLE = """<style>
 .present-figures .words small { font-size: .8rem; }
 .present-figures em, .present-figures i { font-style: normal; }
 .present-figures em { font-weight: 600; }
-.st-key-present-moved p { font-size: .95rem; min-height: 1.4em; margin: 0; }
+.st-key-present-moved p { font-size: .95rem; min-height: 1.4em; margin: 0; white-space: nowrap; overflow: hidden;
+  text-overflow: ellipsis; }
 .st-key-present-map .picture, .st-key-present-map .st-key-present-reasons { height: var(--stage-room, auto);
   overflow: auto; scrollbar-width: thin; }
 .st-key-present-map .picture { display: flex; flex-direction: column; }
+.st-key-present-map .st-key-present-reasons { flex: none; }
 .st-key-present-reasons li { font-size: clamp(1rem, 1.3vw, 1.5rem); }
 .st-key-present-map .picture > div { margin-block: auto; }
 .st-key-present-strip { border-top: 1px solid color-mix(in srgb, currentColor 12%, transparent); padding-top: .5rem; }
@@ -50,6 +52,7 @@ STYLE = """<style>
 @media (max-width: 640px) { /* It scrolls: a map of the window's height would be too small to read. */
   .present-verdict { height: auto; min-height: 4.4rem; }
   .present-verdict p { font-size: 1.2rem; }
+  .st-key-present-moved p { white-space: normal; }
   .present-figures { height: auto; grid-template-columns: 1fr 1fr; }
   .st-key-present-map .picture, .st-key-present-map .st-key-present-reasons { height: auto; overflow: visible; }
 }
