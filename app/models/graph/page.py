@@ -81,11 +81,13 @@ def show(workspace: Workspace, name: str | None) -> None:
                     st.caption(plain(note))
         if st.session_state.get(TAB, TITLES[0]) == TITLES[0]:
             preparation.switch()
-    if model.misfit:
-        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     explorer_look.refocus(workspace, name, model.hierarchy)
     tabs = st.tabs(TITLES, key=TAB, on_change="rerun")
     explore, tables, compare, files = tabs
+    for view in tabs:
+        # Below the views: above, it would lie under them where they stand in the row of the tabs.
+        if view.open and model.misfit:
+            view.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     if explore.open:
         with explore:
             preparation.show(workspace, model)
