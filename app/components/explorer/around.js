@@ -1,4 +1,4 @@
-// Around the picture: a small map of the whole, a card on what the pointer is over, full screen, the panels.
+// Around the picture: a small map of the whole, a card on what the pointer is over, full screen, the panels, a file of it.
 
 const MAP = { width: 168, height: 120, room: 6 };
 // Pixels: below the picture, above one that begins far down, its least and most.
@@ -126,4 +126,23 @@ function cardLines(me, item, overlays) {
   } else lines.push(["fact", [items.note[item], items.count[item] > 1 ? `${items.count[item]} operations` : ""].filter(Boolean).join(" · ")]);
   for (const one of overlays) if (one.kind === "bar" && one.texts?.[item]) lines.push(["fact", `${one.label}: ${one.texts[item]} (${one.basis})`]);
   return lines.filter(([, text]) => text);
+}
+
+// The whole graph as a PNG, at twice its size where a canvas may be so large.
+function savePicture(me) {
+  const { scene, name } = me.data, most = 8000;
+  const scale = Math.min(2, most / scene.width, most / scene.height);
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.ceil((scene.width + 32) * scale);
+  canvas.height = Math.ceil((scene.height + 32) * scale);
+  const overlay = me.data.overlays.find((one) => one.id === me.overlay);
+  drawScene(canvas.getContext("2d"), canvas.width, canvas.height, { scale, x: -16, y: -16 }, scene, themeOf(me.host),
+    overlay?.values.length ? overlay : null, { ...me.marks, item: null, found: new Set(), dim: false, region: null });
+  canvas.toBlob((blob) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = `${name}.png`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
 }

@@ -17,7 +17,7 @@ class Explorer {
     this.marks = { item: null, unit: null, found: new Set(), region: null, patch: -1, patches: new Set(), dim: false };
     listen(this);
     around(this);
-    const sizes = new ResizeObserver(() => this.draw());
+    const sizes = new ResizeObserver(() => this.resized());
     sizes.observe(this.canvas);
     sizes.observe(this.icicle);
   }
@@ -192,6 +192,14 @@ class Explorer {
     const scale = readable && whole < 0.6 && wide > 0.2 ? Math.max(wide, 0.5) : whole;
     const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
     this.look = { scale, x: (scene.width - width / scale) / 2, y: y - above / scale };
+    this.fitted = { ...this.look, readable };
+  }
+
+  // A view that nobody has moved since it was fitted fits the new size too: the first one, while the page settles.
+  resized() {
+    const { look, fitted } = this;
+    if (look && fitted && ["scale", "x", "y"].every((part) => look[part] === fitted[part])) this.fit(fitted.readable);
+    this.draw();
   }
 
   zoom(factor, x, y) {
@@ -355,24 +363,6 @@ class Explorer {
     if (at * ROW < list.scrollTop || (at + 1) * ROW > list.scrollTop + list.clientHeight)
       list.scrollTop = at * ROW - list.clientHeight / 2;
     this.draw();
-  }
-
-  png() {
-    const { scene, name } = this.data, most = 8000;
-    const scale = Math.min(2, most / scene.width, most / scene.height);
-    const canvas = document.createElement("canvas");
-    canvas.width = Math.ceil((scene.width + 32) * scale);
-    canvas.height = Math.ceil((scene.height + 32) * scale);
-    const overlay = this.data.overlays.find((one) => one.id === this.overlay);
-    drawScene(canvas.getContext("2d"), canvas.width, canvas.height, { scale, x: -16, y: -16 }, scene, themeOf(this.host),
-      overlay?.values.length ? overlay : null, { ...this.marks, item: null, found: new Set(), dim: false, region: null });
-    canvas.toBlob((blob) => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = `${name}.png`;
-      link.click();
-      URL.revokeObjectURL(link.href);
-    });
   }
 }
 

@@ -38,7 +38,7 @@ STYLE = """<style>
   overflow: auto; scrollbar-width: thin; }
 .st-key-present-map .picture { display: flex; flex-direction: column; }
 .st-key-present-map .st-key-present-reasons { flex: none; }
-.st-key-present-reasons li { font-size: clamp(1rem, 1.3vw, 1.5rem); }
+.st-key-present-reasons :is(p, li) { font-size: clamp(1rem, 1.3vw, 1.5rem); }
 .st-key-present-map .picture > div { margin-block: auto; }
 .st-key-present-strip { border-top: 1px solid color-mix(in srgb, currentColor 12%, transparent); padding-top: .5rem; }
 .st-key-present-strip .live-slider .ends { display: none; }
