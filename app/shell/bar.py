@@ -40,8 +40,8 @@ def show(workspace: Workspace) -> None:
 
 def copy_link(workspace: Workspace) -> None:
     """The button that copies the address; with it the browser tells its theme and the id of its tab."""
-    kept = workspace.id if workspaces.is_kept(workspace) else None
-    share(workspaces.COOKIE, kept, navigation.PATHS)
+    identity = workspace.id if workspaces.is_kept(workspace) else None
+    share(workspaces.COOKIE, identity, navigation.PATHS)
 
 
 def _workspaces(workspace: Workspace) -> None:

@@ -18,7 +18,7 @@ LABELS = """([data, layout, width]) => { const place = document.createElement('d
   document.body.replaceChildren(place);
   return Plotly.newPlot(place, data, {...layout, width})
     .then(() => [...place.querySelectorAll('.xtick text')]
-      .map(one => Number(one.textContent.replace(/\\s/g, '')))); }"""
+      .map(text => Number(text.textContent.replace(/\\s/g, '')))); }"""
 
 
 def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session: Callable[..., Page]) -> None:
@@ -35,12 +35,12 @@ def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session: Calla
             made = go.Figure(go.Scatter(x=[low, high], y=[1, 2], mode="markers"))
             lay_out(made, "light", height=300, key="axis")
             made.update_layout(xaxis=log_axis("ms", "light", [low, high]))
-            found = page.evaluate(
+            drawn = page.evaluate(
                 LABELS, [*(made.to_plotly_json()[part] for part in ("data", "layout")), width]
             )
-            inside = [label for label in found if low <= label <= high]
-            assert inside == labels, (low, high, width, found)
+            inside = [label for label in drawn if low <= label <= high]
+            assert inside == labels, (low, high, width, drawn)
     narrow = go.Figure(go.Scatter(x=[21.0, 79.0], y=[1, 2]))
     narrow.update_layout(xaxis=log_axis("ms", "light", [21.0, 79.0]))
-    found = page.evaluate(LABELS, [*(narrow.to_plotly_json()[part] for part in ("data", "layout")), 700])
-    assert len(found) >= 2 and all(label >= 10 for label in found)
+    drawn = page.evaluate(LABELS, [*(narrow.to_plotly_json()[part] for part in ("data", "layout")), 700])
+    assert len(drawn) >= 2 and all(label >= 10 for label in drawn)

@@ -214,7 +214,7 @@ def test_the_picture_comes_first_and_fits_into_what_is_seen(explored: Page) -> N
     page.get_by_role("button", name="Fit").click()
     settle(page)
     whole = look(page)
-    centre = {name: seen_height / 2 / one["scale"] + one["y"] for name, one, seen_height in (
+    centre = {name: height / 2 / view["scale"] + view["y"] for name, view, height in (
         ("low", low, seen), ("whole", whole, box["height"]))}  # fmt: skip
     assert centre["low"] == pytest.approx(centre["whole"], abs=2)
 

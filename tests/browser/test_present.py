@@ -51,23 +51,23 @@ def test_it_fills_the_window_and_keys_step_and_leave(
         assert page.evaluate(OVER) == [0, 0]
         assert height - 30 < page.evaluate(BOTTOM) <= height
     page.set_viewport_size({"width": WIDE, "height": 900})
-    told = page.locator(".st-key-present-moved")
-    expect(told).to_contain_text("from v1")
+    moved = page.locator(".st-key-present-moved")
+    expect(moved).to_contain_text("from v1")
     page.keyboard.press("ArrowLeft")
-    expect(told).to_contain_text("then the stored plan")
+    expect(moved).to_contain_text("then the stored plan")
     page.keyboard.press("ArrowRight")
-    expect(told).to_contain_text("from v1")
+    expect(moved).to_contain_text("from v1")
     page.keyboard.press(" ")
-    expect(told).to_contain_text("then the stored plan")
+    expect(moved).to_contain_text("then the stored plan")
     assert "at=before" in page.url
     # An arrow on a slider moves the slider; what comes of it is shown.
     page.get_by_role("slider", name="GPUs").press("ArrowRight")
-    expect(told).to_contain_text("Draft: A100-80GB 2 → 3")
-    found = []
+    expect(moved).to_contain_text("Draft: A100-80GB 2 → 3")
+    faults = []
     for scheme in ("light", "dark"):
         in_scheme(page, scheme)
-        found += [f"{scheme}: {line}" for line in ours(page)]
-    assert not found + too_wide_for_a_phone(page), found
+        faults += [f"{scheme}: {line}" for line in ours(page)]
+    assert not faults + too_wide_for_a_phone(page), faults
     page.set_viewport_size({"width": PHONE, "height": 844})
     page.locator("h1").click()
     page.keyboard.press("Escape")

@@ -38,8 +38,8 @@ def figures_html(shown: Slide, beside: Slide | None, side: Side) -> str:
     cards = metrics(plan, shown.request) if plan is not None else None
     label = "Least throughput ÷ weight · demand" if weighted(shown.request) else "Worst-served model gets"
     figures = [
-        _figure(label, _told(now, "least"), least, cards[0].help if cards else ""),
-        _figure("Requests/s, all models", _told(now, "total_rps"), total, cards[1].help if cards else ""),
+        _figure(label, _text(now, "least"), least, cards[0].help if cards else ""),
+        _figure("Requests/s, all models", _text(now, "total_rps"), total, cards[1].help if cards else ""),
         _figure(*_gpus(cards[2] if cards else None), used),
     ]
     if shown.plan is not None:
@@ -60,7 +60,7 @@ def _gpus(card: Metric | None) -> tuple[str, str]:
     return card.label, f"{escape(used)}<i>{of}{escape(every)}</i>"
 
 
-def _told(figures: PlanFigures | None, figure: Figure) -> str:
+def _text(figures: PlanFigures | None, figure: Figure) -> str:
     value = None if figures is None else getattr(figures, figure)
     return f"{short(value)}{THIN}×" if figure == "least" and value is not None else short(value)
 
@@ -75,7 +75,7 @@ def _figure(label: str, value: str, below: str, title: str = "", kind: str = "nu
 
 def _moves(now: PlanFigures | None, other: PlanFigures | None, side: Side, figure: Figure) -> str:
     """An arrow from the figure before, or to the one after."""
-    here, there = _told(now, figure), _told(other, figure)
+    here, there = _text(now, figure), _text(other, figure)
     if now is None or other is None or UNKNOWN in (here, there):
         return ""
     if here == there:

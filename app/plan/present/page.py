@@ -60,13 +60,13 @@ def show() -> None:
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     draft = drafts.of(workspace, name, request)
     tried = trial(workspace, name, draft, plan)
-    found = slides(workspace, name, request, plan, draft, tried)
-    side: Side = BEFORE if len(found) > 1 and asked[address.AT] == BEFORE else AFTER
-    shown = found[0 if side == BEFORE else -1]
-    beside = found[-1 if side == BEFORE else 0] if len(found) > 1 else None
+    pair = slides(workspace, name, request, plan, draft, tried)
+    side: Side = BEFORE if len(pair) > 1 and asked[address.AT] == BEFORE else AFTER
+    shown = pair[0 if side == BEFORE else -1]
+    beside = pair[-1 if side == BEFORE else 0] if len(pair) > 1 else None
     with head:
         _head(workspace, name, side, alone=beside is None, drafted=draft is not None)
-    change = _change(found)
+    change = _change(pair)
     _said(shown, beside, side, change)
     with st.container(key="present-map"):
         _map(workspace, shown, side, change)
@@ -107,9 +107,9 @@ def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: 
         navigation.go("Plan", name)
 
 
-def _change(found: tuple[Slide, ...]) -> Comparison | None:
+def _change(pair: tuple[Slide, ...]) -> Comparison | None:
     """What the second changes of the first; None where one of them is no plan, or there is no second."""
-    solved = [slide.solved for slide in found]
+    solved = [slide.solved for slide in pair]
     if len(solved) < 2 or solved[0] is None or solved[1] is None:
         return None
     return compare(solved[0], solved[1])
@@ -123,23 +123,19 @@ def _said(shown: Slide, beside: Slide | None, side: Side, change: Comparison | N
             verdict = verdict_of(shown.request, shown.plan)
             st.html(verdict_html(verdict.level, verdict.sentence))
         st.html(figures_html(shown, beside, side))
+    parts = [f"**{plain(shown.title)}**"]
     if beside is not None:
-        moved = ""
-        if change is not None:
-            moved = (
+        title = beside.title[0].lower() + beside.title[1:]
+        parts.append(f"{'then' if side == BEFORE else 'from'} {plain(title)}")
+    if change is not None:
+        parts.append(
+            plain(
                 f"{change.lines[0].rstrip('.')} (dashed on the map)" if change.lines else "no slice changes"
             )
-        arrow = "then" if side == BEFORE else "from"
-        told = filter(
-            None,
-            (
-                f"**{plain(shown.title)}**",
-                f"{arrow} {plain(beside.title[0].lower() + beside.title[1:])}",
-                plain(moved),
-            ),
         )
-        with st.container(key="present-moved"):
-            st.markdown(" · ".join(told))
+    # Of one plan too: the map does not move when a draft begins.
+    with st.container(key="present-moved"):
+        st.markdown(" · ".join(parts))
 
 
 def _map(workspace: Workspace, shown: Slide, side: Side, change: Comparison | None) -> None:

@@ -52,6 +52,7 @@ def slides(
     """One, or before and after: the stored plan and the draft, else the last version that differs and what stands."""
     if draft is not None and tried is not None and request is not None:
         changes = words.changes_line(draft.kept.said, drafts.changes(draft, request))
+        changes = changes or "an edit that cannot be taken over"
         after = Slide(f"Draft: {changes}", tried.request, tried.outcome, draft.fault or tried.fault)
         return (Slide("The stored plan", request, plan), after) if plan is not None else (after,)
     now = Slide("The stored plan", request, plan)
@@ -68,8 +69,8 @@ def _version_before(
         state = _state(f"{workspace.id} {name} {version}", store, version.number) if version.status else None
         if state is None or state[1] is None or (state[0], state[1].gpus) == (request, plan.gpus):
             continue
-        kept = datetime.fromtimestamp(version.kept).strftime("%d %b %H:%M")
-        return Slide(f"v{version.number} of {kept}", *state)
+        stamp = datetime.fromtimestamp(version.kept).strftime("%d %b %H:%M")
+        return Slide(f"v{version.number} of {stamp}", *state)
     return None
 
 

@@ -6,8 +6,8 @@ from app.charts.theme import log_axis
 
 
 def test_an_axis_with_values_of_its_own_labels_those() -> None:
-    found = log_axis("batch size", "dark", [1, 2, 64], at=[1, 2, 64])
-    assert found["tickvals"] == [1, 2, 64] and "nticks" not in found and found["type"] == "log"
+    axis = log_axis("batch size", "dark", [1, 2, 64], at=[1, 2, 64])
+    assert axis["tickvals"] == [1, 2, 64] and "nticks" not in axis and axis["type"] == "log"
 
 
 def test_what_has_no_logarithm_does_not_matter() -> None:

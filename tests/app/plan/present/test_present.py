@@ -37,13 +37,13 @@ def solved(workspace: Workspace) -> Workspace:
 @pytest.fixture
 def maps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The drawings of the map, newest last."""
-    found: list[str] = []
-    monkeypatch.setattr(present, "picture", lambda drawn, **_: found.append(drawn))
-    return found
+    drawings: list[str] = []
+    monkeypatch.setattr(present, "picture", lambda drawn, **_: drawings.append(drawn))
+    return drawings
 
 
 def said(page: AppTest) -> str:
-    errors = "\n".join(str(one.value).replace("\\", "") for one in page.error)
+    errors = "\n".join(str(error.value).replace("\\", "") for error in page.error)
     return html.unescape(plan_page.said(page)) + errors
 
 
@@ -58,7 +58,7 @@ def labels(page: AppTest) -> list[str]:
 
 
 def two_gpus(page: AppTest) -> AppTest:
-    next(one for one in page.select_slider if one.label.startswith("GPUs")).set_value(2).run()
+    next(slider for slider in page.select_slider if slider.label.startswith("GPUs")).set_value(2).run()
     assert not page.exception
     return page
 
@@ -91,7 +91,7 @@ def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it
     assert "▲</i> to 2" in before and "▲</i> from " not in before
     assert ">new</title>" not in maps[-1]
     # Whoever moves a slider wants to see what comes of it.
-    next(one for one in opened.select_slider if one.label.startswith("GPUs")).set_value(3).run()
+    next(slider for slider in opened.select_slider if slider.label.startswith("GPUs")).set_value(3).run()
     assert address(opened, "at") == "after" and "A100-80GB 1 → 3" in said(opened)
 
 
@@ -176,7 +176,9 @@ def test_models_in_the_address_are_the_worst_served_first_and_may_have_commas() 
 
 
 def test_arrows_say_what_falls_and_text_of_a_user_is_no_markup() -> None:
-    worse = replace(plan(), models=tuple(replace(one, normalised=0.5, name="<img>") for one in plan().models))
+    worse = replace(
+        plan(), models=tuple(replace(model, normalised=0.5, name="<img>") for model in plan().models)
+    )
     drawn = figures_html(_slide(worse), _slide(plan()), "after")
     assert '<em class="loss"><i role="img" aria-label="falls">▼</i> from 1.5' in drawn
     assert "as before" in drawn and "<img" not in drawn
