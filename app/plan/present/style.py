@@ -11,7 +11,7 @@ STYLE = """<style>
 .st-key-present-head button { min-height: 2.2rem; padding-block: .15rem; white-space: nowrap; }
 .st-key-present-said { display: grid; gap: .4rem 1.4rem; grid-template-columns: minmax(0, 9fr) minmax(0, 11fr); }
 .present-verdict { display: flex; align-items: center; gap: .9rem; height: clamp(7.4rem, 14vh, 12rem);
-  padding: .4rem 1.1rem;  border-radius: .6rem; border-left: 6px solid currentColor;
+  padding: .4rem 1.1rem; border-radius: .6rem; border-left: 6px solid currentColor;
   background: color-mix(in srgb, currentColor 7%, transparent); }
 .present-verdict p { margin: 0; font-size: clamp(1.5rem, 2.5vw, 4rem); font-weight: 650; line-height: 1.18; }
 .present-verdict p[tabindex] { max-height: 100%; overflow: auto; scrollbar-width: thin; }
