@@ -114,6 +114,7 @@ def addresses(workspace: str, model: str) -> dict[str, str]:
     own = f"workspace={workspace}"
     found = {name: f"{'' if name == 'overview' else name}?{own}" for name in PLAIN}
     found |= {f"model-{tab}": f"model?{own}&model={model}&tab={tab}" for tab in MODEL_TABS}
+    found |= {"present": f"present?{own}"}
     return found | {f"plan-{tab}": f"plan?{own}&tab={tab}" for tab in PLAN_TABS}
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, themed
+from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, log_axis, themed
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
@@ -66,13 +66,10 @@ def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
     _rings(figure, lines, view, theme)
     lay_out(figure, theme, height=420, key=f"curves {view}")
     batches = sorted({row.batch_size for line in lines for row in line.rows})
+    times = log_axis("p95 of one batch, ms", theme, [row.latency_ms for line in lines for row in line.rows])
     figure.update_layout(
-        xaxis=axis("p95 of one batch, ms", theme, type="log")
-        if view == VIEWS[0]
-        else axis("batch size", theme, type="log", tickvals=batches),
-        yaxis=axis("p95 of one batch, ms", theme, type="log")
-        if view == VIEWS[2]
-        else _throughput_axis(lines, theme),
+        xaxis=times if view == VIEWS[0] else log_axis("batch size", theme, batches, at=batches),
+        yaxis=times if view == VIEWS[2] else _throughput_axis(lines, theme),
     )
     return figure
 
@@ -81,7 +78,7 @@ def _throughput_axis(lines: Sequence[Line], theme: Theme) -> dict[str, Any]:
     """From zero; logarithmic where the lowest points would lie flat on it."""
     rates = [row.throughput_rps for line in lines for row in line.rows if row.throughput_rps > 0]
     if rates and max(rates) > FLAT * min(rates):
-        return axis("requests per second, logarithmic", theme, type="log")
+        return log_axis("requests per second, logarithmic", theme, rates)
     return axis("requests per second", theme, rangemode="tozero")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import INK, axis, lay_out, themed
+from app.charts.theme import INK, lay_out, log_axis, themed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,6 @@ class RatioLine:
     within_noise: tuple[bool, ...]
 
 
-TICKS = tuple(float(f"{step}e{power}") for power in range(-4, 5) for step in (1, 2, 3, 5, 7))
 REACH = 3.0
 """The axis ends at most this far beyond the points: a whisker without end must not flatten them."""
 
@@ -63,28 +62,13 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
         )
     figure.add_hline(y=1.0, line={"color": INK[theme], "width": 1, "dash": "dot"})
     lay_out(figure, theme, height=340, key="ratio")
+    reach = _reach(lines)
     batches = sorted({batch for line in lines for batch in line.batch_sizes})
     figure.update_layout(
-        xaxis=axis("batch size", theme, type="log", tickvals=batches),
-        yaxis=axis(
-            title,
-            theme,
-            type="log",
-            range=_reach(lines),
-            tickvals=(ticks := _ticks(_reach(lines))),
-            ticktext=[f"{one:g}" for one in ticks],
-        ),
+        xaxis=log_axis("batch size", theme, batches, at=batches),
+        yaxis=log_axis(title, theme, [10**end for end in reach], range=reach),
     )
     return figure
-
-
-def _ticks(reach: tuple[float, float]) -> tuple[float, ...]:
-    """So few that no two overprint each other: of five a power of ten on a short axis to one on a long one."""
-    decades = reach[1] - reach[0]
-    steps = (
-        (1, 2, 3, 5, 7) if decades < 1.2 else (1, 2, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
-    )
-    return tuple(tick for tick in TICKS if round(tick / 10 ** math.floor(math.log10(tick) + 1e-9)) in steps)
 
 
 def _reach(lines: Sequence[RatioLine]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.colours import UNKNOWN
-from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, themed
+from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, log_axis, themed
 
 PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
 """Where the axis of shares has its marks."""
@@ -92,7 +92,15 @@ def spreads(lines: Sequence[Spread], *, dark: bool) -> go.Figure:
             tickvals=[place(percent) for percent in marks],
             ticktext=[f"{percent:g}" for percent in marks],
         ),
-        yaxis=axis("answered within, ms", theme, type="log"),
+        yaxis=log_axis(
+            "answered within, ms",
+            theme,
+            [
+                max(time, LEAST_MS)
+                for line in lines
+                for time in (*line.times_ms, *filter(None, (line.limit_ms,)))
+            ],
+        ),
     )
     return figure
 
@@ -152,6 +160,7 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
     for name, symbol in SIGNS:
         # In no model's colour.
         figure.add_trace(legend_mark(name, {"symbol": symbol, "size": 11, "color": UNKNOWN}))
+    ends = [max(time, LEAST_MS) for _, _, times in told for time in times]
     limited = [(rung, height) for rung, height in zip(rungs, heights, strict=True) if rung.limit_ms]
     if limited:
         figure.add_trace(
@@ -173,7 +182,7 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                 font={"color": RED[theme], "size": 13},
             )  # fmt: skip
     figure.update_layout(
-        xaxis=axis("response time, ms", theme, type="log"),
+        xaxis=log_axis("response time, ms", theme, [*ends, *(rung.limit_ms or 0.0 for rung, _ in limited)]),
         yaxis=axis(
             "",
             theme,

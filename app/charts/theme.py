@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -34,6 +36,39 @@ def axis(title: str, theme: Theme, **more: Any) -> dict[str, Any]:
         "zeroline": False,
         "automargin": True,
     } | more
+
+
+def log_axis(
+    title: str, theme: Theme, values: Iterable[float], *, at: Sequence[float] = (), **more: Any
+) -> dict[str, Any]:
+    """A logarithmic axis over these values: labels at powers of ten, below two decades at 2 and 5 too, as whole
+    numbers, and a short tick at each digit between. `at`: labels at these values instead.
+
+    How many labels there are is set, not where: so a zoom has labels of its own.
+    """
+    positive = [value for value in values if value > 0 and math.isfinite(value)]
+    decades = math.log10(max(positive) / min(positive)) if positive else 0.0
+    ticks: dict[str, Any] = {"tickvals": list(at)} if at else {"nticks": _labels(decades)}
+    minor = {"ticks": "outside", "ticklen": 3, "tickcolor": INK[theme], "dtick": "D1", "tick0": 0}
+    if not at:
+        ticks |= {
+            "tickformat": ",.4~r",
+            "ticks": "outside",
+            "ticklen": 6,
+            "tickcolor": INK[theme],
+            "minor": minor,
+        }
+    return axis(title, theme, type="log", **(ticks | more))
+
+
+def _labels(decades: float) -> int:
+    """So many that plotly.js, which labels powers of ten from 0.7 decades a label on, and 1, 2 and 5 from 0.3 on,
+    labels what it should; the axis ends a little beyond the values."""
+    whole = decades * 1.1
+    if decades >= 2:
+        return max(2, int(whole / 0.75))
+    # Within one power of ten it labels whole steps, and takes fewer of them than it is asked for.
+    return 4 if whole < 0.9 else max(3, math.ceil(whole / 0.55))
 
 
 def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, axis, lay_out, themed
+from app.charts.theme import AMBER, GRID, INK, RED, axis, lay_out, log_axis, themed
 
 TIME_PARTS = {
     "compute": "#3f66cc",
@@ -182,7 +182,7 @@ def measured_against_estimated(rows: Sequence[Judged], *, dark: bool) -> go.Figu
         )
     lay_out(figure, theme, height=420, key="judged")
     figure.update_layout(
-        xaxis=axis("measured, s a step", theme, type="log"),
-        yaxis=axis("estimated, s a step", theme, type="log"),
+        xaxis=log_axis("measured, s a step", theme, ends),
+        yaxis=log_axis("estimated, s a step", theme, [row.estimated for row in rows]),
     )
     return figure

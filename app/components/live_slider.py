@@ -16,7 +16,7 @@ from app.components.keys import component_key
 
 NAME = "torchsplit_live_slider"
 HTML = """<div class="live-slider">
-<div class="line" aria-hidden="true"><span></span><span></span></div>
+<div class="line" aria-hidden="true"><span></span><i class="note"></i><span></span></div>
 <input type="range" step="1" min="0">
 <div class="line ends" aria-hidden="true"><span></span><span></span></div>
 </div>"""
@@ -34,6 +34,12 @@ CSS = """
 .live-slider input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 7px; }
 @media (forced-colors: active) { .live-slider input { appearance: auto; } }
 .live-slider .ends { font-size: .8rem; opacity: .75; }
+.live-slider.row .ends { display: none; }
+.live-slider.row input { margin: .3rem 0 .2rem; }
+.live-slider.row .line { align-items: baseline; }
+.live-slider .note { font-style: normal; margin-inline: auto .2rem; font-size: .8rem; opacity: .85;
+  white-space: nowrap; }
+.live-slider .note.below { opacity: 1; font-weight: 600; color: color-mix(in srgb, #d92d20 70%, currentColor); }
 """
 JS = """
 const PATIENCE_MS = 1000;
@@ -66,6 +72,10 @@ export default function ({ parentElement, data, setStateValue }) {
     else told.held = place;
   };
   what.textContent = data.label;
+  parentElement.querySelector(".live-slider").classList.toggle("row", data.row);
+  const note = parentElement.querySelector(".live-slider .note");
+  note.textContent = data.note;
+  note.classList.toggle("below", data.below);
   input.setAttribute("aria-label", data.label);
   first.textContent = data.texts[0];
   last.textContent = data.texts[data.texts.length - 1];
@@ -87,11 +97,22 @@ def _component() -> Any:
 
 
 def live_slider(
-    label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None]
+    label: str,
+    texts: Sequence[str],
+    place: int,
+    *,
+    key: str,
+    on_move: Callable[[int], None],
+    row: bool = False,
+    note: str = "",
+    below: bool = False,
 ) -> None:
     """A slider over `texts` that stands at `place` (from 0); `on_move` is called with the new place before the
     page runs again.
+
+    As a `row` of several it leaves its ends out. The `note` stands before its value, in red where it is `below`.
     """
+
     key = component_key(key)
 
     def moved() -> None:
@@ -99,5 +120,7 @@ def live_slider(
         if isinstance(chosen, int) and 0 <= chosen < len(texts):
             on_move(chosen)
 
-    data = {"label": label, "texts": list(texts), "place": place}
+    data = {
+        "label": label, "texts": list(texts), "place": place, "row": row, "note": note, "below": below,
+    }  # fmt: skip
     _component()(data=data, key=key, on_place_change=moved)

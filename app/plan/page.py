@@ -91,7 +91,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     if slot is not None and request is not None:
         if draft is not None and tried is not None:
             bar.show(slot, workspace, name, request, plan, draft, tried)
-            bar.search(slot, workspace, name, draft, tried)
+            bar.search(slot.second, workspace, name, draft, tried)
         else:
             bar.show_none(slot, workspace, name, request)
             with slot.buttons:

@@ -9,7 +9,7 @@ import streamlit as st
 from app.format.numbers import plain
 from app.session import scenario
 from app.session.thing import SCENARIO
-from app.shell import frame, things
+from app.shell import frame, navigation, things
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 
@@ -57,6 +57,8 @@ def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
 def show(workspace: Workspace, name: str, known: Sequence[str]) -> None:
     """A choice among the known ones, and what can be done with this one."""
     choice(workspace, name, known)
+    if st.button("Present", icon=":material/slideshow:", key="present", help="The map on the whole window."):
+        navigation.go("Present", name)
     # One of its own for each scenario: an open menu is not that of the next one, its Delete under the mouse.
     with st.popover("Scenario …", key=f"scenario-menu-{name}"):
         _menu(workspace, name)

@@ -14,8 +14,8 @@ from app.session import workspace as workspaces
 from app.session.thing import THINGS
 from torchsplit_core.workspace.store import Workspace
 
-TAB, VIEW, CUT = "tab", "view", "cut"
-OURS = (workspaces.PARAMETER, *(thing.word for thing in THINGS), TAB, VIEW, CUT)
+TAB, VIEW, CUT, MODELS, AT = "tab", "view", "cut", "models", "at"
+OURS = (workspaces.PARAMETER, *(thing.word for thing in THINGS), TAB, VIEW, CUT, MODELS, AT)
 """The query parameters that pages set; others are left as they are."""
 
 

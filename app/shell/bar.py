@@ -34,12 +34,14 @@ def show(workspace: Workspace) -> None:
             icon=":material/pending_actions:",
         )
         with st.container(width="content"):
-            share(
-                workspaces.COOKIE,
-                workspace.id if workspaces.is_kept(workspace) else None,
-                navigation.PATHS,
-            )
+            copy_link(workspace)
         navigation.link("Help", "Help", icon=":material/help:")
+
+
+def copy_link(workspace: Workspace) -> None:
+    """The button that copies the address; with it the browser tells its theme and the id of its tab."""
+    identity = workspace.id if workspaces.is_kept(workspace) else None
+    share(workspaces.COOKIE, identity, navigation.PATHS)
 
 
 def _workspaces(workspace: Workspace) -> None:

@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app.format.numbers import plain
 from app.session import shelf, trust, workspace
-from app.shell import bar, job_panel
+from app.shell import bar, job_panel, navigation
 from torchsplit_core import __version__
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
@@ -119,7 +119,8 @@ def run(menu: Callable[[Workspace], Any]) -> None:
             _unknown_workspace()
             return
         page = menu(opened)
-        bar.show(opened)
+        if page.url_path not in navigation.BARE:
+            bar.show(opened)
         page.run()
 
 

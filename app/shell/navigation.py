@@ -42,6 +42,7 @@ WAYS: Mapping[str, Way] = {
     "Profile": Way("model.py", MODEL.word, "profile"),
     "Partition": Way("model.py", MODEL.word, "cuts"),
     "Plan": Way("plan.py", SCENARIO.word),
+    "Present": Way("present.py", SCENARIO.word),
     "Run it": Way("plan.py", SCENARIO.word, "run-it"),
     "Deploy": Way("plan.py", SCENARIO.word, "deploy"),
     "Placements": Way("placements.py"),
@@ -60,6 +61,8 @@ OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
 """Pages under the addresses of earlier versions: they show the same thing."""
 PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(way.file for way in WAYS.values()), *OLD)))
 """Of every page, below the address of the dashboard; the first page has two."""
+BARE = ("present",)
+"""Paths of pages that have the window for themselves: without the menu and the bar."""
 TITLES = {"Graph": "Model", "Place": "Placement", "Train": "Training"}
 """What the page of a file is called where its first way is not."""
 
@@ -73,6 +76,8 @@ def menu(workspace: Workspace) -> Any:
     pages = [_page(file, title) for file, title in titles.items()]
     pages += [_page(file, Path(file).stem.capitalize()) for file in OLD]
     chosen = st.navigation(pages, position="hidden")
+    if chosen.url_path in BARE:
+        return chosen
     with st.sidebar, st.container(key="menu", gap="xxsmall"):
         _menu(workspace)
     return chosen

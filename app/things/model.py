@@ -16,6 +16,12 @@ from torchsplit_core.workspace.store import Workspace
 TAB = "model-tab"
 """The key of the page's tabs."""
 GRAPH, PROFILED, CUTS = TABS = ("Graph", "Profile", "Cuts")
+# Heading and choice in one row; what comes and goes has a row of its own below.
+STYLE = """<style>
+.stMain h1 { font-size: 1.35rem; padding: 0; overflow-wrap: anywhere; }
+.stMainBlockContainer > .stVerticalBlock { gap: .6rem; }
+.st-key-model-head > [data-testid="stLayoutWrapper"] { order: 1; flex: 1 0 100%; margin-top: -.5rem; }
+</style>"""
 VIEWS = {
     GRAPH: (graph_page.TITLES, graph_page.TAB),
     PROFILED: (profile_page.TITLES, profile_page.TAB),
@@ -34,9 +40,11 @@ def show(first: str = GRAPH, *, every: bool = False) -> None:
     tab = address.turned(address.TAB, TABS, TAB, first)
     open_tab = next((title for title in TABS if address.slug(title) == tab), first)
     _settle(opened, name, tab, open_tab)
-    frame.head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.work, about=name)
-    if name is not None and len(known) > 1:
-        things.other(opened, MODEL, name, known)
+    st.html(STYLE)
+    with st.container(horizontal=True, vertical_alignment="center", key="model-head", gap="xsmall"):
+        frame.head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.work, about=name)
+        if name is not None and len(known) > 1:
+            things.other(opened, MODEL, name, known)
     st.session_state.setdefault(TAB, first)
     for title, container in zip(TABS, st.tabs(TABS, key=TAB, on_change="rerun"), strict=True):
         if container.open:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.explorer import mount
+from app.format.numbers import exact
 from app.plan.inputs import fleet, goal, models, pairs
+from app.plan.present import sliders
 from tests.support.app.field_rows import Rows
 from tests.support.app.packages import look_once
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
@@ -87,6 +89,17 @@ def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sliders of the inputs, and the weight of the first model, as the library's own, so that a test can move them
     without a browser."""
     rows.native = True
+
+    def slider(
+        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None], **_: Any
+    ) -> None:
+        numbers = [float(text.replace("\u202f", "")) for text in texts]
+        st.select_slider(
+            label, numbers, numbers[place], format_func=exact, key=key,
+            on_change=lambda: on_move(numbers.index(st.session_state[key])),
+        )  # fmt: skip
+
+    monkeypatch.setattr(sliders, "live_slider", slider)
 
 
 @pytest.fixture

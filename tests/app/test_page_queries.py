@@ -21,6 +21,7 @@ MOST = {
     "profile": 10,
     "partition": 20,
     "plan": 16,
+    "present": 16,
     "place": 6,
     "deploy": 10,
     "overview": 24,

@@ -179,6 +179,57 @@ def test_zoom_pan_fit_and_files(explored: Page) -> None:
     assert re.match(r"digraph", Path(download.value.path()).read_text())
 
 
+def test_the_picture_comes_first_and_fits_into_what_is_seen(explored: Page) -> None:
+    page = explored
+    page.set_viewport_size({"width": 1440, "height": 900})
+    scene = canvas(page)
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=stMain]').scrollHeight <= innerHeight + 1"
+    )
+    box = scene.bounding_box()
+    assert box is not None and box["y"] < 230 and 800 < box["y"] + box["height"] <= 900
+
+    # The card names the box under the pointer, its operation and shape, and its figures with their basis.
+    page.get_by_role("button", name="Fit").click()
+    settle(page)
+    at, card = look(page), page.locator(".card").first
+    for down in range(0, int(box["height"]), 8):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + down)
+        if "memory" in card.inner_text():
+            break
+    expect(card).to_contain_text("(estimated)")
+    expect(card).to_contain_text("(from the shapes)")
+
+    # In a low window the middle of what is seen is the middle of the graph, also of a view that nobody has moved.
+    page.set_viewport_size({"width": 1440, "height": 420})
+    settle(page)
+    low, middle = look(page), scene.bounding_box()
+    page.get_by_role("button", name="Fit").click()
+    settle(page)
+    assert look(page) == low and low["scale"] < at["scale"]
+    assert middle is not None
+    seen = min(420 - middle["y"], middle["height"])
+    page.set_viewport_size({"width": 1440, "height": 900})
+    settle(page)
+    page.get_by_role("button", name="Fit").click()
+    settle(page)
+    whole = look(page)
+    centre = {name: height / 2 / view["scale"] + view["y"] for name, view, height in (
+        ("low", low, seen), ("whole", whole, box["height"]))}  # fmt: skip
+    assert centre["low"] == pytest.approx(centre["whole"], abs=2)
+
+    # Nearer, the small map shows where; a press on it goes there.
+    small = page.locator("canvas.map").first
+    expect(small).to_be_hidden()
+    for _ in range(6):
+        page.get_by_role("button", name="Zoom in").click()
+    expect(small).to_be_visible()
+    near = look(page)
+    small.click(position={"x": 84, "y": 110})
+    settle(page)
+    assert look(page)["y"] > near["y"] and look(page)["scale"] == near["scale"]
+
+
 @pytest.mark.repeated
 def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored: Page) -> None:
     page = explored

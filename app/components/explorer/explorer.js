@@ -1,5 +1,8 @@
 // One explorer: what is selected, searched and looked at. Python sends scenes and hears of selections.
 
+// Pixels of the canvas in sight from which on it is there that the graph is fitted into.
+const LEAST_SEEN = 150;
+
 class Explorer {
   constructor(host) {
     this.host = host;
@@ -14,7 +17,7 @@ class Explorer {
     this.marks = { item: null, unit: null, found: new Set(), region: null, patch: -1, patches: new Set(), dim: false };
     listen(this);
     around(this);
-    const sizes = new ResizeObserver(() => this.draw());
+    const sizes = new ResizeObserver(() => this.resized());
     sizes.observe(this.canvas);
     sizes.observe(this.icicle);
   }
@@ -41,6 +44,7 @@ class Explorer {
       this.unfolded = { dominators: new Set(), post: new Set() };
     }
     this.toolbar();
+    stand(this);
     this.search(false);
     if (same) this.keep(anchor);
     if (data.focus && (!before || before.focus !== data.focus)) this.focusOn(data.focus);
@@ -172,15 +176,30 @@ class Explorer {
     return [this.canvas.clientWidth, this.canvas.clientHeight];
   }
 
+  // Where the canvas is in sight: pixels of it above the window, and how many are seen.
+  seen() {
+    const box = this.canvas.getBoundingClientRect();
+    const above = Math.max(0, -box.top), height = Math.min(box.height, window.innerHeight - box.top) - above;
+    return height < LEAST_SEEN ? [0, box.height] : [above, height];
+  }
+
   fit(readable) {
-    const [width, height] = this.size();
+    const [width] = this.size(), [above, height] = this.seen();
     const { scene } = this.data;
     const whole = Math.min(width / (scene.width + 40), height / (scene.height + 40), 1.1);
     const wide = Math.min(width / (scene.width + 40), 0.9);
     // At first a long picture begins at its top, large enough to read.
     const scale = readable && whole < 0.6 && wide > 0.2 ? Math.max(wide, 0.5) : whole;
     const y = height / scale > scene.height + 40 ? (scene.height - height / scale) / 2 : -20;
-    this.look = { scale, x: (scene.width - width / scale) / 2, y };
+    this.look = { scale, x: (scene.width - width / scale) / 2, y: y - above / scale };
+    this.fitted = { ...this.look, readable };
+  }
+
+  // A view that nobody has moved since it was fitted fits the new size too: the first one, while the page settles.
+  resized() {
+    const { look, fitted } = this;
+    if (look && fitted && ["scale", "x", "y"].every((part) => look[part] === fitted[part])) this.fit(fitted.readable);
+    this.draw();
   }
 
   zoom(factor, x, y) {
@@ -344,24 +363,6 @@ class Explorer {
     if (at * ROW < list.scrollTop || (at + 1) * ROW > list.scrollTop + list.clientHeight)
       list.scrollTop = at * ROW - list.clientHeight / 2;
     this.draw();
-  }
-
-  png() {
-    const { scene, name } = this.data, most = 8000;
-    const scale = Math.min(2, most / scene.width, most / scene.height);
-    const canvas = document.createElement("canvas");
-    canvas.width = Math.ceil((scene.width + 32) * scale);
-    canvas.height = Math.ceil((scene.height + 32) * scale);
-    const overlay = this.data.overlays.find((one) => one.id === this.overlay);
-    drawScene(canvas.getContext("2d"), canvas.width, canvas.height, { scale, x: -16, y: -16 }, scene, themeOf(this.host),
-      overlay?.values.length ? overlay : null, { ...this.marks, item: null, found: new Set(), dim: false, region: null });
-    canvas.toBlob((blob) => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = `${name}.png`;
-      link.click();
-      URL.revokeObjectURL(link.href);
-    });
   }
 }
 

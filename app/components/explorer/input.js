@@ -26,7 +26,7 @@ function listen(me) {
     if (todo === "in") me.zoom(1.3);
     if (todo === "out") me.zoom(1 / 1.3);
     if (todo === "fit") (me.fit(false), me.draw());
-    if (todo === "png") me.png();
+    if (todo === "png") savePicture(me);
     if (todo === "all" || todo === "reset") (me.look = null, me.act(todo, null, null));
   });
   trees(me, host);

@@ -32,9 +32,25 @@ TITLES = ("Explorer", "Tables", "Compare", "Export")
 ROUTES: Mapping[str, tuple[str, Colour]] = {
     "read": ("read from the file, nothing executed", "gray"),
     "strict": ("traced strictly", "gray"),
-    "draft": ("draft export: good under the assumptions below", "yellow"),
+    "draft": ("draft export: good under the assumptions that it notes", "yellow"),
 }
 """What is worth saying of how a graph was made, and the colour of its badge."""
+# The picture first: what is said of the graph stands in the row of the views, where a window is wide enough.
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-bottom: .6rem; }
+.stMain [data-testid="stTabs"] [role="tabpanel"] { padding-top: .5rem; }
+.stMain [role="tabpanel"] > .stVerticalBlock { gap: .5rem; }
+@media (min-width: 1200px) {
+  .st-key-graph-head { flex: none; height: 2.5rem; padding-left: 22rem; margin-bottom: -3rem; row-gap: 0; z-index: 1;
+    justify-content: flex-end; pointer-events: none; }
+  .st-key-graph-head > * { pointer-events: auto; }
+}
+@media (min-width: 1400px) { /* and the views in the row of the tabs */
+  .st-key-graph-head { margin-top: -3.45rem; padding-left: 33rem; }
+  .stMain [role="tabpanel"] [data-testid="stTabs"] { margin-top: -3.47rem; }
+  .stMain [role="tabpanel"] [role="tablist"] { margin-left: 12rem; }
+}
+</style>"""
 
 
 def show(workspace: Workspace, name: str | None) -> None:
@@ -43,7 +59,8 @@ def show(workspace: Workspace, name: str | None) -> None:
         st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
         navigation.link("Models", "Trace a model, or drop a file, first", icon=":material/arrow_forward:")
         return
-    head = st.container(horizontal=True, vertical_alignment="center")
+    st.html(STYLE)
+    head = st.container(horizontal=True, vertical_alignment="center", key="graph-head", gap="small")
     steps = preparation.chosen(workspace, name)
     model = open_model(workspace, name, steps=steps)
     with head:
@@ -58,17 +75,19 @@ def show(workspace: Workspace, name: str | None) -> None:
         partial = preparation.badge_text(steps)
         if partial is not None:
             st.badge(partial, color="yellow")
-    if model.misfit:
-        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
-    if model.graph.notes:
-        with st.expander(
-            f"To know of this trace: {len(model.graph.notes)}", expanded=len(model.graph.notes) < 3
-        ):
-            for note in model.graph.notes:
-                st.caption(plain(note))
+        if model.graph.notes:
+            with st.popover(f"To know of this trace: {len(model.graph.notes)}"):
+                for note in model.graph.notes:
+                    st.caption(plain(note))
+        if st.session_state.get(TAB, TITLES[0]) == TITLES[0]:
+            preparation.switch()
     explorer_look.refocus(workspace, name, model.hierarchy)
     tabs = st.tabs(TITLES, key=TAB, on_change="rerun")
     explore, tables, compare, files = tabs
+    for view in tabs:
+        # Below the views: above, it would lie under them where they stand in the row of the tabs.
+        if view.open and model.misfit:
+            view.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     if explore.open:
         with explore:
             preparation.show(workspace, model)

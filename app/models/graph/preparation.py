@@ -47,12 +47,17 @@ def badge_text(steps: tuple[StepName, ...]) -> str | None:
     return f"prepared by {len(steps)} of {len(ALL_STEPS)} steps: partitioning uses all"
 
 
+def switch() -> None:
+    """What opens the panel, in the row above the picture: closed, it takes no room from it."""
+    st.checkbox("Preparation for cutting", key=PANEL)
+
+
 def show(workspace: Workspace, model: GraphModel) -> None:
     """The panel, closed at first: a switch a step, and the table of what the steps taken bring."""
+    if not st.session_state.get(PANEL):
+        return
     steps = model.analysis.prepared.steps
-    with st.expander("Preparation for cutting", key=PANEL, on_change="rerun") as panel:
-        if not panel.open:
-            return
+    with st.container(border=True, key="preparation"):
         st.caption(INTRODUCTION)
         switches, brings = st.columns([1, 2], gap="medium")
         with switches:

@@ -144,10 +144,10 @@ def _undo_button(workspace: Workspace, name: str, stored: PlanRequest) -> None:
     )  # fmt: skip
 
 
-def search(place: Slot, workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
+def search(place: DeltaGenerator, workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
     """How far the search for the draft is, while it may say more; nothing for a plan that was chosen."""
     if _is_open(workspace, draft, tried):
-        with place.second:
+        with place:
             st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
 
 
