@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, TypeVar
 
-from app.components.field_rows import Column, Row
+from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row
 from app.format.numbers import exact
 from app.plan.inputs.ground import Ground, Table
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 
+Item = TypeVar("Item")
 FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """What a slider offers, as multiples of the stored value."""
 
@@ -38,7 +39,31 @@ def matched(stored: Sequence[Any], current: Sequence[Any], *, by_name: bool = Fa
     return tuple(found)
 
 
-def put_back(items: Sequence[Any], item: Any, matches: Sequence[Match], place: int) -> tuple[Any, ...]:
+def edited(
+    stored: Sequence[Item],
+    current: Sequence[Item],
+    made: Edit,
+    new: Callable[[Mapping[str, str]], Item],
+    change: Callable[[Item, Item | None, Edit], Item],
+) -> tuple[Item, ...]:
+    """The current items with one edit; `made.row` is a place among the matches. `new` makes an item of what was chosen
+    for it, `change` edits one, beside what it is as stored. What is not there any more is left as it is."""
+    matches = matched(stored, current)
+    if made.field == ADD:
+        return (*current, new(made.value))
+    match = matches[int(made.row)] if int(made.row) < len(matches) else Match(None, None)
+    was = None if match.stored is None else stored[match.stored]
+    if match.current is None:
+        return (
+            put_back(current, was, matches, int(made.row))
+            if made.field == RESTORE and was
+            else tuple(current)
+        )
+    changed = () if made.field == REMOVE else (change(current[match.current], was, made),)
+    return (*current[: match.current], *changed, *current[match.current + 1 :])
+
+
+def put_back(items: Sequence[Item], item: Item, matches: Sequence[Match], place: int) -> tuple[Item, ...]:
     """The items with the one that is missing at a match, at its place among those that are there."""
     before = sum(match.current is not None for match in matches[:place])
     return (*items[:before], item, *items[before:])

@@ -8,7 +8,7 @@ from typing import Literal
 
 import streamlit as st
 
-from app.components.field_rows import Edit
+from app.components.field_rows import REMOVE, Edit
 from app.session import draft as drafts
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.validate import validate
@@ -68,12 +68,16 @@ class Ground:
         # Asked anew: another edit may have come since the fields were drawn.
         draft = drafts.of(self.workspace, self.name, self.stored)
         before = request = draft.request if draft else self.stored
-        typed = dict(self.typed) if draft is not None and draft.fault else {}
+        typed: dict[Place, Typed] = dict(st.session_state.get(_key(self.workspace, self.name), {}))
+        if draft is None or not draft.fault:
+            typed.clear()
         for made in edits:
             place = (table, made.row, made.field)
             try:
                 request = change(request, made)
                 typed.pop(place, None)
+                if made.field == REMOVE:
+                    typed = {at: one for at, one in typed.items() if at[:2] != place[:2]}
             except InputFault as fault:
                 text = made.value if isinstance(made.value, str) else ""
                 typed[place] = Typed(text, str(fault), str(fault.within(_about(table, made.row))))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row, field_rows
-from app.plan.inputs.fields import matched, number, put_back, row
+from app.components.field_rows import Column, Edit, Row, field_rows
+from app.plan.inputs.fields import edited, matched, number, row
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.planning.request.ties import member_names
 from torchsplit_core.values import Colocation, PlanRequest
@@ -53,24 +52,12 @@ def show(ground: Ground) -> None:
 
 def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
     """The request with one edit of its pairs; of one that is not there any more, the request as it is."""
-    pairs, matches = list(request.colocations), matched(stored.colocations, request.colocations)
-    if made.field == ADD:
-        members = str(made.value["first"]), str(made.value["second"])
-        return _checked(request, (*pairs, Colocation(members)), "together on one GPU")
-    place = int(made.row)
-    if place >= len(matches):
-        return request
-    known, at = matches[place].stored, matches[place].current
-    if made.field == RESTORE and known is not None and at is None:
-        restored = put_back(pairs, stored.colocations[known], matches, place)
-        return _checked(request, restored, "together on one GPU")
-    if at is None:
-        return request
-    if made.field == REMOVE:
-        del pairs[at]
-        return replace(request, colocations=tuple(pairs))
-    pairs[at] = _edited(pairs[at], made)
-    return _checked(request, pairs, made.field)
+    pairs = edited(
+        stored.colocations, request.colocations, made,
+        lambda chosen: Colocation((chosen["first"], chosen["second"])), _edited,
+    )  # fmt: skip
+    edited_request = replace(request, colocations=pairs)
+    return checked(edited_request, "together on one GPU", request.models, pairs=True)
 
 
 def _columns(ground: Ground) -> tuple[Column, ...]:
@@ -96,7 +83,7 @@ def _about(pair: Colocation) -> str:
     return f"{', '.join(names)} and {last}"
 
 
-def _edited(pair: Colocation, made: Edit) -> Colocation:
+def _edited(pair: Colocation, _was: Colocation | None, made: Edit) -> Colocation:
     if made.field == "megabytes":
         megabytes = number(made.value, "MB a request", empty=0.0) or 0.0
         return replace(pair, bytes_per_request=megabytes * 1e6)
@@ -107,7 +94,3 @@ def _edited(pair: Colocation, made: Edit) -> Colocation:
     if made.field == "first":
         return replace(pair, models=(str(made.value), *rest))
     return replace(pair, models=(first, str(made.value)))
-
-
-def _checked(request: PlanRequest, pairs: Sequence[Colocation], label: str) -> PlanRequest:
-    return checked(replace(request, colocations=tuple(pairs)), label, request.models, pairs=True)

@@ -56,6 +56,14 @@ def test_discard_forgets_what_was_typed(page: Open, solved: Workspace, rows: Row
     assert bert.values["demand_rps"] == "200" and not bert.faults and "not a number" not in said(opened)
 
 
+def test_a_row_that_goes_takes_what_was_typed_into_it(page: Open, solved: Workspace, rows: Rows) -> None:
+    opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
+    rows.edit(opened, "Models", "bert", "remove", True)
+    assert "not a number" not in said(opened) and not opened.button(key="draft-keep").disabled
+    rows.edit(opened, "Models", "bert", "restore", True)
+    assert rows.drawn["Models"]["bert"].values["demand_rps"] == "200"
+
+
 def test_what_a_model_gets_and_what_was_removed_stand_in_their_rows(
     page: Open, solved: Workspace, rows: Rows
 ) -> None:
