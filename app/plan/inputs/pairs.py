@@ -15,7 +15,7 @@ MODES = (("hard", "must share a GPU"), ("soft", "prefer to share"))
 BETWEEN = (
     Column("mode", "how much", "choice", "8.6rem", 2, options=MODES),
     Column(
-        "megabytes", "MB a request", width="4.6rem", quarters=2,
+        "megabytes", "MB a request", width="4.6rem",
         help="Megabytes that a request sends between them when they are apart.",
     ),
 )  # fmt: skip
