@@ -49,7 +49,7 @@ def show(ground: Ground) -> None:
     columns = _columns(ground)
     before, now = ground.stored.gpus, ground.current.gpus
     rows, last = [], len(now) == 1
-    for place, match in enumerate(matched(before, now)):
+    for place, match in enumerate(matched(before, now, _kind)):
         was = None if match.stored is None else before[match.stored]
         if match.current is None:
             assert was is not None
@@ -114,10 +114,14 @@ def _counts(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, 
 
 def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
     """The request with one edit of its fleet; of a row that is not there any more, the request as it is."""
-    gpus = edited(stored.gpus, request.gpus, made, lambda chosen: FleetEntry(chosen["type"]), _edited)
+    gpus = edited(stored.gpus, request.gpus, made, _kind, lambda chosen: FleetEntry(chosen["type"]), _edited)
     if not gpus or gpus == request.gpus:
         return request
     return checked(replace(request, gpus=gpus), LABELS.get(made.field, "fleet"), request.models[:1])
+
+
+def _kind(entry: FleetEntry) -> str:
+    return entry.type
 
 
 def _edited(entry: FleetEntry, was: FleetEntry | None, made: Edit) -> FleetEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from app.components.field_rows import Column, Edit, Row, field_rows
+from app.components.field_rows import ADD, Column, Edit, Row, field_rows
 from app.plan.inputs.fields import edited, matched, number, row
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.planning.request.ties import member_names
@@ -25,23 +25,31 @@ def show(ground: Ground) -> None:
     """A row for each pair, and one to add a pair. More than two that belong together are named, and stay together."""
     columns = _columns(ground)
     before, now = ground.stored.colocations, ground.current.colocations
-    rows = []
-    for place, match in enumerate(matched(before, now)):
+    names = set(member_names(ground.current.models))
+    rows, matches = [], matched(before, now, _kind)
+    for at, match in enumerate(matches):
         was = None if match.stored is None else before[match.stored]
         if match.current is None:
-            assert was is not None
-            rows.append(Row(str(place), _about(was), name=_about(was), state="gone"))
+            # One that went with a model can be put back once that is.
+            if was is not None and names.issuperset(was.models):
+                rows.append(Row(str(at), _about(was), name=_about(was), state="gone"))
             continue
         pair = now[match.current]
         rows.append(
             row(
-                ground, "pairs", str(place), _about(pair), columns, _values(pair), _values(was) if was else None,
+                ground, "pairs", str(at), _about(pair), columns, _values(pair), _values(was) if was else None,
                 name=_about(pair) if len(pair.models) > 2 else "", remove=f"Remove {_about(pair)}",
             )
         )  # fmt: skip
     if len(ground.current.models) > 1:
-        blank = {"first": "", "second": ""}
-        rows.append(Row(str(len(rows)), "another pair", blank, state="blank"))
+        place = str(len(matches))
+        refused = ground.typed.get(("pairs", place, ADD))
+        rows.append(
+            Row(
+                place, "another pair", {"first": "", "second": ""}, state="blank",
+                faults={"second": refused.words} if refused else {},
+            )
+        )  # fmt: skip
     field_rows(
         "Together on one GPU", columns, rows, key=ground.key("pairs"),
         on_edits=lambda edits: ground.take(
@@ -53,7 +61,7 @@ def show(ground: Ground) -> None:
 def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
     """The request with one edit of its pairs; of one that is not there any more, the request as it is."""
     pairs = edited(
-        stored.colocations, request.colocations, made,
+        stored.colocations, request.colocations, made, _kind,
         lambda chosen: Colocation((chosen["first"], chosen["second"])), _edited,
     )  # fmt: skip
     edited_request = replace(request, colocations=pairs)
@@ -71,6 +79,10 @@ def _columns(ground: Ground) -> tuple[Column, ...]:
         Column("second", "second", "choice", "minmax(0, 1fr)", 2, options=names, help=about, empty="and …"),
         *BETWEEN,
     )
+
+
+def _kind(pair: Colocation) -> tuple[str, ...]:
+    return pair.models
 
 
 def _values(pair: Colocation) -> dict[str, Any]:
