@@ -64,7 +64,8 @@ function buildField(column, element, line) {
     if (row.state !== "blank") return report(line, row.id, column.id, value);
     const filled = Object.fromEntries([...element.querySelectorAll("select")].map(
       one => [one.closest(".field").dataset.field, one.value]));
-    if (Object.values(filled).every(Boolean)) report(line, row.id, "add", filled);
+    // Emptied again, what was refused is forgotten.
+    if (row.faults || Object.values(filled).every(Boolean)) report(line, row.id, "add", filled);
   };
   if (column.kind === "check") input.onchange = () => told(input.checked);
   else if (column.kind === "choices")
@@ -149,7 +150,7 @@ function showField(element, column, field, line) {
   const instead = row.instead?.[column.id];
   write(field.querySelector(".label"), column.label);
   const old = field.querySelector("s");
-  write(old, fault ? `stays ${instead}` : before ?? "");
+  write(old, fault && instead ? `stays ${instead}` : before ?? "");
   old.title = old.textContent;
   field.classList.toggle("edited", before !== undefined);
   field.classList.toggle("faulty", fault !== undefined);

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario, shelf
 from app.shell import address as address_of_pages
 from app.shell import navigation
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
@@ -243,10 +244,9 @@ def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
 
 
 def test_what_is_kept_is_stored_with_the_plan_on_screen(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], rows: Rows
 ) -> None:
-    opened = page("plan", filled)
-    next(one for one in opened.selectbox if one.label == "What is best").set_value("weighted_sum").run()
+    opened = rows.edit(page("plan", filled), "Objective", "objective", "kind", "weighted_sum")
     press(opened, "Keep and prove")
     # It is proven: nothing is left to search for.
     assert started == [(EXPLAIN, RequestParameters("review"))]
@@ -254,15 +254,16 @@ def test_what_is_kept_is_stored_with_the_plan_on_screen(
     assert filled.get("plan", "review").objective.kind == "weighted_sum"
 
 
-def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace) -> None:
+def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace, rows: Rows) -> None:
     opened = page("plan", filled)
     assert "not kept" not in said(opened)
-    next(box for box in opened.selectbox if box.label == "What is best").select("max_min").run()
+    rows.edit(opened, "Objective", "objective", "kind", "max_min")
     assert "objective fair → the worst served alone" in said(opened) and not opened.exception
     press(opened, "Discard")
     short = replace(request(), solver=SolverOptions(0.2))
     filled.put("plan_request", "review", short)
-    assert "not kept" not in said(page("plan", filled))  # shown as the least the page offers: no edit
+    assert "not kept" not in said(page("plan", filled))
+    assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(

@@ -315,6 +315,7 @@ def test_the_ways_to_figures_lead_to_the_profile_page(
     planned.put("plan_request", "review", replace(request, gpus=(*request.gpus, FleetEntry("H200-141GB"))))
     page = session()
     open_plan(page, address, planned)
+    press(page, "No figures for H200-141GB")
     expect(page.get_by_text("No model has figures for H200-141GB: no plan can use it.")).to_be_visible()
     press(page, "Import figures")
     page.wait_for_url("**/model?*tab=profile*")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, TypeVar
 
-from app.components.field_rows import Column, Row
+from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row
 from app.format.numbers import exact
 from app.plan.inputs.ground import Ground, Table
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 
+Item = TypeVar("Item")
 FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """What a slider offers, as multiples of the stored value."""
 
@@ -25,20 +26,53 @@ class Match:
     current: int | None
 
 
-def matched(stored: Sequence[Any], current: Sequence[Any], *, by_name: bool = False) -> tuple[Match, ...]:
-    """What of the one list is what of the other. `by_name`: what is not equal is another thing, not an edited one."""
-    if len(stored) == len(current) and (not by_name or list(stored) == list(current)):
-        return tuple(Match(place, place) for place in range(len(stored)))
+def matched(
+    stored: Sequence[Any], current: Sequence[Any], kind: Callable[[Any], Any] | None = None
+) -> tuple[Match, ...]:
+    """What of the one list is what of the other. `kind`: things of one kind are edited ones; without it, what is not
+    equal is another thing. New ones are behind the others, so that in no shorter list all stand at their places."""
+    if list(stored) == list(current) or (kind is not None and len(current) >= len(stored)):
+        places = range(len(current))
+        return tuple(Match(place if place < len(stored) else None, place) for place in places)
     found: list[Match] = []
     for tag, low, high, start, stop in SequenceMatcher(None, stored, current, autojunk=False).get_opcodes():
-        both = 0 if by_name and tag == "replace" else min(high - low, stop - start)
-        found += [Match(low + step, start + step) for step in range(both)]
-        found += [Match(place, None) for place in range(low + both, high)]
-        found += [Match(None, place) for place in range(start + both, stop)]
+        if tag == "equal":
+            found += [Match(low + step, start + step) for step in range(high - low)]
+            continue
+        inner = [Match(place, None) for place in range(high - low)]
+        inner += [Match(None, place) for place in range(stop - start)]
+        if kind is not None:
+            inner = list(matched([*map(kind, stored[low:high])], [*map(kind, current[start:stop])]))
+        for one in inner:
+            was = None if one.stored is None else low + one.stored
+            found.append(Match(was, None if one.current is None else start + one.current))
     return tuple(found)
 
 
-def put_back(items: Sequence[Any], item: Any, matches: Sequence[Match], place: int) -> tuple[Any, ...]:
+def edited(
+    stored: Sequence[Item],
+    current: Sequence[Item],
+    made: Edit,
+    kind: Callable[[Item], Any],
+    new: Callable[[Mapping[str, str]], Item],
+    change: Callable[[Item, Item | None, Edit], Item],
+) -> tuple[Item, ...]:
+    """The current items with one edit; `made.row` is a place among the matches. `new` makes an item of what was chosen
+    for it, `change` edits one, beside what it is as stored. What is not there any more is left as it is."""
+    matches = matched(stored, current, kind)
+    if made.field == ADD:
+        return (*current, new(made.value)) if all(made.value.values()) else tuple(current)
+    match = matches[int(made.row)] if int(made.row) < len(matches) else Match(None, None)
+    was = None if match.stored is None else stored[match.stored]
+    if match.current is None:
+        if made.field != RESTORE or was is None:
+            return tuple(current)
+        return put_back(current, was, matches, int(made.row))
+    changed = () if made.field == REMOVE else (change(current[match.current], was, made),)
+    return (*current[: match.current], *changed, *current[match.current + 1 :])
+
+
+def put_back(items: Sequence[Item], item: Item, matches: Sequence[Match], place: int) -> tuple[Item, ...]:
     """The items with the one that is missing at a match, at its place among those that are there."""
     before = sum(match.current is not None for match in matches[:place])
     return (*items[:before], item, *items[before:])
@@ -90,8 +124,7 @@ def row(
         typed = ground.typed.get((table, id, column.id))
         if typed is not None:
             faults[column.id], instead[column.id] = typed.words, _words(column, value)
-            if column.kind in ("figure", "text"):
-                values[column.id] = typed.text
+            values[column.id] = typed.value
     state = "new" if was is None else ""
     return Row(id, about, values, before=before, faults=faults, instead=instead, **{"state": state, **look})
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row, field_rows
+from app.components.field_rows import Column, Edit, Row, field_rows
 from app.format.numbers import exact
-from app.plan.inputs.fields import FACTORS, matched, number, put_back, row, whole
+from app.plan.inputs.fields import FACTORS, edited, matched, number, row, whole
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.planning.request.fleet import left_whole
@@ -49,7 +49,7 @@ def show(ground: Ground) -> None:
     columns = _columns(ground)
     before, now = ground.stored.gpus, ground.current.gpus
     rows, last = [], len(now) == 1
-    for place, match in enumerate(matched(before, now)):
+    for place, match in enumerate(matched(before, now, _kind)):
         was = None if match.stored is None else before[match.stored]
         if match.current is None:
             assert was is not None
@@ -114,25 +114,14 @@ def _counts(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, 
 
 def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
     """The request with one edit of its fleet; of a row that is not there any more, the request as it is."""
-    gpus, matches = list(request.gpus), matched(stored.gpus, request.gpus)
-    if made.field == ADD:
-        gpus.append(FleetEntry(str(made.value["type"])))
-        return checked(replace(request, gpus=tuple(gpus)), "GPU type", request.models[:1])
-    place = int(made.row)
-    if place >= len(matches):
+    gpus = edited(stored.gpus, request.gpus, made, _kind, lambda chosen: FleetEntry(chosen["type"]), _edited)
+    if not gpus or gpus == request.gpus:
         return request
-    was = None if (known := matches[place].stored) is None else stored.gpus[known]
-    at = matches[place].current
-    if made.field == RESTORE and was is not None and at is None:
-        return replace(request, gpus=put_back(gpus, was, matches, place))
-    if at is None or (made.field == REMOVE and len(gpus) == 1):
-        return request
-    if made.field == REMOVE:
-        del gpus[at]
-        return replace(request, gpus=tuple(gpus))
-    gpus[at] = _edited(gpus[at], was, made)
-    label = LABELS.get(made.field, made.field)
-    return checked(replace(request, gpus=tuple(gpus)), label, request.models[:1])
+    return checked(replace(request, gpus=gpus), LABELS.get(made.field, "fleet"), request.models[:1])
+
+
+def _kind(entry: FleetEntry) -> str:
+    return entry.type
 
 
 def _edited(entry: FleetEntry, was: FleetEntry | None, made: Edit) -> FleetEntry:

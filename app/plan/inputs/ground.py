@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 
-from app.components.field_rows import Edit
+from app.components.field_rows import REMOVE, RESTORE, Edit
+from app.format.numbers import plain
 from app.session import draft as drafts
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.validate import validate
@@ -22,9 +23,10 @@ Place = tuple[Table, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A text that was typed and not taken over: `words` say why at the field, `fault` where it stands alone."""
+    """A value that was typed or chosen and not taken over: `words` say why at the field, `fault` where that stands
+    alone."""
 
-    text: str
+    value: Any
     words: str
     fault: str
 
@@ -33,7 +35,7 @@ class Typed:
 class Ground:
     """The scenario whose draft the inputs write: `current` is the draft's request, or the `stored` one.
 
-    `typed` has the texts that are not in the draft, by their fields.
+    `typed` has what is not in the draft, by the fields.
     """
 
     workspace: Workspace
@@ -68,20 +70,30 @@ class Ground:
         # Asked anew: another edit may have come since the fields were drawn.
         draft = drafts.of(self.workspace, self.name, self.stored)
         before = request = draft.request if draft else self.stored
-        typed = dict(self.typed) if draft is not None and draft.fault else {}
+        typed: dict[Place, Typed] = dict(st.session_state.get(_key(self.workspace, self.name), {}))
+        if draft is None or not draft.fault:
+            typed.clear()
         for made in edits:
             place = (table, made.row, made.field)
             try:
                 request = change(request, made)
                 typed.pop(place, None)
+                if made.field == REMOVE:
+                    # Pairs go with their models.
+                    also = "pairs" if table == "models" else ""
+                    typed = {at: one for at, one in typed.items() if at[:2] != place[:2] and at[0] != also}
             except InputFault as fault:
-                text = made.value if isinstance(made.value, str) else ""
-                typed[place] = Typed(text, str(fault), str(fault.within(_about(table, made.row))))
+                told = str(fault.within(_about(table, made.row)))
+                if made.field == RESTORE:
+                    # There is no field to mend it at.
+                    st.toast(plain(told))
+                else:
+                    typed[place] = Typed(made.value, str(fault), told)
         if request != before:
             self.write(request)
         st.session_state[_key(self.workspace, self.name)] = typed
-        told = next(iter(typed.values())).fault if typed else ""
-        drafts.tell_fault(self.workspace, self.name, self.stored, told)
+        first = next(iter(typed.values())).fault if typed else ""
+        drafts.tell_fault(self.workspace, self.name, self.stored, first)
 
 
 def checked(

@@ -119,7 +119,7 @@ def every_name(ground: Ground) -> tuple[str, ...]:
     before, now = ([model.name for model in one.models] for one in (ground.stored, ground.current))
     return tuple(
         now[match.current] if match.current is not None else before[match.stored or 0]
-        for match in matched(before, now, by_name=True)
+        for match in matched(before, now)
     )
 
 
@@ -128,13 +128,12 @@ def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanReques
     models = list(request.models)
     at = next((place for place, model in enumerate(models) if model.name == made.row), None)
     if made.field == RESTORE and at is None:
-        names = [[model.name for model in one.models] for one in (stored, request)]
-        matches = matched(*names, by_name=True)
-        known = next((model for model in stored.models if model.name == made.row), None)
-        if known is None:
+        before, now = ([model.name for model in one.models] for one in (stored, request))
+        if made.row not in before:
             return request
-        place = next(place for place, one in enumerate(matches) if one.stored == stored.models.index(known))
-        return replace(request, models=put_back(models, known, matches, place))
+        known, matches = before.index(made.row), matched(before, now)
+        place = next(place for place, one in enumerate(matches) if one.stored == known)
+        return replace(request, models=put_back(models, stored.models[known], matches, place))
     if at is None or (made.field == REMOVE and len(models) == 1):
         return request
     if made.field == REMOVE:
@@ -146,7 +145,7 @@ def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanReques
         return replace(request, models=tuple(models), colocations=pairs)
     models[at] = _edited(models[at], made)
     edited = replace(request, models=tuple(models))
-    return checked(edited, LABELS.get(made.field, made.field), (models[at],), pairs=False)
+    return checked(edited, LABELS.get(made.field, made.field), (models[at],))
 
 
 def way_label(variant: Variant) -> str:

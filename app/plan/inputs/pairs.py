@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row, field_rows
-from app.plan.inputs.fields import matched, number, put_back, row
+from app.components.field_rows import ADD, Column, Edit, Row, field_rows
+from app.plan.inputs.fields import edited, matched, number, row
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.planning.request.ties import member_names
 from torchsplit_core.values import Colocation, PlanRequest
@@ -16,7 +15,7 @@ MODES = (("hard", "must share a GPU"), ("soft", "prefer to share"))
 BETWEEN = (
     Column("mode", "how much", "choice", "8.6rem", 2, options=MODES),
     Column(
-        "megabytes", "MB a request", width="4.6rem", quarters=2,
+        "megabytes", "MB a request", width="4.6rem",
         help="Megabytes that a request sends between them when they are apart.",
     ),
 )  # fmt: skip
@@ -26,23 +25,31 @@ def show(ground: Ground) -> None:
     """A row for each pair, and one to add a pair. More than two that belong together are named, and stay together."""
     columns = _columns(ground)
     before, now = ground.stored.colocations, ground.current.colocations
-    rows = []
-    for place, match in enumerate(matched(before, now)):
+    names = set(member_names(ground.current.models))
+    rows, matches = [], matched(before, now, _kind)
+    for at, match in enumerate(matches):
         was = None if match.stored is None else before[match.stored]
         if match.current is None:
-            assert was is not None
-            rows.append(Row(str(place), _about(was), name=_about(was), state="gone"))
+            # One that went with a model can be put back once that is.
+            if was is not None and names.issuperset(was.models):
+                rows.append(Row(str(at), _about(was), name=_about(was), state="gone"))
             continue
         pair = now[match.current]
         rows.append(
             row(
-                ground, "pairs", str(place), _about(pair), columns, _values(pair), _values(was) if was else None,
+                ground, "pairs", str(at), _about(pair), columns, _values(pair), _values(was) if was else None,
                 name=_about(pair) if len(pair.models) > 2 else "", remove=f"Remove {_about(pair)}",
             )
         )  # fmt: skip
     if len(ground.current.models) > 1:
-        blank = {"first": "", "second": ""}
-        rows.append(Row(str(len(rows)), "another pair", blank, state="blank"))
+        place = str(len(matches))
+        refused = ground.typed.get(("pairs", place, ADD))
+        rows.append(
+            Row(
+                place, "another pair", {"first": "", "second": ""}, state="blank",
+                faults={"second": refused.words} if refused else {},
+            )
+        )  # fmt: skip
     field_rows(
         "Together on one GPU", columns, rows, key=ground.key("pairs"),
         on_edits=lambda edits: ground.take(
@@ -53,24 +60,12 @@ def show(ground: Ground) -> None:
 
 def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanRequest:
     """The request with one edit of its pairs; of one that is not there any more, the request as it is."""
-    pairs, matches = list(request.colocations), matched(stored.colocations, request.colocations)
-    if made.field == ADD:
-        members = str(made.value["first"]), str(made.value["second"])
-        return _checked(request, (*pairs, Colocation(members)), "together on one GPU")
-    place = int(made.row)
-    if place >= len(matches):
-        return request
-    known, at = matches[place].stored, matches[place].current
-    if made.field == RESTORE and known is not None and at is None:
-        restored = put_back(pairs, stored.colocations[known], matches, place)
-        return _checked(request, restored, "together on one GPU")
-    if at is None:
-        return request
-    if made.field == REMOVE:
-        del pairs[at]
-        return replace(request, colocations=tuple(pairs))
-    pairs[at] = _edited(pairs[at], made)
-    return _checked(request, pairs, made.field)
+    pairs = edited(
+        stored.colocations, request.colocations, made, _kind,
+        lambda chosen: Colocation((chosen["first"], chosen["second"])), _edited,
+    )  # fmt: skip
+    edited_request = replace(request, colocations=pairs)
+    return checked(edited_request, "together on one GPU", request.models, pairs=True)
 
 
 def _columns(ground: Ground) -> tuple[Column, ...]:
@@ -86,6 +81,10 @@ def _columns(ground: Ground) -> tuple[Column, ...]:
     )
 
 
+def _kind(pair: Colocation) -> tuple[str, ...]:
+    return pair.models
+
+
 def _values(pair: Colocation) -> dict[str, Any]:
     names = dict(zip(("first", "second"), pair.models, strict=True)) if len(pair.models) == 2 else {}
     return {**names, "mode": pair.mode, "megabytes": pair.bytes_per_request / 1e6}
@@ -96,7 +95,7 @@ def _about(pair: Colocation) -> str:
     return f"{', '.join(names)} and {last}"
 
 
-def _edited(pair: Colocation, made: Edit) -> Colocation:
+def _edited(pair: Colocation, _was: Colocation | None, made: Edit) -> Colocation:
     if made.field == "megabytes":
         megabytes = number(made.value, "MB a request", empty=0.0) or 0.0
         return replace(pair, bytes_per_request=megabytes * 1e6)
@@ -107,7 +106,3 @@ def _edited(pair: Colocation, made: Edit) -> Colocation:
     if made.field == "first":
         return replace(pair, models=(str(made.value), *rest))
     return replace(pair, models=(first, str(made.value)))
-
-
-def _checked(request: PlanRequest, pairs: Sequence[Colocation], label: str) -> PlanRequest:
-    return checked(replace(request, colocations=tuple(pairs)), label, request.models, pairs=True)

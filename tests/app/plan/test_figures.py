@@ -1,18 +1,17 @@
-"""GPU types that models have no figures for: said in the fleet's table before a search, and in the plan's verdict."""
+"""GPU types that models have no figures for: said beside the fleet before a search, and in the plan's verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan.figures import words
-from app.plan.inputs import form
 from app.plan.verdict import verdict_of
 from app.shell import navigation
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
@@ -33,17 +32,18 @@ def boxes(page: AppTest) -> str:
     return "\n".join(found).replace("\\", "")
 
 
-def test_a_fleet_that_nobody_can_use_is_said_in_its_table_before_it_is_planned(
-    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
+def folds(page: AppTest) -> list[str]:
+    return [str(one.proto.popover.label).replace("\\", "") for one in page.get("popover")]
+
+
+def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(
+    page: Open, filled: Workspace, rows: Rows
 ) -> None:
-    assert "figures for" not in boxes(page("plan", filled))
-    # What the grid holds once its second row was typed: AppTest cannot type into a grid.
-    table = pd.DataFrame({"type": ["A100-80GB", H200], "count": [1, 1]}).astype(
-        {"type": "str", "count": "Int64"}
-    )
-    monkeypatch.setattr(form, "_fleet", lambda asked, mark: table)
     opened = page("plan", filled)
+    assert "figures for" not in boxes(opened) and not any("figures" in label for label in folds(opened))
+    rows.edit(opened, "Fleet", "1", "add", {"type": H200})
     assert f"No model has figures for {H200}: no plan can use it." in boxes(opened)
+    assert f"No figures for {H200}" in folds(opened)
 
 
 def test_a_model_that_the_workspace_has_figures_for_is_not_named(

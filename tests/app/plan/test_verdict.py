@@ -14,6 +14,7 @@ from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
+from tests.support.app.field_rows import Rows
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.names import RequestParameters
@@ -210,11 +211,11 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(
 
 
 def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(
-    page: Open, filled: Workspace
+    page: Open, filled: Workspace, rows: Rows
 ) -> None:
     opened = page("plan", filled)
     assert not [one for one in opened.button if one.key == "demands-as-minima"]
-    next(box for box in opened.selectbox if box.label == "What is best").select("min_gpus").run()
+    rows.edit(opened, "Objective", "objective", "kind", "min_gpus")
     assert any("so the fewest GPUs is none" in str(one.value) for one in opened.markdown)
     told = lines(opened)
     assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])

@@ -57,6 +57,14 @@ def test_discard_forgets_what_was_typed(page: Open, solved: Workspace, rows: Row
     assert bert.values["demand_rps"] == "200" and not bert.faults and "not a number" not in said(opened)
 
 
+def test_a_row_that_goes_takes_what_was_typed_into_it(page: Open, solved: Workspace, rows: Rows) -> None:
+    opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
+    rows.edit(opened, "Models", "bert", "remove", True)
+    assert "not a number" not in said(opened) and not opened.button(key="draft-keep").disabled
+    rows.edit(opened, "Models", "bert", "restore", True)
+    assert rows.drawn["Models"]["bert"].values["demand_rps"] == "200"
+
+
 def test_what_a_model_gets_and_what_was_removed_stand_in_their_rows(
     page: Open, solved: Workspace, rows: Rows
 ) -> None:
@@ -97,6 +105,24 @@ def test_three_that_belong_together_are_shown_by_their_names(
     assert row.name == "bert, ocr and my__model" and "first" not in row.values
     rows.edit(opened, "Together on one GPU", "0", "mode", "soft")
     assert rows.drawn["Together on one GPU"]["0"].before == {"mode": "must share a GPU"}
+
+
+def test_a_pair_that_makes_no_sense_is_told_at_its_row_and_forgotten_when_emptied(
+    page: Open, solved: Workspace, rows: Rows
+) -> None:
+    table = "Together on one GPU"
+    opened = rows.edit(page("plan", solved), table, "0", "add", {"first": "bert", "second": "bert"})
+    assert "not two or more different models" in rows.drawn[table]["0"].faults["second"]
+    assert opened.button(key="draft-keep").disabled
+    rows.edit(opened, table, "0", "add", {"first": "bert", "second": ""})
+    assert not rows.drawn[table]["0"].faults and "draft, not kept" not in said(opened)
+    rows.edit(opened, table, "0", "add", {"first": "bert", "second": "ocr"})
+    rows.edit(opened, table, "0", "second", "bert")
+    pair = rows.drawn[table]["0"]
+    assert (pair.values["second"], pair.instead["second"]) == ("bert", "ocr") and pair.faults["second"]
+    rows.edit(opened, "Models", "ocr", "remove", True)
+    rows.edit(opened, "Models", "ocr", "restore", True)
+    assert list(rows.drawn[table]) == ["0"] and "draft, not kept" not in said(opened)
 
 
 def test_of_many_models_those_are_shown_whose_name_is_looked_for(

@@ -152,7 +152,7 @@ def test_rows_of_the_fleet_are_added_removed_and_put_back() -> None:
     assert two.gpus == (*asked.gpus, FleetEntry("H100-SXM5-80GB"))
     alone = fleet.changed(asked, two, Edit("0", "remove", True))
     assert alone.gpus == (FleetEntry("H100-SXM5-80GB"),)
-    # As many rows as stored: the first one is taken for an edited one, and the last one stays.
+    # As many rows as stored: the one there is taken for the edited one, and the last one stays.
     assert fleet.changed(asked, alone, Edit("0", "remove", True)) is alone
     stored = replace(asked, gpus=(FleetEntry("A30-24GB"), *asked.gpus))
     left = gpu("remove", True, stored)
@@ -197,9 +197,14 @@ def test_the_objective_refuses_what_makes_no_sense() -> None:
 
 
 def test_what_is_stored_and_what_is_edited_are_matched() -> None:
-    assert matched("ab", "xb") == (Match(0, 0), Match(1, 1))
-    assert matched("abc", "ac") == (Match(0, 0), Match(1, None), Match(2, 1))
-    assert matched("a", "ab") == (Match(0, 0), Match(None, 1))
-    assert matched(["a", "b"], ["c", "b"], by_name=True) == (Match(0, None), Match(None, 0), Match(1, 1))
+    # Of one length, or longer: edited where they stand, and new ones behind them.
+    assert matched("ab", "xb", str) == (Match(0, 0), Match(1, 1))
+    assert matched("a", "ab", str) == (Match(0, 0), Match(None, 1))
+    # Of a shorter list what is equal, then what is of one kind.
+    assert matched("abc", "ac", str) == (Match(0, 0), Match(1, None), Match(2, 1))
+    assert matched("aBc", "bc", str.lower) == (Match(0, None), Match(1, 0), Match(2, 1))
+    assert matched("ab", "c", str) == (Match(0, None), Match(1, None), Match(None, 0))
+    # Names: another one is another thing.
+    assert matched(["a", "b"], ["c", "b"]) == (Match(0, None), Match(None, 0), Match(1, 1))
     assert put_back("ac", "b", matched("abc", "ac"), 1) == ("a", "b", "c")
     assert number("", "x") is None and number("٤٦", "x") == 46.0 and whole("1 024", "x") == 1024
