@@ -1,4 +1,4 @@
-"""The draft of a scenario: the one request that tables, sliders and offers of the Plan page change.
+"""The draft of a scenario: the one request that inputs and offers of the Plan page change.
 
 Each tab of a browser edits its own; every edit is stored with the scenario as it is made, so that a reload finds it,
 and can be undone. What is stored as the scenario's request stays until the draft is kept.
@@ -43,13 +43,10 @@ class Step:
 class Draft:
     """The draft as a session has it.
 
-    `kept` is what is stored of it, `seed` the request that the tables were drawn from: it stays while edits come
-    from them, so that they are not drawn anew under the user's hand. `fault` says why an edit of a table is not in
-    it. `saved`: it is in the store.
+    `kept` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
     """
 
     kept: KeptDraft
-    seed: PlanRequest
     fault: str = ""
     saved: bool = False
 
@@ -72,7 +69,7 @@ def of(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | N
         return None
     if key not in st.session_state:
         found = DraftStore(workspace, name).load(tab.identity())
-        st.session_state[key] = None if found is None else Draft(found, found.request, saved=True)
+        st.session_state[key] = None if found is None else Draft(found, saved=True)
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
         # It was kept, here or elsewhere: History has the way back.
@@ -93,40 +90,19 @@ def change(
 ) -> None:
     """Make this the draft: the edited request, with figures for what is new in it from the workspace's profiles.
 
-    `plan` is a plan of it that somebody chose, and `said` whose it is. The tables are drawn anew.
+    `plan` is a plan of it that somebody chose, and `said` whose it is.
     """
     edited = with_figures(workspace, edited, stored)
-    _set(workspace, name, stored, edited, edited, plan, said)
-    _turn(workspace, name)
+    _set(workspace, name, stored, edited, plan, said)
 
 
-def change_by_table(workspace: Workspace, name: str, stored: PlanRequest, edited: PlanRequest) -> bool:
-    """Make what the tables hold the draft, and leave them as they are; whether that changed anything."""
-    draft = of(workspace, name, stored)
-    edited = with_figures(workspace, edited, stored)
-    now = stored if draft is None else draft.request
-    if edited == now and not (draft and draft.fault):
-        return False
-    _set(workspace, name, stored, edited, draft.seed if draft else stored, None, "")
-    return True
-
-
-def drawn_anew(workspace: Workspace, name: str, draft: Draft) -> Draft:
-    """The draft for tables that forgot their edits, since another page was open: they begin with what it holds."""
-    found = replace(draft, seed=draft.request)
-    st.session_state[_key(workspace, name)] = found
-    return found
-
-
-def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> bool:
-    """An edit of a table makes no sense: the draft stays without it, and says so; whether that is news."""
+def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> None:
+    """Something that was typed makes no sense: the draft stays without it, and says so; empty: all makes sense."""
     draft = of(workspace, name, stored)
     if draft is None:
-        draft = Draft(KeptDraft(request_hash(stored), stored), stored, saved=True)
-    if draft.fault == fault:
-        return False
-    st.session_state[_key(workspace, name)] = replace(draft, fault=fault)
-    return True
+        draft = Draft(KeptDraft(request_hash(stored), stored), saved=True)
+    if draft.fault != fault:
+        st.session_state[_key(workspace, name)] = replace(draft, fault=fault)
 
 
 def save(workspace: Workspace, name: str) -> None:
@@ -161,8 +137,7 @@ def undo(workspace: Workspace, name: str, stored: PlanRequest) -> None:
     if last.before is None or (last.before.request == stored and last.before.plan is None):
         _end(workspace, name)
         return
-    _put(workspace, name, replace(last.before, seed=last.before.request, fault=""))
-    _turn(workspace, name)
+    _put(workspace, name, replace(last.before, fault=""))
 
 
 def can_undo(workspace: Workspace, name: str) -> bool:
@@ -191,10 +166,8 @@ def authors(workspace: Workspace, name: str) -> tuple[Author, ...]:
 
 
 def take_over(workspace: Workspace, name: str, found: KeptDraft) -> None:
-    """Make a copy of another tab's draft this one's; the tables are drawn anew."""
-    mine = replace(found, owner=_owner(), edited=time.time())
-    _put(workspace, name, Draft(mine, found.request))
-    _turn(workspace, name)
+    """Make a copy of another tab's draft this one's."""
+    _put(workspace, name, Draft(replace(found, owner=_owner(), edited=time.time())))
 
 
 def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
@@ -205,23 +178,6 @@ def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
 def elsewhere(draft: Draft, stored: PlanRequest) -> bool:
     """Whether the stored request was changed, in another tab or by other work, since the draft was begun."""
     return draft.kept.ground_sha256 != request_hash(stored)
-
-
-def seed(draft: Draft | None, stored: PlanRequest) -> PlanRequest:
-    """The request that the tables show before their own edits."""
-    return stored if draft is None else draft.seed
-
-
-def table_mark(workspace: Workspace, name: str, shown: PlanRequest) -> str:
-    """A part of the tables' keys: another one has them drawn anew."""
-    return f"{name} {request_hash(shown)[:12]} {st.session_state.get(_turns(workspace, name), 0)}"
-
-
-def slider_mark(workspace: Workspace, name: str, stored: PlanRequest) -> str:
-    """A part of the sliders' keys: another stored request, or a way back, is another ground."""
-    return (
-        f"{workspace.id} {name} {request_hash(stored)[:12]} {st.session_state.get(_ends(workspace, name), 0)}"
-    )
 
 
 def stored_profiles(workspace: Workspace) -> list[Profile]:
@@ -243,7 +199,6 @@ def _set(
     name: str,
     stored: PlanRequest,
     edited: PlanRequest,
-    drawn: PlanRequest,
     plan: PlanOutcome | None,
     said: str,
 ) -> None:
@@ -257,8 +212,7 @@ def _set(
             _drop(workspace, name, before)
         return
     ground = request_hash(stored) if before is None else before.kept.ground_sha256
-    kept = KeptDraft(ground, edited, plan, said, _owner(), time.time())
-    _put(workspace, name, Draft(kept, drawn))
+    _put(workspace, name, Draft(KeptDraft(ground, edited, plan, said, _owner(), time.time())))
 
 
 def _put(workspace: Workspace, name: str, draft: Draft) -> None:
@@ -294,8 +248,6 @@ def _owner() -> str:
 
 def _end(workspace: Workspace, name: str) -> None:
     _drop(workspace, name, st.session_state.get(_key(workspace, name)))
-    for key in (_turns(workspace, name), _ends(workspace, name)):
-        st.session_state[key] = st.session_state.get(key, 0) + 1
 
 
 def _drop(workspace: Workspace, name: str, draft: Draft | None) -> None:
@@ -306,16 +258,3 @@ def _drop(workspace: Workspace, name: str, draft: Draft | None) -> None:
 
 def _key(workspace: Workspace, name: str) -> str:
     return f"draft {tab.identity()} {workspace.id} {name}"
-
-
-def _turn(workspace: Workspace, name: str) -> None:
-    turns = _turns(workspace, name)
-    st.session_state[turns] = st.session_state.get(turns, 0) + 1
-
-
-def _turns(workspace: Workspace, name: str) -> str:
-    return f"turns of the tables {workspace.id} {name}"
-
-
-def _ends(workspace: Workspace, name: str) -> str:
-    return f"ends of drafts {workspace.id} {name}"

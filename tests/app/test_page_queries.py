@@ -23,7 +23,7 @@ MOST = {
     "plan": 16,
     "present": 16,
     "place": 6,
-    "deploy": 10,
+    "deploy": 11,
     "overview": 24,
     "model": 13,
     "placements": 5,

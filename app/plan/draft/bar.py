@@ -63,9 +63,7 @@ p.draft-line.fault { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
 STUCK = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { position: sticky; top: 0; z-index: 6;
   background: var(--ground); }
 @media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { top: 3.5rem; } }
-.st-key-draft-bar { border-inline-start-color: light-dark(#0f766e, #2dd4bf); }
-ul.changed { margin: 0; padding-inline-start: 1.1rem; font-size: .85rem; }
-ul.changed s { opacity: .7; }</style>"""
+.st-key-draft-bar { border-inline-start-color: light-dark(#0f766e, #2dd4bf); }</style>"""
 
 
 @dataclass(frozen=True, slots=True)

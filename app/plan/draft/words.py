@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app.format.numbers import counted, short
 from torchsplit_core.planning.comparison.figures import figures_of
-from torchsplit_core.planning.request.difference import Part, RequestChange
+from torchsplit_core.planning.request.difference import RequestChange
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import PlanOutcome
 from torchsplit_core.workspace.drafts import Author
@@ -38,18 +38,6 @@ def author_line(others: Sequence[Author], now: float) -> str:
     more = f", and {counted(len(others) - 1, 'more tab')} too" if len(others) > 1 else ""
     minutes = max(1, round((now - latest.edited) / 60))
     return f"{who}, edited {counted(minutes, 'minute')} ago{more}."
-
-
-def struck(changes: Sequence[RequestChange], part: Part) -> str:
-    """HTML of the changes of one part, the old value struck out; empty where there is none."""
-    rows = [
-        f"<li>{html.escape(change.what)} <s>{html.escape(change.old)}</s> <b>{html.escape(change.new)}</b></li>"
-        if change.old and change.new
-        else f"<li>{html.escape(change.words)}</li>"
-        for change in changes
-        if change.part == part
-    ]
-    return f'<ul class="changed">{"".join(rows)}</ul>' if rows else ""
 
 
 def brings(before: PlanOutcome | None, after: PlanOutcome | None) -> str:

@@ -29,7 +29,7 @@ class Ground:
 
     def key(self, what: str) -> str:
         """The key of one slider."""
-        return f"{what} {drafts.slider_mark(self.workspace, self.name, self.stored)}"
+        return f"present {what} {self.workspace.id} {self.name}"
 
     def write(self, edited: PlanRequest) -> None:
         """Make it the draft."""
@@ -52,7 +52,7 @@ def demand_of(ground: Ground, model: str, served: Mapping[str, float]) -> None:
 
     live_slider(
         f"{model}, req/s", [exact(step) for step in steps], steps.index(now),
-        key=ground.key(f"present demand {model}"), on_move=move, row=True,
+        key=ground.key(f"demand {model}"), on_move=move, row=True,
         note="" if share is None else f"{short(share)}{THIN}×",
         below=share is not None and share < 1 and not equal(share, 1.0),
     )  # fmt: skip
@@ -73,7 +73,7 @@ def of_fleet(ground: Ground) -> None:
     live_slider(
         f"{'GPUs' if point_type(entry.type) == entry.type else 'Hosts'}, {entry.type}",
         [str(number) for number in range(1, most + 1)], entry.count - 1,
-        key=ground.key("present gpus"), on_move=move,
+        key=ground.key("gpus"), on_move=move,
     )  # fmt: skip
 
 

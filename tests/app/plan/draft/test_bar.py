@@ -237,7 +237,7 @@ def test_limits_of_responses_are_edited_and_told(
     assert (PLAN, RequestParameters("review")) in started
 
 
-def test_many_changes_are_counted_and_old_values_are_struck_out() -> None:
+def test_many_changes_are_counted() -> None:
     many = replace(
         request(),
         gpus=(FleetEntry("A100-80GB", count=4),),
@@ -248,5 +248,3 @@ def test_many_changes_are_counted_and_old_values_are_struck_out() -> None:
     )
     changes = difference(request(), many)
     assert len(changes) == 9 and words.changes_line("", changes).endswith("· 3 more")
-    assert "p95 limit of bert <s>80 ms</s> <b>none</b>" in words.struck(changes, "models")
-    assert words.struck(changes, "pairs") == ""
