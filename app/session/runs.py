@@ -147,6 +147,7 @@ def remove(workspace: Workspace, name: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     kept = [one for one in workspace.setting(KNOWN, []) if one["name"] != name]
     workspace.set_setting(KNOWN, kept)
+    RUN.forget(workspace, name)
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:
