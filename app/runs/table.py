@@ -12,6 +12,7 @@ import pandas as pd
 from app.charts.runs.curves import colour_of
 from app.charts.runs.series import thinned
 from app.charts.theme import Theme
+from app.format.badges import AS_TEXT
 from app.format.numbers import UNKNOWN, memory_size
 from app.runs.words import STATES, lately, source_words
 from torchsplit_core.running.watch import RunView
@@ -20,17 +21,6 @@ from torchsplit_core.training.strategy.words import choice_words
 SPARK_POINTS = 40
 COLOUR, CURVE = "colour", "loss, all steps"
 """The columns that are for the eye alone: no file has them."""
-INK: Mapping[Theme, Mapping[str, str]] = {
-    "light": {
-        "green": "#2b6b4b",
-        "red": "#a3241b",
-        "yellow": "#8a4b06",
-        "blue": "#2f4fa8",
-        "gray": "#50575e",
-    },
-    "dark": {"green": "#7fd3a4", "red": "#ffa198", "yellow": "#fbbf24", "blue": "#9db4f5", "gray": "#b3bcc5"},
-}
-"""The colours of states as text, at least 4.5 to 1 on the page of either theme."""
 
 
 def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
@@ -100,7 +90,7 @@ def styled(made: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> Any:
     return made.style.apply(
         lambda column: [f"background-color: {colour_of(places[name])}" for name in made["run"]],
         subset=[COLOUR],
-    ).map(lambda state: f"color: {INK[theme][colours.get(state, 'gray')]}", subset=["state"])
+    ).map(lambda state: f"color: {AS_TEXT[theme][colours.get(state, 'gray')]}", subset=["state"])
 
 
 def as_file(made: pd.DataFrame) -> pd.DataFrame:

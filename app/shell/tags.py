@@ -13,8 +13,11 @@ from torchsplit_core.workspace.store import Workspace
 FIELD_PX = 360
 
 
-def field(workspace: Workspace, thing: Thing, name: str, *, key: str) -> None:
-    """The tags of one: chosen, typed anew, or taken away. What is typed is stored at once."""
+def field(workspace: Workspace, thing: Thing, name: str, *, key: str, label: str = "") -> None:
+    """The tags of one: chosen, typed anew, or taken away. What is typed is stored at once.
+
+    Without a `label` in sight it is as wide as a few tags.
+    """
     given = thing.tags(workspace)
     own = list(given.get(name, ()))
     options = in_use(given)
@@ -31,9 +34,9 @@ def field(workspace: Workspace, thing: Thing, name: str, *, key: str) -> None:
         st.session_state[state] = list(thing.tags(workspace).get(name, ()))
 
     st.multiselect(
-        "Tags", list(dict.fromkeys((*options, *own, *st.session_state[state]))), key=state, on_change=store,
-        accept_new_options=True, placeholder="Add a tag: type a word and press Enter", label_visibility="collapsed",
-        width=FIELD_PX,
+        label or "Tags", list(dict.fromkeys((*options, *own, *st.session_state[state]))), key=state, on_change=store,
+        accept_new_options=True, placeholder="Add a tag: type a word and press Enter",
+        label_visibility="visible" if label else "collapsed", width="stretch" if label else FIELD_PX,
     )  # fmt: skip
 
 
