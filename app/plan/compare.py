@@ -17,7 +17,6 @@ from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
-from app.shell import frame
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.planning.comparison.figures import figures_of
@@ -48,46 +47,49 @@ def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
         return
     left = scenario_table.read(workspace, scenarios, scenario_table.MOMENT_S)
     goes_on = bool(left) or st.session_state.get(READING, False)
-    st.fragment(_tab, run_every=scenario_table.AGAIN_S if goes_on else None)(
+    # Apart, so that the maps are not drawn again and again while plans are read.
+    st.fragment(_all, run_every=scenario_table.AGAIN_S if goes_on else None)(
         workspace, name, scenarios, goes_on
     )
+    solved = [one.name for one in scenarios if scenario_table.is_solved(one)]
+    if len(solved) > 1:
+        selected = [one for one in st.session_state[scenario_table.CHOSEN] if one in solved]
+        st.fragment(_chosen)(workspace, name, solved, selected)
+    elif not left:
+        st.caption("Two scenarios with a plan can stand side by side here: plan another one.")
 
 
-def _tab(workspace: Workspace, name: str, scenarios: Sequence[Stored], goes_on: bool) -> None:
-    with frame.telling():
-        shown = scenario_table.wanted(workspace, name, scenarios)
-        left = scenario_table.read(workspace, scenarios, scenario_table.MOMENT_S, shown)
-        st.session_state[READING] = bool(left)
-        if shown:
-            selected = scenario_table.show(workspace, name, shown, left)
-        else:
-            st.caption("No scenario is like that.")
-            selected = []
-        solved = [one.name for one in scenarios if scenario_table.is_solved(one)]
-        if len(solved) > 1:
-            _chosen(workspace, name, solved, [one for one in selected if one in solved])
-        elif not left:
-            st.caption("Two scenarios with a plan can stand side by side here: plan another one.")
-    if bool(left) != goes_on:
-        # The clock that draws this part anew is set where the page is.
+def _all(workspace: Workspace, name: str, scenarios: Sequence[Stored], goes_on: bool) -> None:
+    """The table of all; the rest of the tab follows what is chosen in it."""
+    before = tuple(st.session_state.setdefault(scenario_table.CHOSEN, []))
+    shown = scenario_table.wanted(workspace, name, scenarios)
+    left = scenario_table.read(workspace, scenarios, scenario_table.MOMENT_S, shown)
+    st.session_state[READING] = bool(left)
+    scenario_table.show(workspace, name, shown, left)
+    # The clock that draws this part anew is set where the page is.
+    if bool(left) != goes_on or tuple(st.session_state[scenario_table.CHOSEN]) != before:
         st.rerun(scope="app")
 
 
 def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
     """Those chosen in the table: by model in one table, and two of them on both maps."""
     _pair(name, solved, selected)
-    from_, swap, to = st.columns([5, 1, 5], vertical_alignment="bottom")
-    with from_:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="compare-pair"):
         before = st.selectbox("From", solved, key=FROM, help="The plan that runs now, for instance.")
-    with swap:
         st.button(
-            "Swap", key="compare-swap", icon=":material/swap_horiz:", width="stretch",
+            "Swap", key="compare-swap", icon=":material/swap_horiz:",
             on_click=lambda: st.session_state.update(
                 {FROM: st.session_state[TO], TO: st.session_state[FROM]}
             ),
         )  # fmt: skip
-    with to:
         after = st.selectbox("To", solved, key=TO)
+    if before == after:
+        st.caption("Choose two different scenarios to see what changes between them.")
+    else:
+        asked = tuple(read(workspace, "plan_request", title) for title in (before, after))
+        outcomes = (read(workspace, "plan", before), read(workspace, "plan", after))
+        side_by_side(workspace, (before, after), asked, outcomes)
+    st.header("Model by model", anchor=False)
     columns = list(dict.fromkeys((after, before, *selected)))[:MOST_COLUMNS]
     with saving.listed("Scenarios by model", "scenarios-by-model", key="compare-columns"):
         st.html(
@@ -95,13 +97,6 @@ def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Se
                 [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in columns]
             )
         )
-    if before == after:
-        st.caption("Choose two different scenarios to see what changes between them.")
-        return
-    asked = tuple(read(workspace, "plan_request", title) for title in (before, after))
-    side_by_side(
-        workspace, (before, after), asked, (read(workspace, "plan", before), read(workspace, "plan", after))
-    )
 
 
 def _pair(name: str, solved: Sequence[str], selected: Sequence[str]) -> None:

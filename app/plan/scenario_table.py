@@ -29,11 +29,11 @@ from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
-MOMENT_S, AGAIN_S = 0.4, 0.8
+MOMENT_S, AGAIN_S = 0.6, 1.5
 """For how long plans are read in a run of the page, and after how long it goes on."""
-MOST_JUDGED = 100
+MOST_JUDGED = 20
 """Scenarios whose verdict is worked out: each is simulated under load, for a tenth of a second or more."""
-MOST_STYLED = 2_000
+MOST_STYLED = 500
 """Rows up to which verdicts have their colour."""
 ROW_PX, EDGE_PX, MOST_ROWS = 35, 14, 10
 CHOSEN = "compare-chosen"
@@ -181,14 +181,17 @@ def wanted(workspace: Workspace, name: str, scenarios: Sequence[Stored]) -> list
     ]
 
 
-def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) -> list[str]:
-    """The table, as far as it is known; the names of the scenarios that are chosen in it.
+def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) -> None:
+    """The table, as far as it is known; what is chosen in it is kept under CHOSEN.
 
     So many figures are `left` to be read.
     """
+    if not shown:
+        st.caption("No scenario is like that.")
+        return
     given = SCENARIO.tags(workspace)
     names = [one.name for one in shown]
-    before = st.session_state.setdefault(CHOSEN, [])
+    before = st.session_state[CHOSEN]
     made = table_of([row(one, given.get(one.name, ())) for one in shown])
     config = st.column_config
     event = st.dataframe(
@@ -199,27 +202,28 @@ def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) ->
         height=(min(len(names), MOST_ROWS) + 1) * ROW_PX + EDGE_PX,
         column_config={
             "scenario": config.ButtonColumn(
-                width=190, type="tertiary", alignment="left", key="compare-open", help="Opens it, at this tab"
+                width=140, type="tertiary", alignment="left", key="compare-open", help="Opens it, at this tab"
             ),
-            "verdict": config.TextColumn(width=250),
-            "worst served, ×": config.NumberColumn(format="%.4g", help="What that model gets of its demand"),
+            "verdict": config.TextColumn(width=170),
+            "worst served, ×": config.NumberColumn(format="%.4g", width=110, help="What that model gets of its demand"),
             "req/s": config.NumberColumn(format="%.6g", help="Of all models"),
-            "GPUs used": config.NumberColumn(format="%d"), "of": config.NumberColumn(format="%d", width=50),
-            "slices": config.NumberColumn(format="%d"), "search": config.TextColumn(help="How far it is proven"),
+            "GPUs used": config.NumberColumn(format="%d", width=80), "of": config.NumberColumn(format="%d", width=50),
+            "slices": config.NumberColumn(format="%d", width=60),
+            "search": config.TextColumn(help="How far it is proven"),
             "changed": config.DatetimeColumn(format="distance"),
         },
     )  # fmt: skip
     if (click := st.session_state.get("compare-open")) is not None:
         SCENARIO.choose(workspace, names[click["row"]])
         st.rerun(scope="app")
-    selected = [names[place] for place in sorted(event["selection"]["rows"]) if place < len(names)]
     # What the choice above the table hides stays chosen.
-    st.session_state[CHOSEN] = [one for one in before if one not in names] + selected
+    st.session_state[CHOSEN] = [one for one in before if one not in names] + [
+        names[place] for place in sorted(event["selection"]["rows"]) if place < len(names)
+    ]
     saving.csv_button(
         made.assign(tags=made["tags"].map(", ".join)), "scenarios", key="compare-table", alt="Scenarios"
     )
     st.caption(_told(name, shown, left))
-    return selected
 
 
 def _told(name: str, shown: Sequence[Stored], left: int) -> str:
