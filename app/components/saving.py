@@ -57,14 +57,13 @@ def saved(what: str, file: str, *, key: str) -> Iterator[None]:
         _buttons(key, what, file_name(file), lead="Save picture", instead="PNG")
 
 
-@contextlib.contextmanager
-def listed(what: str, file: str, *, key: str) -> Iterator[None]:
-    """The table of HTML that is shown inside has buttons below it: CSV under the name `file`, and Copy, as it reads.
+def listed(markup: str, what: str, file: str, *, key: str) -> None:
+    """A table of HTML with buttons below it: CSV under the name `file`, and Copy, both as it reads.
 
     `what` names the table to those who hear it.
     """
     with st.container(key=f"saved-{key}"):
-        yield
+        st.html(markup)
         _buttons(key, what, file_name(file), lead="Save table", instead="CSV", listed=True)
 
 

@@ -91,12 +91,8 @@ def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Se
         side_by_side(workspace, (before, after), asked, outcomes)
     st.header("Model by model", anchor=False)
     columns = list(dict.fromkeys((after, before, *selected)))[:MOST_COLUMNS]
-    with saving.listed("Scenarios by model", "scenarios-by-model", key="compare-columns"):
-        st.html(
-            table(
-                [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in columns]
-            )
-        )
+    stored = [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in columns]
+    saving.listed(table(stored), "Scenarios by model", "scenarios-by-model", key="compare-columns")
 
 
 def _pair(name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
@@ -141,8 +137,9 @@ def side_by_side(
             fleet.show(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")
     _words(found)
-    with saving.listed("Models that change", f"{titles[0]}-to-{titles[1]}", key="compare-models"):
-        st.html(_models(found))
+    saving.listed(
+        _models(found), "Models, before and after", f"{titles[0]}-to-{titles[1]}", key="compare-models"
+    )
 
 
 def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> str:
