@@ -25,7 +25,7 @@ from app.session.thing import SCENARIO
 from app.session.workspace import read_artifact
 from app.shell import tags
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.responding.verdict import Level, Verdict
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -35,6 +35,8 @@ MOST_JUDGED = 20
 """Scenarios whose verdict is worked out: each is simulated under load, for a tenth of a second or more."""
 MOST_STYLED = 500
 """Rows up to which verdicts have their colour."""
+LEVELS: Mapping[Level, str] = {"green": "met", "amber": "partly", "red": "not met"}
+"""What is asked, by the level of the verdict."""
 ROW_PX, EDGE_PX, MOST_ROWS = 35, 14, 10
 CHOSEN = "compare-chosen"
 """The session's key of the scenarios that are chosen."""
@@ -141,7 +143,7 @@ def row(one: Stored, given: Sequence[str]) -> dict[str, Any]:
     changed = max((each.changed for each in (one.request, one.plan) if each), default=None)
     return {
         "scenario": one.name,
-        "verdict": verdict.sentence if verdict else None if one.plan else "not planned",
+        "verdict": LEVELS[verdict.level] if verdict else None if one.plan else "not planned",
         "worst served, ×": figures.least if figures else None,
         "req/s": figures.total_rps if figures else None,
         "GPUs used": figures.gpus_used if figures else None,
@@ -150,6 +152,7 @@ def row(one: Stored, given: Sequence[str]) -> dict[str, Any]:
         "search": summary.search if summary else None,
         "tags": list(given),
         "changed": None if changed is None else datetime.fromtimestamp(changed, UTC),
+        "in words": verdict.sentence if verdict else None,
     }
 
 
@@ -204,13 +207,14 @@ def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) ->
             "scenario": config.ButtonColumn(
                 width=140, type="tertiary", alignment="left", key="compare-open", help="Opens it, at this tab"
             ),
-            "verdict": config.TextColumn(width=170),
+            "verdict": config.TextColumn(width=80, help="Whether it gives what is asked: at the end in words"),
             "worst served, ×": config.NumberColumn(format="%.4g", width=110, help="What that model gets of its demand"),
             "req/s": config.NumberColumn(format="%.6g", help="Of all models"),
             "GPUs used": config.NumberColumn(format="%d", width=80), "of": config.NumberColumn(format="%d", width=50),
             "slices": config.NumberColumn(format="%d", width=60),
             "search": config.TextColumn(help="How far it is proven"),
             "changed": config.DatetimeColumn(format="distance"),
+            "in words": config.TextColumn(width=500),
         },
     )  # fmt: skip
     if (click := st.session_state.get("compare-open")) is not None:
@@ -244,4 +248,4 @@ def _styled(made: pd.DataFrame, shown: Sequence[Stored]) -> Any:
     styles = [
         f"color: {ink[COLOURS[verdict.level]]}" if (verdict := verdicts.get(one.key)) else "" for one in shown
     ]
-    return made.style.apply(lambda column: styles, subset=["verdict"])
+    return made.style.apply(lambda column: styles, subset=["verdict", "in words"])

@@ -38,7 +38,7 @@ def view(workspace: Workspace, name: str) -> RunView | None:
     return _look(str(path)).view()
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=256, show_spinner=False)
 def _look(path: str) -> Look:
     """What was read of a run, for all sessions."""
     return Look(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -17,6 +18,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 FEW_STEPS = 60
 """Up to which each point of a line is marked."""
 PALE = 0.3
+FEW_POWERS = 1e3
+"""The ratio of what is drawn up to which a logarithmic axis says more than whole powers."""
 SYMBOLS: Mapping[str, tuple[str, int]] = {
     "checkpoint": ("circle-open", 8), "restart": ("triangle-up", 11), "rank lost": ("x", 10),
 }  # fmt: skip
@@ -71,9 +74,17 @@ def curves(
         _line(figure, one, unit, along)
     _happenings(figure, of, theme)
     lay_out(figure, theme, height=height_px, key=f"runs {up} {along} {logarithmic}")
-    upright = {"type": "log"} if logarithmic else {"rangemode": "tozero"}
+    upright = _powers(of) if logarithmic else {"rangemode": "tozero"}
     figure.update_layout(xaxis=axis(along, theme, rangemode="tozero"), yaxis=axis(up, theme, **upright))
     return figure
+
+
+def _powers(of: Sequence[Curve]) -> dict[str, Any]:
+    """A logarithmic axis: whole powers of ten and their parts in between, where these are few 1, 2 and 5 of each."""
+    drawn = [value for one in of for value in one.values if value > 0]
+    few = not drawn or max(drawn) / min(drawn) < FEW_POWERS
+    ticks = {"dtick": "D2"} if few else {"dtick": 1, "minor": {"dtick": "D1", "ticks": "outside"}}
+    return {"type": "log", "tickformat": "~g", **ticks}
 
 
 def _line(figure: go.Figure, one: Curve, unit: str, along: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan import compare as plan_compare
-from app.plan.scenario_table import CHOSEN, is_solved, read, stored
+from app.plan.scenario_table import CHOSEN, LEVELS, is_solved, read, stored
 from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.thing import SCENARIO
@@ -74,10 +74,11 @@ def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(
     known = found[found["scenario"] != "wish"]
     assert list(known["worst served, ×"]) == [min(m.normalised for m in one.models) for one in stored]
     assert list(known["req/s"]) == [sum(m.throughput_rps for m in one.models) for one in stored]
-    assert list(known["verdict"]) == [
-        verdict_of(four.get("plan_request", name), four.get("plan", name)).sentence
-        for name in known["scenario"]
+    verdicts = [
+        verdict_of(four.get("plan_request", name), four.get("plan", name)) for name in known["scenario"]
     ]
+    assert list(known["in words"]) == [one.sentence for one in verdicts]
+    assert list(known["verdict"]) == [LEVELS[one.level] for one in verdicts]
     wish = found[found["scenario"] == "wish"].iloc[0]
     assert wish["verdict"] == "not planned" and found["req/s"].isna().tolist() == [False, True, False, False]
     assert [list(one) for one in found["tags"]] == [["later"], [], ["H100", "later"], []]
