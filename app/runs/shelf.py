@@ -106,7 +106,7 @@ def _table(
         selection_default={"selection": {"rows": [names.index(name) for name in before if name in names]}},
         height=(min(len(rows), MOST_ROWS) + 1) * ROW_PX + EDGE_PX,
         column_config={
-            table.COLOUR: config.TextColumn("", width=28, help="Its colour in the picture"),
+            table.COLOUR: config.TextColumn(width=60, help="Of its line in the picture"),
             "run": config.ButtonColumn(
                 "run", type="tertiary", alignment="left", key="runs-open", width=120, help="Opens its page"
             ),

@@ -157,7 +157,7 @@ def test_what_is_chosen_in_the_table_is_drawn_opened_and_copied(
     table = page.get_by_test_id("stDataFrame").first
     table.click(position={"x": 17, "y": 52})
     expect(legend.filter(has_text="llama-1")).to_have_count(0)
-    table.click(position={"x": 100, "y": 87})
+    table.click(position={"x": 135, "y": 87})
     heading(page, "diamond-1")
     page.go_back()
     heading(page, "Training runs")
