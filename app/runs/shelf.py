@@ -31,11 +31,15 @@ FIRST = 3
 """Runs in one picture before anyone chooses."""
 CHOSEN = "runs-chosen"
 """The session's key of the names of the runs that are drawn."""
+TURN = "runs-turn"
+"""The session's key of how often runs were chosen below the table."""
 LEFT_FOR = "runs-left-for"
 """The session's key of the run that was opened from here last."""
 ROW_PX, EDGE_PX, MOST_ROWS = 35, 14, 12
 """Rows in sight, and the bar that scrolls sideways; the table scrolls for more."""
 PICTURE_PX = 380
+MOST_LINKS = 4
+"""Chosen runs that have a link to their page beside the choice."""
 
 
 def show(workspace: Workspace) -> None:
@@ -70,6 +74,7 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
         st.caption("No run is like that.")
         return
     chosen = _table(workspace, shown, places, views)
+    _picked([str(one["run"]) for one in shown], chosen)
     _beside({name: view for name in chosen if (view := views[name]) is not None}, places)
 
 
@@ -98,8 +103,8 @@ def _table(
     before = st.session_state.setdefault(CHOSEN, drawable[:FIRST])
     made = table.frame(rows)
     config = st.column_config
-    # Another set of rows is another table: a selection is by their numbers.
-    key = f"runs-table {hash(tuple(names))}"
+    # Another set of rows is another table: a selection is by their numbers. So is one that was chosen elsewhere.
+    key = f"runs-table {hash(tuple(names))} {st.session_state.get(TURN, 0)}"
     event = st.dataframe(
         table.styled(made, places, themed(st.context.theme.type == "dark")), hide_index=True, placeholder=UNKNOWN,
         alt="Training runs: select those to draw", key=key, on_select="rerun", selection_mode="multi-row",
@@ -131,13 +136,28 @@ def _table(
     return chosen
 
 
+def _picked(names: Sequence[str], chosen: Sequence[str]) -> None:
+    """The same choice for the keyboard, and the ways to the pages of those chosen."""
+
+    def pick() -> None:
+        hidden = [name for name in st.session_state[CHOSEN] if name not in names]
+        st.session_state[CHOSEN] = hidden + st.session_state["runs-picked"]
+        st.session_state[TURN] = st.session_state.get(TURN, 0) + 1
+
+    st.session_state["runs-picked"] = list(chosen)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.multiselect("Drawn", names, key="runs-picked", on_change=pick, placeholder="Choose runs")
+        for name in chosen[:MOST_LINKS]:
+            navigation.link("Run", plain(name), name, icon=":material/monitoring:")
+
+
 def _beside(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
     """Those chosen, in one picture."""
     drawn = {name: view for name, view in views.items() if len(view.steps)}
     of = asked("runs", figures=tuple(UNITS))
     if not drawn:
         st.caption(
-            "Select runs in the table, by the boxes at its left, to see them here in one picture."
+            "Select runs in the table, by the boxes at its left, to see them in one picture here."
             if not views
             else "None of the chosen runs has done a step yet."
         )

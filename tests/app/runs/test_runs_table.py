@@ -91,11 +91,12 @@ def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(
     assert style.index(colour_of(1)) < style.index(colour_of(0))
     test.selectbox(key="runs-figure").set_value("steps/s").run()
     assert picture(test)[0]["y"] != lines[0]["y"]
-    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
-    test.query_params["workspace"] = three.id
-    test.session_state[shelf.CHOSEN] = ["llama-1"]
-    test.run()
+    # By the keyboard, below the table, which follows.
+    test.multiselect(key="runs-picked").set_value(["llama-1"]).run()
     assert "diamond-1" not in {one.get("name") for one in picture(test)}
+    assert test.session_state[shelf.CHOSEN] == ["llama-1"] and test.multiselect(key="runs-picked").value == [
+        "llama-1"
+    ]
 
 
 def test_a_run_is_tagged_on_its_page_and_the_tags_stay(workspace: Workspace) -> None:
