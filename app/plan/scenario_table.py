@@ -96,9 +96,16 @@ def read(
     It ends after that moment; so many figures are still to be read.
     """
     end, summaries, verdicts = time.monotonic() + moment_s, _summaries(), _verdicts()
-    planned = [[one for one in some if one.plan is not None] for some in (shown, scenarios)]
-    unread = {one.key[1]: one for some in planned for one in some if one.key[1] not in summaries}
-    unjudged = {one.key: one for some in planned for one in some[:MOST_JUDGED] if one.key not in verdicts}
+    planned = [[scenario for scenario in some if scenario.plan is not None] for some in (shown, scenarios)]
+    unread = {
+        scenario.key[1]: scenario for some in planned for scenario in some if scenario.key[1] not in summaries
+    }
+    unjudged = {
+        scenario.key: scenario
+        for some in planned
+        for scenario in some[:MOST_JUDGED]
+        if scenario.key not in verdicts
+    }
     begun = False
     # One at least in each run, whatever it takes: so it ends.
     while (unread or unjudged) and (not begun or time.monotonic() < end):
@@ -110,40 +117,40 @@ def read(
     return len(unread) + len(unjudged)
 
 
-def _summarise(workspace: Workspace, one: Stored) -> None:
-    assert one.plan is not None
+def _summarise(workspace: Workspace, scenario: Stored) -> None:
+    assert scenario.plan is not None
     try:
-        plan = read_artifact(workspace, one.plan)
-        found = Summary(status_badge(plan).text, figures_of(plan), len(plan.gpus))
+        plan = read_artifact(workspace, scenario.plan)
+        summary = Summary(status_badge(plan).text, figures_of(plan), len(plan.gpus))
     except InputFault:
-        found = Summary("its file is damaged", None, 0)
-    _summaries()[one.plan.sha256] = found
+        summary = Summary("its file is damaged", None, 0)
+    _summaries()[scenario.plan.sha256] = summary
 
 
-def _judge(workspace: Workspace, one: Stored) -> None:
-    assert one.plan is not None
+def _judge(workspace: Workspace, scenario: Stored) -> None:
+    assert scenario.plan is not None
     try:
-        asked = read_artifact(workspace, one.request) if one.request else None
-        found = verdict_of(asked, read_artifact(workspace, one.plan))
+        asked = read_artifact(workspace, scenario.request) if scenario.request else None
+        judged = verdict_of(asked, read_artifact(workspace, scenario.plan))
     except InputFault as fault:
-        found = Verdict("amber", str(fault))
-    _verdicts()[one.key] = found
+        judged = Verdict("amber", str(fault))
+    _verdicts()[scenario.key] = judged
 
 
-def is_solved(one: Stored) -> bool:
+def is_solved(scenario: Stored) -> bool:
     """Whether it is known to have a plan."""
-    summary = _summaries().get(one.key[1])
+    summary = _summaries().get(scenario.key[1])
     return summary is not None and summary.figures is not None
 
 
-def row(one: Stored, given: Sequence[str]) -> dict[str, Any]:
+def row(scenario: Stored, given: Sequence[str]) -> dict[str, Any]:
     """A scenario's row, as far as it is known."""
-    summary, verdict = _summaries().get(one.key[1]), _verdicts().get(one.key)
+    summary, verdict = _summaries().get(scenario.key[1]), _verdicts().get(scenario.key)
     figures = summary.figures if summary else None
-    changed = max((each.changed for each in (one.request, one.plan) if each), default=None)
+    changed = max((each.changed for each in (scenario.request, scenario.plan) if each), default=None)
     return {
-        "scenario": one.name,
-        "verdict": LEVELS[verdict.level] if verdict else None if one.plan else "not planned",
+        "scenario": scenario.name,
+        "verdict": LEVELS[verdict.level] if verdict else None if scenario.plan else "not planned",
         "worst served, ×": figures.least if figures else None,
         "req/s": figures.total_rps if figures else None,
         "GPUs used": figures.gpus_used if figures else None,
@@ -178,9 +185,10 @@ def wanted(workspace: Workspace, name: str, scenarios: Sequence[Stored]) -> list
     with own:
         tags.field(workspace, SCENARIO, name, key="compare-own-tags", label="Tags of the scenario shown")
     return [
-        one
-        for one in scenarios
-        if sought.strip().casefold() in one.name.casefold() and set(tag) <= set(given.get(one.name, ()))
+        scenario
+        for scenario in scenarios
+        if sought.strip().casefold() in scenario.name.casefold()
+        and set(tag) <= set(given.get(scenario.name, ()))
     ]
 
 
@@ -193,15 +201,15 @@ def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) ->
         st.caption("No scenario is like that.")
         return
     given = SCENARIO.tags(workspace)
-    names = [one.name for one in shown]
+    names = [scenario.name for scenario in shown]
     before = st.session_state[CHOSEN]
-    made = table_of([row(one, given.get(one.name, ())) for one in shown])
+    made = table_of([row(scenario, given.get(scenario.name, ())) for scenario in shown])
     config = st.column_config
     event = st.dataframe(
         _styled(made, shown), hide_index=True, placeholder=UNKNOWN, alt="Scenarios: select two to compare them",
         # Another set of rows is another table: a selection is by their numbers.
         key=f"compare-table {hash(tuple(names))}", on_select="rerun", selection_mode="multi-row",
-        selection_default={"selection": {"rows": [names.index(one) for one in before if one in names]}},
+        selection_default={"selection": {"rows": [names.index(scenario) for scenario in before if scenario in names]}},
         height=(min(len(names), MOST_ROWS) + 1) * ROW_PX + EDGE_PX,
         column_config={
             "scenario": config.ButtonColumn(
@@ -221,23 +229,23 @@ def show(workspace: Workspace, name: str, shown: Sequence[Stored], left: int) ->
         SCENARIO.choose(workspace, names[click["row"]])
         st.rerun(scope="app")
     # What the choice above the table hides stays chosen.
-    st.session_state[CHOSEN] = [one for one in before if one not in names] + [
+    st.session_state[CHOSEN] = [scenario for scenario in before if scenario not in names] + [
         names[place] for place in sorted(event["selection"]["rows"]) if place < len(names)
     ]
     saving.csv_button(
         made.assign(tags=made["tags"].map(", ".join)), "scenarios", key="compare-table", alt="Scenarios"
     )
-    st.caption(_told(name, shown, left))
+    st.caption(_count(name, shown, left))
 
 
-def _told(name: str, shown: Sequence[Stored], left: int) -> str:
+def _count(name: str, shown: Sequence[Stored], left: int) -> str:
     """How far the table is known, in a line that is always there."""
-    told = counted(len(shown), "scenario") + (", first the one shown" if shown[0].name == name else "")
+    text = counted(len(shown), "scenario") + (", first the one shown" if shown[0].name == name else "")
     if left:
-        told += f", {exact(left)} figures still to be read"
+        text += f", {exact(left)} figures still to be read"
     if len(shown) > MOST_JUDGED:
-        told += f". Verdicts are worked out for the first {MOST_JUDGED}: narrow the list to see others"
-    return f"{told}."
+        text += f". Verdicts are worked out for the first {MOST_JUDGED}: narrow the list to see others"
+    return f"{text}."
 
 
 def _styled(made: pd.DataFrame, shown: Sequence[Stored]) -> Any:
@@ -246,6 +254,7 @@ def _styled(made: pd.DataFrame, shown: Sequence[Stored]) -> Any:
         return made
     ink, verdicts = AS_TEXT[themed(st.context.theme.type == "dark")], _verdicts()
     styles = [
-        f"color: {ink[COLOURS[verdict.level]]}" if (verdict := verdicts.get(one.key)) else "" for one in shown
+        f"color: {ink[COLOURS[verdict.level]]}" if (verdict := verdicts.get(scenario.key)) else ""
+        for scenario in shown
     ]
     return made.style.apply(lambda column: styles, subset=["verdict", "in words"])

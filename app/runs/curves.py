@@ -108,19 +108,21 @@ def _stride(count: int) -> int:
 
 def notes(views: Mapping[str, RunView], of: Asked) -> str:
     """What is left out of the picture, in sentences; "" where nothing is."""
-    told = []
+    sentences = []
     points = RATE_POINTS if of.figure != LOSS else MOST_POINTS
     longest = max((len(view.steps) for view in views.values()), default=0)
     if longest > points:
-        told.append(f"{exact(longest)} steps; each point is the mean of several.")
+        sentences.append(f"{exact(longest)} steps; each point is the mean of several.")
     if of.weight:
-        told.append(f"Smoothed exponentially, weight {of.weight:.2f}; the pale line is as measured.")
+        sentences.append(f"Smoothed exponentially, weight {of.weight:.2f}; the pale line is as measured.")
     for name, view in views.items():
         taken = sum(event.kind == "checkpoint" for event in view.events)
         if (stride := _stride(taken)) > 1:
-            told.append(f"{name}: of {counted(taken, 'checkpoint')} one in {stride} is marked.")
+            sentences.append(f"{name}: of {counted(taken, 'checkpoint')} one in {stride} is marked.")
     if of.logarithmic and of.figure == LOSS:
         missing = sum(sum(loss <= 0 for loss in view.steps.loss) for view in views.values())
         if missing:
-            told.append(f"{counted(missing, 'step')} with a loss of 0 or less can not stand on a log scale.")
-    return " ".join(told)
+            sentences.append(
+                f"{counted(missing, 'step')} with a loss of 0 or less can not stand on a log scale."
+            )
+    return " ".join(sentences)

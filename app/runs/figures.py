@@ -100,8 +100,8 @@ def _curves(name: str, view: RunView, place: int) -> None:
                 theme=None, key=f"run-chart-{figure}", config=CONFIG,
                 alt=f"{figure} of the run along its {'time' if of.along == TIME else 'steps'}",
             )  # fmt: skip
-    if told := notes({name: view}, of):
-        st.caption(plain(told))
+    if left_out := notes({name: view}, of):
+        st.caption(plain(left_out))
 
 
 def _ranks(name: str, view: RunView) -> None:

@@ -74,7 +74,7 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
         st.caption("No run is like that.")
         return
     chosen = _table(workspace, shown, places, views)
-    _picked([str(one["run"]) for one in shown], chosen)
+    _picked([str(row["run"]) for row in shown], chosen)
     _beside({name: view for name in chosen if (view := views[name]) is not None}, places)
 
 
@@ -98,7 +98,7 @@ def _table(
     views: Mapping[str, RunView | None],
 ) -> list[str]:
     """The table; the names of the runs that are chosen in it."""
-    names = [str(one["run"]) for one in rows]
+    names = [str(row["run"]) for row in rows]
     drawable = [name for name in names if (view := views[name]) is not None and len(view.steps)]
     before = st.session_state.setdefault(CHOSEN, drawable[:FIRST])
     made = table.frame(rows)
@@ -172,5 +172,5 @@ def _beside(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
             theme=None, key="runs-chart", config=CONFIG,
             alt=f"{of.figure} of the chosen runs along the {'time' if of.along == TIME else 'steps'}",
         )  # fmt: skip
-    if told := notes(drawn, of):
-        st.caption(plain(told))
+    if left_out := notes(drawn, of):
+        st.caption(plain(left_out))

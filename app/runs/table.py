@@ -25,14 +25,14 @@ COLOUR, CURVE = "colour", "loss, all steps"
 
 def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
     """A run's row; of one that has not begun, or whose folder is damaged, only what its name says."""
-    found: dict[str, Any] = dict.fromkeys(COLUMNS)
-    found |= {"run": name, "state": NOT_THERE, "tags": list(tags), CURVE: []}
+    cells: dict[str, Any] = dict.fromkeys(COLUMNS)
+    cells |= {"run": name, "state": NOT_THERE, "tags": list(tags), CURVE: []}
     if view is None:
-        return found
+        return cells
     rate, step_s = lately(view)
     launch = view.launch
-    told = [one.said for one in view.ranks] + [one.time for one in view.events[-1:]]
-    return found | {
+    times = [line.said for line in view.ranks] + [line.time for line in view.events[-1:]]
+    return cells | {
         "state": STATES[view.state][0],
         "model": source_words(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
         "strategy": choice_words(launch.strategy.choices) if launch else None,
@@ -42,11 +42,11 @@ def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
         CURVE: [loss for loss in thinned(view.steps.loss, SPARK_POINTS) if isfinite(loss)],
         "samples/s": rate,
         "steps/s": 1 / step_s if step_s else None,
-        "last measured": min(max(told), datetime.now(UTC)) if told else None,
+        "last measured": min(max(times), datetime.now(UTC)) if times else None,
         "started": view.events[0].time if view.events else None,
         "processes": view.steps.world_size[-1] if len(view.steps) else None,
-        "peak memory of a rank": memory_size(max((one.peak_bytes for one in view.ranks), default=None)),
-        "lost ranks": sum(one.kind == "rank_lost" for one in view.events),
+        "peak memory of a rank": memory_size(max((line.peak_bytes for line in view.ranks), default=None)),
+        "lost ranks": sum(line.kind == "rank_lost" for line in view.events),
     }
 
 
@@ -64,17 +64,17 @@ def wanted(
     """The rows that have the text in a name, one of the states, and all of the tags; nothing chosen is all."""
     sought = text.strip().casefold()
     return [
-        one
-        for one in rows
-        if any(sought in str(one[column] or "").casefold() for column in ("run", "model", "strategy"))
-        and (not states or one["state"] in states)
-        and set(tags) <= set(one["tags"])
+        line
+        for line in rows
+        if any(sought in str(line[column] or "").casefold() for column in ("run", "model", "strategy"))
+        and (not states or line["state"] in states)
+        and set(tags) <= set(line["tags"])
     ]
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The rows with an empty column for the colour; numbers as such, so that they sort."""
-    made = pd.DataFrame([{COLOUR: "", **one} for one in rows], columns=[COLOUR, *COLUMNS])
+    made = pd.DataFrame([{COLOUR: "", **line} for line in rows], columns=[COLOUR, *COLUMNS])
     for column in ("step", "of", "processes", "lost ranks"):
         made[column] = made[column].astype("Int64")
     for column in ("loss", "samples/s", "steps/s"):

@@ -70,8 +70,8 @@ def curves(
     """A line a run; `along` is what the axis below says, "step" or a time in seconds."""
     theme = themed(dark)
     figure = go.Figure()
-    for one in of:
-        _line(figure, one, unit, along)
+    for curve in of:
+        _line(figure, curve, unit, along)
     _happenings(figure, of, theme)
     lay_out(figure, theme, height=height_px, key=f"runs {up} {along} {logarithmic}")
     upright = _powers(of) if logarithmic else {"rangemode": "tozero"}
@@ -81,31 +81,31 @@ def curves(
 
 def _powers(of: Sequence[Curve]) -> dict[str, Any]:
     """A logarithmic axis: whole powers of ten and their parts in between, where these are few 1, 2 and 5 of each."""
-    drawn = [value for one in of for value in one.values if value > 0]
+    drawn = [value for curve in of for value in curve.values if value > 0]
     few = not drawn or max(drawn) / min(drawn) < FEW_POWERS
     ticks = {"dtick": "D2"} if few else {"dtick": 1, "minor": {"dtick": "D1", "ticks": "outside"}}
     return {"type": "log", "tickformat": "~g", **ticks}
 
 
-def _line(figure: go.Figure, one: Curve, unit: str, along: str) -> None:
-    label, tail = html.escape(one.label), f" {unit}" if unit else ""
-    colour, dash = colour_of(one.place), DASHES[one.place // len(PALETTE) % len(DASHES)]
+def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:
+    label, tail = html.escape(curve.label), f" {unit}" if unit else ""
+    colour, dash = colour_of(curve.place), DASHES[curve.place // len(PALETTE) % len(DASHES)]
     where = "at step %{x:.0f}" if along == "step" else "after %{x:.4g} s"
-    mode = "lines+markers" if len(one.at) < FEW_STEPS else "lines"
-    if one.smoothed is not None:
+    mode = "lines+markers" if len(curve.at) < FEW_STEPS else "lines"
+    if curve.smoothed is not None:
         figure.add_trace(
             go.Scatter(
-                x=list(one.at), y=list(one.values), mode="lines", showlegend=False, legendgroup=label,
+                x=list(curve.at), y=list(curve.values), mode="lines", showlegend=False, legendgroup=label,
                 line={"color": faint(colour, PALE), "width": 1.5, "dash": dash},
                 hovertemplate=f"{label}, not smoothed: %{{y:.5g}}{tail} {where}<extra></extra>",
             )
         )  # fmt: skip
     figure.add_trace(
         go.Scatter(
-            x=list(one.at), y=list(one.values if one.smoothed is None else one.smoothed), name=label, mode=mode,
+            x=list(curve.at), y=list(curve.values if curve.smoothed is None else curve.smoothed), name=label, mode=mode,
             legendgroup=label, line={"color": colour, "width": 2, "dash": dash}, marker={"size": 4},
             hovertemplate=(
-                f"{label}{', smoothed' if one.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
+                f"{label}{', smoothed' if curve.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
             ),
         )
     )  # fmt: skip
@@ -115,20 +115,20 @@ def _happenings(figure: go.Figure, of: Sequence[Curve], theme: Theme) -> None:
     """Symbols on the lines, each kind once in the legend."""
     for what, (symbol, size) in SYMBOLS.items():
         seen = False
-        for one in of:
-            own = [happened for happened in one.happened if happened.what == what]
+        for curve in of:
+            own = [happened for happened in curve.happened if happened.what == what]
             if not own:
                 continue
             seen = True
             figure.add_trace(
                 go.Scatter(
                     x=[happened.at for happened in own], y=[happened.value for happened in own], mode="markers",
-                    showlegend=False, legendgroup=html.escape(one.label),
+                    showlegend=False, legendgroup=html.escape(curve.label),
                     marker={
-                        "symbol": symbol, "size": size, "color": colour_of(one.place),
+                        "symbol": symbol, "size": size, "color": colour_of(curve.place),
                         "line": {"color": INK[theme], "width": 1.5 if symbol.endswith("open") else 1},
                     },
-                    text=[html.escape(f"{one.label}: {happened.words}") for happened in own],
+                    text=[html.escape(f"{curve.label}: {happened.words}") for happened in own],
                     hovertemplate="%{text}<extra></extra>",
                 )
             )  # fmt: skip

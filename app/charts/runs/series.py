@@ -41,11 +41,11 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
     section 3): the average does not begin at zero. What is not finite is passed over.
     """
     series = pd.Series(list(values), dtype="float64").replace([float("inf"), float("-inf")], float("nan"))
-    found: list[float] = series.ewm(alpha=1 - weight, adjust=True, ignore_na=True).mean().tolist()
-    return found
+    averages: list[float] = series.ewm(alpha=1 - weight, adjust=True, ignore_na=True).mean().tolist()
+    return averages
 
 
 def running_sum(values: Sequence[float]) -> list[float]:
     """The sum of all up to each."""
-    found: list[float] = pd.Series(list(values), dtype="float64").cumsum().tolist()
-    return found
+    sums: list[float] = pd.Series(list(values), dtype="float64").cumsum().tolist()
+    return sums
