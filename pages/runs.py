@@ -4,4 +4,4 @@ from app.shell import frame
 from app.things import run
 
 with frame.telling():
-    run.show()
+    run.show_all()

@@ -1,4 +1,5 @@
 // What is drawn around these buttons as one SVG that stands alone, or as PNG: no style sheet, no font, nothing loaded.
+// What is listed there as CSV. Pictures and tables go to the clipboard too.
 
 const SPACE = "http://www.w3.org/2000/svg", SCALE = 2, MARGIN = 12;
 
@@ -112,29 +113,97 @@ function give(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-function save(root, file, kind) {
+function svgText(sheet) {
+  return new XMLSerializer().serializeToString(sheet);
+}
+
+async function pngOf([sheet, width, height]) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svgText(sheet))}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.round(width * SCALE);
+  canvas.height = Math.round(height * SCALE);
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((give, fail) =>
+    canvas.toBlob((blob) => (blob ? give(blob) : fail(new Error("no picture"))), "image/png"));
+}
+
+// A table of the page as rows of texts: a cell over several columns is followed by empty ones, groups of thousands close.
+function rowsOf(root) {
+  const table = root.querySelector("table");
+  return [...table.rows].map((row) => [...row.cells].flatMap((cell) => {
+    const text = cell.textContent.replace(/\u202f(?=\d{3}(?!\d))/g, "").replace(/\s+/g, " ").trim();
+    return [text, ...Array(cell.colSpan - 1).fill("")];
+  }));
+}
+
+// A spreadsheet runs what begins like a formula, and is no number: an apostrophe makes it a text.
+function cellText(text, between) {
+  const safe = /^[=+\-@\t\r]/.test(text) && !/^[+-]?[\d.]+(e[+-]?\d+)?( %)?$/i.test(text) ? `'${text}` : text;
+  return new RegExp(`["\n${between}]`).test(safe) ? `"${safe.replace(/"/g, '""')}"` : safe;
+}
+
+function tableText(root, between) {
+  return rowsOf(root).map((row) => row.map((text) => cellText(text, between)).join(between)).join("\n") + "\n";
+}
+
+async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  // A page that came over plain http from another machine has no clipboard of its own.
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("refused");
+}
+
+const LABELS = { svg: "SVG", png: "PNG", csv: "CSV", copy: "Copy" };
+const SHOWN_MS = 1600;
+
+async function act(kind, root, data) {
+  if (data.text !== undefined) return copyText(data.text);
+  if (data.listed) {
+    if (kind === "copy") return copyText(tableText(root, "\t"));
+    return give(new Blob([tableText(root, ",")], { type: "text/csv" }), `${data.file}.csv`);
+  }
   const made = sheetOf(root);
   if (!made) return;
-  const [sheet, width, height] = made, text = new XMLSerializer().serializeToString(sheet);
-  const svg = new Blob([text], { type: "image/svg+xml" });
-  if (kind === "svg") return give(svg, `${file}.svg`);
-  const image = new Image();
-  image.onload = () => {
-    const canvas = document.createElement("canvas");
-    canvas.width = Math.round(width * SCALE);
-    canvas.height = Math.round(height * SCALE);
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    canvas.toBlob((blob) => blob && give(blob, `${file}.png`), "image/png");
-  };
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+  if (kind === "svg") return give(new Blob([svgText(made[0])], { type: "image/svg+xml" }), `${data.file}.svg`);
+  if (kind === "png") return give(await pngOf(made), `${data.file}.png`);
+  // Handed over as a promise, the picture may be made while the browser still counts the press as the user's.
+  return navigator.clipboard.write([new ClipboardItem({ "image/png": pngOf(made) })]);
 }
 
 export default function ({ parentElement, data }) {
   const around = parentElement.querySelector("[data-saving]");
   if (!around) return;
-  for (const button of around.querySelectorAll("button")) {
-    const kind = button.dataset.kind;
-    button.setAttribute("aria-label", `${data.what} as ${kind.toUpperCase()}`);
-    button.onclick = () => save(around.closest(`[class*="st-key-saved-"]`), data.file, kind);
+  const kinds = data.text !== undefined ? ["copy"] : data.listed ? ["csv", "copy"] : ["svg", "png", "copy"];
+  const told = around.querySelector("[role=status]");
+  around.querySelector("[data-lead]").textContent = data.lead;
+  for (const kind of kinds) {
+    let button = around.querySelector(`[data-kind=${kind}]`);
+    if (!button) {
+      button = document.createElement("button");
+      Object.assign(button, { type: "button", textContent: LABELS[kind] });
+      button.dataset.kind = kind;
+      told.before(button);
+    }
+    button.setAttribute("aria-label", kind === "copy" ? `Copy ${data.what}` : `${data.what} as ${LABELS[kind]}`);
+    button.onclick = async () => {
+      told.textContent = "";
+      try {
+        await act(kind, around.closest(`[class*="st-key-saved-"]`), data);
+        if (kind !== "copy") return;
+        told.textContent = "Copied";
+        clearTimeout(around.later);
+        around.later = setTimeout(() => { if (told.textContent === "Copied") told.textContent = ""; }, SHOWN_MS);
+      } catch {
+        told.textContent = kind === "copy" ? `The browser does not let this page copy: take the ${data.instead}.`
+          : "The browser could not make the file.";
+      }
+    };
   }
 }

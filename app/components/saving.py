@@ -1,6 +1,7 @@
-"""Pictures and tables leave the page: SVG and PNG of what is drawn, CSV of what is listed, by buttons in sight.
+"""Pictures and tables leave the page: SVG and PNG of what is drawn, CSV of what is listed, and both to the clipboard.
 
-A picture is saved as it is seen, in the page's colours, by the browser: the server sends nothing twice.
+A picture is saved as it is seen, in the page's colours, by the browser: the server sends nothing twice. A table goes
+to the clipboard as text between tabs, which spreadsheets and chats take as a table.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from app.format.numbers import UNKNOWN
 from torchsplit_core.tables.cells import guarded
 
 NAME = "torchsplit_saving"
-HTML = (
-    '<div class="saving" data-saving><span>Save picture</span><button type="button" data-kind="svg">SVG</button>'
-    '<button type="button" data-kind="png">PNG</button></div>'
-)
+HTML = '<div class="saving" data-saving><span data-lead></span><span role="status"></span></div>'
 CSS = """
-.saving { display: flex; gap: .4rem; align-items: center; font: 400 .8rem var(--st-font); color: var(--st-text-color); }
+.saving { display: flex; flex-wrap: wrap; gap: .2rem .4rem; align-items: center; font: 400 .8rem var(--st-font);
+  color: var(--st-text-color); }
 .saving span { opacity: .8; }
+.saving span:empty { display: none; }
 .saving button { font: inherit; color: inherit; cursor: pointer; background: var(--st-background-color);
   border: 1px solid color-mix(in srgb, currentColor 45%, transparent); border-radius: 8px; padding: .1rem .6rem; }
 .saving button:hover { border-color: var(--st-link-color); color: var(--st-link-color); }
 .saving button:focus-visible { outline: 2px solid var(--st-link-color); outline-offset: 2px; }
 """
 SCRIPT = Path(__file__).with_name("saving.js")
+MOST_COPIED = 20_000
+"""Cells of a table whose text is sent along for the clipboard; a larger one is taken as a file."""
 
 Rows = pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -46,13 +48,27 @@ def _component() -> Any:
 
 @contextlib.contextmanager
 def saved(what: str, file: str, *, key: str) -> Iterator[None]:
-    """What is drawn inside (a chart, a drawing) has buttons below it: SVG and PNG under the name `file`.
+    """What is drawn inside (a chart, a drawing) has buttons below it: SVG and PNG under the name `file`, and Copy.
 
     `what` names the picture to those who hear it: "Slices".
     """
     with st.container(key=f"saved-{key}"):
         yield
-        _component()(data={"what": what, "file": file_name(file)}, key=component_key(f"saving-{key}"))
+        _buttons(key, what, file_name(file), lead="Save picture", instead="PNG")
+
+
+def listed(markup: str, what: str, file: str, *, key: str) -> None:
+    """A table of HTML with buttons below it: CSV under the name `file`, and Copy, both as it reads.
+
+    `what` names the table to those who hear it.
+    """
+    with st.container(key=f"saved-{key}"):
+        st.html(markup)
+        _buttons(key, what, file_name(file), lead="Save table", instead="CSV", listed=True)
+
+
+def _buttons(key: str, what: str, file: str, **more: Any) -> None:
+    _component()(data={"what": what, "file": file, **more}, key=component_key(f"saving-{key}"))
 
 
 def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
@@ -67,17 +83,20 @@ def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
 
 
 def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:
-    """The button alone, for a table that the page shows itself."""
-    st.download_button(
-        "Table (CSV)", lambda: csv_of(frame), f"{file_name(file)}.csv", "text/csv",
-        on_click="ignore", key=f"csv-{key}", type="tertiary", icon=":material/download:", help=f"{alt}, as CSV",
-    )  # fmt: skip
+    """The buttons alone, file and clipboard, for a table that the page shows itself."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.download_button(
+            "Table (CSV)", lambda: csv_of(frame), f"{file_name(file)}.csv", "text/csv",
+            on_click="ignore", key=f"csv-{key}", type="tertiary", icon=":material/download:", help=f"{alt}, as CSV",
+        )  # fmt: skip
+        if frame.size <= MOST_COPIED:
+            _buttons(f"table-{key}", alt, file, lead="", instead="CSV", text=csv_of(frame, between="\t"))
 
 
-def csv_of(frame: pd.DataFrame) -> str:
+def csv_of(frame: pd.DataFrame, between: str = ",") -> str:
     """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
     safe = frame.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
-    return str(safe.rename(columns=lambda name: guarded(str(name))).to_csv(index=False))
+    return str(safe.rename(columns=lambda name: guarded(str(name))).to_csv(index=False, sep=between))
 
 
 def file_name(text: str) -> str:

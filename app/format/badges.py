@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Colour = Literal["red", "yellow", "green", "blue", "gray"]
 """As Streamlit names them."""
+AS_TEXT: Mapping[Literal["light", "dark"], Mapping[Colour, str]] = {
+    "light": {
+        "green": "#2b6b4b",
+        "red": "#a3241b",
+        "yellow": "#8a4b06",
+        "blue": "#2f4fa8",
+        "gray": "#50575e",
+    },
+    "dark": {"green": "#7fd3a4", "red": "#ffa198", "yellow": "#fbbf24", "blue": "#9db4f5", "gray": "#b3bcc5"},
+}
+"""The colours as those of words in a table, at least 4.5 to 1 on the page of either theme."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from torchsplit_core.values.units import GB, GIB, MB, MIB
 THIN = "\u202f"
 """A thin space that does not break: between groups of thousands, and before a unit."""
 UNKNOWN = "n/a"
+HOUR_S, DAY_S = 3600, 86400
 
 
 def short(value: float | None, unit: str = "") -> str:
@@ -67,9 +68,13 @@ def percent(share: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds below two minutes, minutes above."""
+    """Seconds below two minutes, minutes below two hours, hours below two days, days above."""
     if seconds < 120:
         return f"{seconds:.0f}{THIN}s"
+    if seconds >= 2 * DAY_S:
+        return f"{seconds // DAY_S:.0f}{THIN}d {seconds % DAY_S // HOUR_S:.0f}{THIN}h"
+    if seconds >= 2 * HOUR_S:
+        return f"{seconds // HOUR_S:.0f}{THIN}h {seconds % HOUR_S // 60:02.0f}{THIN}min"
     return f"{seconds // 60:.0f}{THIN}min {seconds % 60:02.0f}{THIN}s"
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import streamlit as st
 
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import plain
 from app.models import upload
@@ -179,7 +180,7 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     head = (
         '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>measured on</th>'
     )
-    st.html(table_html(head, rows))
+    saving.listed(table_html(head, rows), "Models", "models", key="models")
 
 
 def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:

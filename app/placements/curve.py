@@ -59,9 +59,9 @@ def show(workspace: Workspace, kept: Kept) -> None:
     if kept.outcome is not None and curve.points[chosen].segments == kept.outcome.segments:
         st.caption("This is the pipeline above.")
     else:
-        picture(
-            pipeline_html(as_outcome(curve, curve.points[chosen]), kept.request), key="place-curve-pipeline"
-        )
+        with saving.saved("Pipeline", f"{kept.name}.curve-pipeline", key="place-curve-pipeline"):
+            markup = pipeline_html(as_outcome(curve, curve.points[chosen]), kept.request)
+            picture(markup, key="place-curve-pipeline")
     with st.expander("The curve as a table"):
         saving.table(
             curve_table(curve), f"{kept.name}.curve", key="place-curve-table", alt="Points of the curve"

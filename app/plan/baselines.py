@@ -7,6 +7,7 @@ import time
 
 import streamlit as st
 
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import exact, plain, short
 from app.plan import fleet
@@ -40,7 +41,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
         st.info("The plan answers an earlier request: plan again, and compare then.")
         return
     found = _found(request_hash(request), plan.objective.bound, request, plan)
-    st.html(table(plan, found, request))
+    saving.listed(table(plan, found, request), "Baselines", f"{name}.baselines", key="baselines")
     st.caption(
         "Every one is a plan of the same request, found by the rule named and checked as the plan is. "
         "It claims no proof: the bound is the plan's own."

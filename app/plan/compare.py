@@ -1,4 +1,4 @@
-"""Scenarios side by side: all in one table, and from one of them to another on both maps and in words."""
+"""Scenarios side by side: all in one table, some by model, and from one to another on both maps and in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app.charts.slice_values import Marks
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import UNKNOWN, exact, plain, short
-from app.plan import fleet
-from app.plan.summary import SOLVED, metrics, status_badge
+from app.plan import fleet, scenario_table
+from app.plan.scenario_table import Stored
+from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
 from app.session import scenario
-from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
@@ -23,26 +24,91 @@ from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
-MOST_COLUMNS = 4
-"""Scenarios in the table before one chooses."""
+MOST_COLUMNS = 8
+"""Scenarios that stand side by side, model by model."""
 MOST_LINES = 12
 """Sentences in sight; the rest unfold."""
 
 
+FROM, TO, CHOSEN = "compare-from", "compare-to", "compare-pair-of"
+"""The session's keys of the two that are compared, and of the choice in the table that they were last set by."""
+READING = "compare-reading"
+"""The session's key of whether plans are still to be read for the table."""
+
+
 def show(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
-    """The tab: from the scenario chosen to the one shown."""
-    others = [other for other in SCENARIO.known(workspace) if other != name and _solved(workspace, other)]
-    if plan is None or plan.status not in SOLVED or not others:
+    """The tab: all scenarios, and from one to another, the one shown to begin with."""
+    scenarios = scenario_table.stored(workspace, name)
+    if len(scenarios) < 2:
         st.write(
             "Here two scenarios stand side by side: which slices change, which models gain or lose, what must be "
             "drained. Duplicate this scenario (Scenario …), change the copy and plan it."
         )
         return
-    _table(workspace, [name, *others])
-    chosen = st.selectbox("From", others, key="compare-from", help="The plan that runs now, for instance.")
-    before = read(workspace, "plan", chosen)
-    asked = tuple(read(workspace, "plan_request", title) for title in (chosen, name))
-    side_by_side(workspace, (chosen, name), asked, (before, plan))
+    left = scenario_table.read(workspace, scenarios, scenario_table.MOMENT_S)
+    goes_on = bool(left) or st.session_state.get(READING, False)
+    # Apart, so that the maps are not drawn again and again while plans are read.
+    st.fragment(_all, run_every=scenario_table.AGAIN_S if goes_on else None)(
+        workspace, name, scenarios, goes_on
+    )
+    solved = [one.name for one in scenarios if scenario_table.is_solved(one)]
+    if len(solved) > 1:
+        selected = [one for one in st.session_state[scenario_table.CHOSEN] if one in solved]
+        st.fragment(_chosen)(workspace, name, solved, selected)
+    elif not left:
+        st.caption("Two scenarios with a plan can stand side by side here: plan another one.")
+
+
+def _all(workspace: Workspace, name: str, scenarios: Sequence[Stored], goes_on: bool) -> None:
+    """The table of all; the rest of the tab follows what is chosen in it."""
+    before = tuple(st.session_state.setdefault(scenario_table.CHOSEN, []))
+    shown = scenario_table.wanted(workspace, name, scenarios)
+    left = scenario_table.read(workspace, scenarios, scenario_table.MOMENT_S, shown)
+    st.session_state[READING] = bool(left)
+    scenario_table.show(workspace, name, shown, left)
+    # The clock that draws this part anew is set where the page is.
+    if bool(left) != goes_on or tuple(st.session_state[scenario_table.CHOSEN]) != before:
+        st.rerun(scope="app")
+
+
+def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
+    """Those chosen in the table: by model in one table, and two of them on both maps."""
+    _pair(name, solved, selected)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="compare-pair"):
+        before = st.selectbox("From", solved, key=FROM, help="The plan that runs now, for instance.")
+        st.button(
+            "Swap", key="compare-swap", icon=":material/swap_horiz:",
+            on_click=lambda: st.session_state.update(
+                {FROM: st.session_state[TO], TO: st.session_state[FROM]}
+            ),
+        )  # fmt: skip
+        after = st.selectbox("To", solved, key=TO)
+    if before == after:
+        st.caption("Choose two different scenarios to see what changes between them.")
+    else:
+        asked = tuple(read(workspace, "plan_request", title) for title in (before, after))
+        outcomes = (read(workspace, "plan", before), read(workspace, "plan", after))
+        side_by_side(workspace, (before, after), asked, outcomes)
+    st.header("Model by model", anchor=False)
+    columns = list(dict.fromkeys((after, before, *selected)))[:MOST_COLUMNS]
+    stored = [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in columns]
+    saving.listed(table(stored), "Scenarios by model", "scenarios-by-model", key="compare-columns")
+
+
+def _pair(name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
+    """Set the two by the choice in the table where that changed: one is compared with the scenario shown."""
+    state = st.session_state
+    choice = (name, *selected[:2])
+    if state.get(CHOSEN) == choice and state.get(FROM) in solved and state.get(TO) in solved:
+        return
+    state[CHOSEN] = choice
+    here = name if name in solved else solved[0]
+    # From the older to the newer, which stands above it; the scenario shown, above all, is where one wants to come to.
+    pair = list(selected[1::-1])
+    if len(pair) < 2:
+        other = next((one for one in (*selected, *solved) if one != here), here)
+        pair = [other, here]
+    state[FROM], state[TO] = pair
 
 
 def side_by_side(
@@ -71,18 +137,9 @@ def side_by_side(
             fleet.show(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")
     _words(found)
-    st.html(_models(found))
-
-
-def _table(workspace: Workspace, known: Sequence[str]) -> None:
-    """One column a scenario, the one shown first; so many as one chooses."""
-    chosen = st.multiselect("Scenarios", known, known[:MOST_COLUMNS], key=f"compare-all {known[0]}")
-    if chosen:
-        st.html(
-            table(
-                [(one, read(workspace, "plan_request", one), read(workspace, "plan", one)) for one in chosen]
-            )
-        )
+    saving.listed(
+        _models(found), "Models, before and after", f"{titles[0]}-to-{titles[1]}", key="compare-models"
+    )
 
 
 def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> str:
@@ -148,11 +205,6 @@ def _after(item: SliceChange) -> str:
     if item.change == "new":
         return "new"
     return "other model" if item.arriving else "changes" if item.changed else ""
-
-
-def _solved(workspace: Workspace, name: str) -> bool:
-    found = read(workspace, "plan", name)
-    return found is not None and found.status in SOLVED
 
 
 def _words(found: Comparison) -> None:

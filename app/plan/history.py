@@ -8,6 +8,7 @@ from datetime import datetime
 
 import streamlit as st
 
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import UNKNOWN, plain, short
 from app.plan import compare
@@ -46,7 +47,7 @@ def show(
         )
         return
     _undo(workspace, name, request, found, draft)
-    st.html(table(found))
+    saving.listed(table(found), "Versions", f"{name}.versions", key="versions")
     chosen = st.selectbox(
         "Version",
         found,

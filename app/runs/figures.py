@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pandas as pd
 import streamlit as st
 
-from app.charts.runs.curves import MOST_POINTS, RATE_POINTS, Curve, curves, rates, thinned
+from app.charts.runs.curves import curves
 from app.charts.runs.time_line import Mark, time_line
 from app.charts.theme import CONFIG
 from app.charts.training import stacked
 from app.components import saving
 from app.format.gpus import NOTE
 from app.format.numbers import exact, plain, short
+from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, asked, curve, notes
 from app.runs.words import (
     MEANT,
     checkpoint_rows,
@@ -21,8 +23,10 @@ from app.runs.words import (
     events_html,
     gpu_rows,
     lately,
+    left,
     rank_rows,
     stage_rows,
+    with_sizes,
 )
 from torchsplit_core.running.watch import RunView
 
@@ -39,10 +43,10 @@ FEW, TABLE_PX = 10, 360
 """Rows of events before their table has a height of its own."""
 
 
-def show(name: str, view: RunView) -> None:
-    """All of them."""
+def show(name: str, view: RunView, place: int) -> None:
+    """All of them; `place` says the colour of its lines."""
     _cards(view)
-    _curves(name, view)
+    _curves(name, view, place)
     _ranks(name, view)
     _stages(name, view)
     _gpus(name, view)
@@ -66,31 +70,38 @@ def _cards(view: RunView) -> None:
         ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
         ("Samples a second", short(rate), "of the last steps, all ranks"),
         ("A step", short(step_s, "s"), reckoned),
+        ("Time left", *left(view)),
     )
-    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
+    for column, (title, figure, note) in zip(st.columns(len(cards)), cards, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(title, figure)
             st.caption(note)
 
 
-def _curves(name: str, view: RunView) -> None:
+def _curves(name: str, view: RunView, place: int) -> None:
     if not len(view.steps):
         st.caption("No step is done yet: the processes load torch and the model.")
         return
     dark = st.context.theme.type == "dark"
-    left, right = st.columns(2)
-    for column, title, unit, values in (
-        (left, "loss", "", thinned(view.steps.loss)),
-        (right, "samples/s", "samples/s", rates(view.steps.samples, view.steps.step_s, RATE_POINTS)),
-    ):
-        with column, saving.saved(title, f"{name}.{title.replace('/', '-')}", key=f"run-{unit or title}"):
-            at = thinned(view.steps.step, RATE_POINTS if unit else MOST_POINTS)
+    of = asked("run")
+    for column, figure in zip(st.columns(2), (LOSS, SAMPLES), strict=True):
+        with (
+            column,
+            saving.saved(figure, f"{name}.{figure.replace('/', '-')}", key=f"run-{figure.replace('/', '-')}"),
+        ):
+            drawn = curve(name, place, view, replace(of, figure=figure))
+            # What happened is marked once, on the loss.
+            drawn = drawn if figure == LOSS else replace(drawn, happened=())
             st.plotly_chart(
-                curves([Curve(name, at, values)], title, unit, dark=dark),
-                theme=None, key=f"run-chart-{title}", config=CONFIG, alt=f"{title} of the run over its steps",
+                curves(
+                    [drawn], figure, UNITS[figure], dark=dark, along=of.along,
+                    logarithmic=of.logarithmic and figure == LOSS,
+                ),
+                theme=None, key=f"run-chart-{figure}", config=CONFIG,
+                alt=f"{figure} of the run along its {'time' if of.along == TIME else 'steps'}",
             )  # fmt: skip
-    if len(view.steps) > RATE_POINTS:
-        st.caption(f"{exact(len(view.steps))} steps; each point is the mean of several.")
+    if left_out := notes({name: view}, of):
+        st.caption(plain(left_out))
 
 
 def _ranks(name: str, view: RunView) -> None:
@@ -163,7 +174,7 @@ def _events(name: str, view: RunView) -> None:
             one.time,
             "run" if one.rank is None else f"rank {one.rank}",
             MEANT.get(one.kind, "plain"),
-            one.words,
+            with_sizes(one.words),
         )
         for one in shown
     ]

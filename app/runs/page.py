@@ -13,7 +13,8 @@ from app.runs import figures
 from app.runs.trusting import upload_box
 from app.runs.words import STATES, headline, last_words
 from app.session import runs, trust
-from app.shell import frame, navigation
+from app.session.thing import RUN
+from app.shell import frame, navigation, tags
 from torchsplit_core.jobs.train import is_own
 from torchsplit_core.running.watch import RunView, ask, endpoints, event_files, is_asked
 from torchsplit_core.workspace.store import Workspace
@@ -21,18 +22,19 @@ from torchsplit_core.workspace.store import Workspace
 REFRESH_S = 1.0
 
 
-def show(workspace: Workspace, name: str) -> None:
-    """The whole page."""
+def show(workspace: Workspace, name: str, place: int) -> None:
+    """The whole page; `place` is that of the run among all by age, which says its colour."""
     with st.container(horizontal=True, vertical_alignment="center"):
         navigation.link("Runs", "All runs", icon=":material/arrow_back:")
         _remove(workspace, name)
+        tags.field(workspace, RUN, name, key="run-tags")
     view = runs.view(workspace, name)
     goes_on = bool(runs.working(workspace, name)) or (view is not None and view.alive)
     # While it goes on, only this part is drawn anew.
-    st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, goes_on)
+    st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, place, goes_on)
 
 
-def _run(workspace: Workspace, name: str, went_on: bool) -> None:
+def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
     with frame.telling():
         working = bool(runs.working(workspace, name))
         view = runs.view(workspace, name)
@@ -52,7 +54,7 @@ def _run(workspace: Workspace, name: str, went_on: bool) -> None:
         if words := last_words(view):
             st.markdown(words)
         _buttons(workspace, name, view, working)
-        figures.show(name, view)
+        figures.show(name, view, place)
         _elsewhere(runs.path_of(workspace, name), view)
 
 

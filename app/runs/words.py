@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -11,7 +12,7 @@ from typing import Any
 from app.format.badges import Colour
 from app.format.gpus import gpu_cells
 from app.format.html import table_html
-from app.format.numbers import UNKNOWN, duration, exact, memory_size, percent, plain, short, size
+from app.format.numbers import UNKNOWN, counted, duration, exact, memory_size, percent, plain, short, size
 from torchsplit_core.running.watch import Event, RunView
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
@@ -36,6 +37,7 @@ MEANT = {
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
 MOST_NAMES = 6
 """Blocks of a rank that are all named."""
+ENDED = ("finished", "stopped", "broken off")
 LATELY = 20
 """Steps of which the rate and the time of a step are told."""
 
@@ -76,14 +78,6 @@ def lately(view: RunView) -> tuple[float | None, float | None]:
     return sum(samples) / sum(seconds), sum(seconds) / len(seconds)
 
 
-def stands(view: RunView) -> str:
-    """Where it stands, in a line: state, step, loss, rate."""
-    rate, _ = lately(view)
-    loss = view.steps.loss[-1] if len(view.steps) else None
-    of = f" of {exact(view.wanted_steps)}" if view.wanted_steps else ""
-    return f"{STATES[view.state][0]}: step {exact(view.last_step)}{of}, loss {short(loss)}, {short(rate)} samples/s"
-
-
 def last_words(view: RunView) -> str:
     """How it ended and what Resume does, or what it told last, as markdown; "" before it told anything."""
     newest = view.checkpoints[-1].step if view.checkpoints else None
@@ -107,7 +101,7 @@ def last_words(view: RunView) -> str:
         case "broken off":
             return f"**Interrupted {at}:** {plain(view.words)}.{resume}"
     last = view.events[-1]
-    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(last.words)}"
+    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(with_sizes(last.words))}"
 
 
 def rank_rows(view: RunView) -> list[dict[str, Any]]:
@@ -168,6 +162,28 @@ def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
     ]
 
 
+def with_sizes(text: str) -> str:
+    """What an event says, with its bytes as people read them."""
+    return re.sub(r"\b(\d+) bytes\b", lambda told: size(int(told[1])), text)
+
+
+def left(view: RunView) -> tuple[str, str]:
+    """The time that is left, and what that rests on."""
+    _, step_s = lately(view)
+    if not view.alive or view.state in ENDED:
+        return UNKNOWN, "it is not running"
+    if view.wanted_steps is None:
+        return UNKNOWN, "not known until it has begun"
+    if step_s is None or view.state == "starting":
+        return UNKNOWN, "not known before a step is measured"
+    steps = max(0, view.wanted_steps - view.last_step)
+    measured = min(LATELY, len(view.steps))
+    return (
+        duration(steps * step_s),
+        f"estimated: {counted(steps, 'step')} as long as the last {measured}",
+    )
+
+
 def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
     """A row an event, the newest first, with the time since the first of them."""
     if not events:
@@ -180,7 +196,7 @@ def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
             "what": one.kind.replace("_", " "),
             "rank": "run" if one.rank is None else str(one.rank),
             "node": one.node,
-            "words": one.words,
+            "words": with_sizes(one.words),
         }
         for one in reversed(events)
     ]
@@ -209,22 +225,3 @@ def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
         }
         for one in reversed(view.checkpoints)
     ]
-
-
-def comparison(name: str, view: RunView) -> dict[str, Any]:
-    """A run's row beside others."""
-    rate, step_s = lately(view)
-    lost = sum(one.kind == "rank_lost" for one in view.events)
-    peak = max((one.peak_bytes for one in view.ranks), default=None)
-    return {
-        "run": name,
-        "state": STATES[view.state][0],
-        "choices": choice_words(view.launch.strategy.choices) if view.launch else UNKNOWN,
-        "step": exact(view.last_step),
-        "loss": exact(view.steps.loss[-1]) if len(view.steps) else UNKNOWN,
-        "samples/s": short(rate),
-        "s a step": short(step_s),
-        "processes": exact(view.steps.world_size[-1]) if len(view.steps) else UNKNOWN,
-        "peak memory of a rank": memory_size(peak),
-        "recoveries": exact(lost),
-    }

@@ -38,7 +38,7 @@ def view(workspace: Workspace, name: str) -> RunView | None:
     return _look(str(path)).view()
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=256, show_spinner=False)
 def _look(path: str) -> Look:
     """What was read of a run, for all sessions."""
     return Look(path)
@@ -147,6 +147,7 @@ def remove(workspace: Workspace, name: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     kept = [one for one in workspace.setting(KNOWN, []) if one["name"] != name]
     workspace.set_setting(KNOWN, kept)
+    RUN.forget(workspace, name)
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:

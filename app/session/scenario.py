@@ -31,7 +31,7 @@ FIRST_PLAN_S, LOOK_S = 1.5, 0.02
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
     """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
 
-    Its sweep, its drafts and its versions go along. Without `keep` work on the scenario ends.
+    Its sweep, its drafts, its versions and its tags go along. Without `keep` work on the scenario ends.
     Raises InputFault for a name that is empty, too long or taken.
     """
     new = new.strip()
@@ -51,6 +51,8 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
         jobs.end(workspace, SCENARIO.work, scenario)
     for kept in (SweepStore, DraftStore, VersionStore):
         kept(workspace, scenario).copy_to(new)
+    if tags := SCENARIO.tags(workspace).get(scenario):
+        SCENARIO.tag(workspace, new, tags)
     SCENARIO.choose(workspace, new)
     if not keep:
         remove(workspace, scenario)
@@ -59,13 +61,15 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 @dataclass(frozen=True)
 class Deleted:
-    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its drafts, its versions."""
+    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its drafts, its versions
+    and its tags."""
 
     name: str
     files: Mapping[str, bytes]
     sweep: KeptSweep | None
     drafts: tuple[DraftRow, ...]
     versions: tuple[Row, ...]
+    tags: tuple[str, ...]
 
 
 def delete(workspace: Workspace, scenario: str) -> None:
@@ -83,6 +87,7 @@ def delete(workspace: Workspace, scenario: str) -> None:
         SweepStore(workspace, scenario).load(),
         DraftStore(workspace, scenario).rows(),
         VersionStore(workspace, scenario).rows(),
+        SCENARIO.tags(workspace).get(scenario, ()),
     )
     _forget(workspace, scenario)
     st.session_state[_deleted(workspace)] = kept
@@ -106,6 +111,8 @@ def undelete(workspace: Workspace) -> str:
     draft.unload(workspace, back)
     DraftStore(workspace, back).restore(found.drafts)
     VersionStore(workspace, back).restore(found.versions)
+    if found.tags:
+        SCENARIO.tag(workspace, back, found.tags)
     SCENARIO.choose(workspace, back)
     return back
 

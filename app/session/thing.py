@@ -5,7 +5,7 @@ The address carries it (`?scenario=NAME`), so that a link shows what its sender 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -31,8 +31,12 @@ from torchsplit_core.jobs.names import (
     WHAT_IF,
 )
 from torchsplit_core.jobs.train import run_paths
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
+
+LONGEST_TAG, MOST_TAGS = 40, 20
+"""Characters of a tag, and tags of a thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,42 @@ class Thing:
         if st.query_params.get(self.word) == name:
             del st.query_params[self.word]
         named.remove(workspace, self.files, name)
+        if name in self.tags(workspace):
+            self.tag(workspace, name, ())
+
+    def tags(self, workspace: Workspace) -> Mapping[str, tuple[str, ...]]:
+        """The tags of those that have some, in the order in which they were given."""
+        stored = workspace.setting(self._tagged, {})
+        return {name: tuple(given) for name, given in stored.items()}
+
+    def tag(self, workspace: Workspace, name: str, tags: Iterable[str]) -> None:
+        """Give one these tags in place of those it has. Raises InputFault for tags that are too long or too many."""
+        given = checked_tags(tags)
+
+        def change(stored: dict[str, list[str]] | None) -> dict[str, list[str]]:
+            others = {other: known for other, known in (stored or {}).items() if other != name}
+            return others | ({name: given} if given else {})
+
+        workspace.change_setting(self._tagged, change)
+
+    @property
+    def _tagged(self) -> str:
+        return f"tags of {self.word}s"
+
+
+def checked_tags(tags: Iterable[str]) -> list[str]:
+    """Each tag once, without blanks around it. Raises InputFault for tags that are too long or too many."""
+    given = list(dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags))))
+    for tag in given:
+        if len(tag) > LONGEST_TAG:
+            raise InputFault(
+                "tag",
+                f"{quoted(tag)} has {len(tag)} characters, above the most of {LONGEST_TAG}",
+                "Choose a shorter one.",
+            )
+    if len(given) > MOST_TAGS:
+        raise InputFault("tags", f"are {len(given)}, above the most of {MOST_TAGS}", "Remove some.")
+    return given
 
 
 def _named_by(*kinds: str) -> Callable[[Workspace], tuple[str, ...]]:

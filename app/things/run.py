@@ -10,14 +10,27 @@ from app.shell import address, frame
 from app.things import unknown
 
 
+def show_all() -> None:
+    """The page of all runs; addresses of earlier versions name one here, whose page it then is."""
+    opened = frame.opened_workspace()
+    asked = st.query_params.get(RUN.word)
+    # Whoever opens a run from here leaves an address with its name behind, the library's doing: Back leads to that
+    # one, and all runs are what was there.
+    if asked and asked != st.session_state.get(shelf.LEFT_FOR):
+        show()
+        return
+    if not asked:
+        address.settle(opened, {})
+    frame.head(opened, "Training runs")
+    shelf.show(opened)
+
+
 def show() -> None:
-    """The whole page."""
+    """The page of the run that the address names, of all where it names none."""
     opened = frame.opened_workspace()
     asked = st.query_params.get(RUN.word)
     if not asked:
-        address.settle(opened, {})
-        frame.head(opened, "Training runs")
-        shelf.show(opened)
+        show_all()
         return
     known = RUN.known(opened)
     if asked not in known:
@@ -26,4 +39,5 @@ def show() -> None:
     RUN.choose(opened, asked)
     address.settle(opened, {RUN.word: asked})
     frame.head(opened, asked, "Run", asked)
-    page.show(opened, asked)
+    # Its age says its colour, the same as in the table of all.
+    page.show(opened, asked, list(reversed(known)).index(asked))

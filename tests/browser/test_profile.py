@@ -152,7 +152,7 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
 
     tab(page, "Compare")
     expect(page.get_by_text("(median of 1 common point)")).to_be_visible()
-    rows = list(csv.DictReader(io.StringIO(download(page, "These points (CSV)"))))
+    rows = list(csv.DictReader(io.StringIO(download(page, "Table (CSV)"))))
     assert [(row["device and slice"], row["batch"]) for row in rows] == [("A100-80GB · 7g.80gb", "1")]
     assert {float(row["second ÷ first"]) for row in rows} in ({6.0}, {1 / 6})
     assert {row["verdict"] for row in rows} == {"no interval"}

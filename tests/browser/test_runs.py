@@ -124,3 +124,41 @@ def marked(page: Page) -> list[str]:
     links = page.locator(".st-key-menu").get_by_test_id("stPageLink-NavLink").all()
     clear = "element => getComputedStyle(element).backgroundColor === 'rgba(0, 0, 0, 0)'"
     return [link.inner_text().split("\n")[-1] for link in links if not link.evaluate(clear)]
+
+
+def test_what_is_chosen_in_the_table_is_drawn_opened_and_copied(
+    session: Callable[..., Page], address: str, runs: str
+) -> None:
+    page = session()
+    page.goto(f"{address}/runs?workspace={runs}")
+    heading(page, "Training runs")
+    legend = page.locator(".st-key-saved-runs-picture .legendtext")
+    expect(legend.filter(has_text="llama-1")).to_be_visible()
+    expect(legend.filter(has_text="diamond-1")).to_be_visible()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy Training runs").click()
+    expect(page.get_by_text("Copied", exact=True)).to_be_visible()
+    head, *lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert head.startswith("run\tstate\tmodel\t")
+    assert [line.split("\t")[:3] for line in lines] == [
+        ["llama-1", "interrupted", "sample:diamond"],
+        ["diamond-1", "finished", "sample:diamond"],
+    ]
+    page.get_by_role("button", name="Copy loss").click()
+    expect(page.locator(".st-key-saved-runs-picture").get_by_text("Copied", exact=True)).to_be_visible()
+    kinds = "navigator.clipboard.read().then(items => items.map(item => item.types))"
+    assert page.evaluate(kinds) == [["image/png"]]
+    page.context.clear_permissions()
+    # Where the browser refuses, the file is named.
+    page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(new Error('refused')); }")
+    page.get_by_role("button", name="Copy loss").click()
+    expect(page.get_by_text("The browser does not let this page copy: take the PNG.")).to_be_visible()
+    # The box of the first row, then its name.
+    table = page.get_by_test_id("stDataFrame").first
+    table.click(position={"x": 17, "y": 52})
+    expect(legend.filter(has_text="llama-1")).to_have_count(0)
+    table.click(position={"x": 135, "y": 87})
+    heading(page, "diamond-1")
+    page.go_back()
+    heading(page, "Training runs")
+    expect(legend.filter(has_text="llama-1")).to_have_count(0)

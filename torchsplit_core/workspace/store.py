@@ -401,6 +401,18 @@ class Workspace:
                 (self.id, key, json.dumps(value)),
             )
 
+    def change_setting(self, key: str, change: Callable[[Any], Any]) -> None:
+        """Replace a setting by `change` of it (None where there is none), with no write of others in between."""
+        with self._own(), self.store.connect(write=True) as database:
+            row = database.execute(
+                "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
+            ).fetchone()
+            database.execute(
+                "INSERT INTO settings VALUES (?, ?, ?) "
+                "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
+                (self.id, key, json.dumps(change(None if row is None else self._parsed(row[0])))),
+            )
+
     # jobs
 
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:

@@ -1,65 +1,136 @@
-"""Figures of runs over their steps, several runs in one picture."""
+"""Figures of runs over their steps or their time, several runs in one picture, with what happened to them."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
-from app.charts.theme import axis, lay_out, themed
+from app.charts.colours import PALETTE
+from app.charts.theme import INK, Theme, axis, faint, lay_out, legend_mark, themed
 
-COLOURS = ("#3f66cc", "#e2a11c", "#d9532f", "#37a06a", "#8c547a", "#93b0c9", "#c5b367", "#6d4be0")
-MOST_POINTS = 500
-"""Of a line: more steps are drawn as means of equal blocks of steps."""
-RATE_POINTS = 100
-"""Of a line of rates: those of single steps jump."""
 HEIGHT_PX = 260
+DASHES = ("solid", "dash", "dot", "dashdot")
+"""Of lines that have their colour in common: a palette has twelve."""
+FEW_STEPS = 60
+"""Up to which each point of a line is marked."""
+PALE = 0.3
+FEW_POWERS = 1e3
+"""The ratio of what is drawn up to which a logarithmic axis says more than whole powers."""
+SYMBOLS: Mapping[str, tuple[str, int]] = {
+    "checkpoint": ("circle-open", 8), "restart": ("triangle-up", 11), "rank lost": ("x", 10),
+}  # fmt: skip
+"""What happened, with its symbol and size in pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What (a key of SYMBOLS) happened where on the line, in words."""
+
+    what: str
+    at: float
+    value: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A run: its name, steps, and a figure at each."""
+    """A run: its name, where it was (steps, or seconds), and a figure at each.
+
+    `smoothed`, where it is given, is drawn in full and the values pale behind it. `place` is its place among all
+    runs, which says its colour and dashes.
+    """
 
     label: str
-    steps: Sequence[float]
+    at: Sequence[float]
     values: Sequence[float]
+    place: int = 0
+    smoothed: Sequence[float] | None = None
+    happened: tuple[Happening, ...] = ()
 
 
-def curves(of: Sequence[Curve], up: str, unit: str, *, dark: bool) -> go.Figure:
-    """A line a run over the steps."""
+def colour_of(place: int) -> str:
+    """The colour of the run at that place."""
+    return PALETTE[place % len(PALETTE)]
+
+
+def curves(
+    of: Sequence[Curve],
+    up: str,
+    unit: str,
+    *,
+    dark: bool,
+    along: str = "step",
+    logarithmic: bool = False,
+    height_px: int = HEIGHT_PX,
+) -> go.Figure:
+    """A line a run; `along` is what the axis below says, "step" or a time in seconds."""
     theme = themed(dark)
     figure = go.Figure()
-    for place, one in enumerate(of):
-        label, tail = html.escape(one.label), f" {unit}" if unit else ""
-        figure.add_trace(
-            go.Scatter(
-                x=list(one.steps), y=list(one.values), mode="lines+markers" if len(one.steps) < 60 else "lines",
-                name=label, line={"color": COLOURS[place % len(COLOURS)], "width": 2}, marker={"size": 4},
-                hovertemplate=f"{label}: %{{y:.5g}}{tail} at step %{{x:.0f}}<extra></extra>",
-            )
-        )  # fmt: skip
-    lay_out(figure, theme, height=HEIGHT_PX, key=f"runs {up}")
-    figure.update_layout(xaxis=axis("step", theme), yaxis=axis(up, theme, rangemode="tozero"))
+    for curve in of:
+        _line(figure, curve, unit, along)
+    _happenings(figure, of, theme)
+    lay_out(figure, theme, height=height_px, key=f"runs {up} {along} {logarithmic}")
+    upright = _powers(of) if logarithmic else {"rangemode": "tozero"}
+    figure.update_layout(xaxis=axis(along, theme, rangemode="tozero"), yaxis=axis(up, theme, **upright))
     return figure
 
 
-def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """Means of equal blocks, at most so many; the values themselves where they are few."""
-    block = -(-len(values) // most)
-    if block <= 1:
-        return list(values)
-    return [
-        sum(values[start : start + block]) / len(values[start : start + block])
-        for start in range(0, len(values), block)
-    ]
+def _powers(of: Sequence[Curve]) -> dict[str, Any]:
+    """A logarithmic axis: whole powers of ten and their parts in between, where these are few 1, 2 and 5 of each."""
+    drawn = [value for curve in of for value in curve.values if value > 0]
+    few = not drawn or max(drawn) / min(drawn) < FEW_POWERS
+    ticks = {"dtick": "D2"} if few else {"dtick": 1, "minor": {"dtick": "D1", "ticks": "outside"}}
+    return {"type": "log", "tickformat": "~g", **ticks}
 
 
-def rates(amounts: Sequence[float], seconds: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """Amounts by second over the same blocks: of sums, since a mean of rates is not the rate of all."""
-    block = max(1, -(-len(amounts) // most))
-    return [
-        sum(amounts[start : start + block]) / max(sum(seconds[start : start + block]), 1e-9)
-        for start in range(0, len(amounts), block)
-    ]
+def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:
+    label, tail = html.escape(curve.label), f" {unit}" if unit else ""
+    colour, dash = colour_of(curve.place), DASHES[curve.place // len(PALETTE) % len(DASHES)]
+    where = "at step %{x:.0f}" if along == "step" else "after %{x:.4g} s"
+    mode = "lines+markers" if len(curve.at) < FEW_STEPS else "lines"
+    if curve.smoothed is not None:
+        figure.add_trace(
+            go.Scatter(
+                x=list(curve.at), y=list(curve.values), mode="lines", showlegend=False, legendgroup=label,
+                line={"color": faint(colour, PALE), "width": 1.5, "dash": dash},
+                hovertemplate=f"{label}, not smoothed: %{{y:.5g}}{tail} {where}<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.add_trace(
+        go.Scatter(
+            x=list(curve.at), y=list(curve.values if curve.smoothed is None else curve.smoothed), name=label, mode=mode,
+            legendgroup=label, line={"color": colour, "width": 2, "dash": dash}, marker={"size": 4},
+            hovertemplate=(
+                f"{label}{', smoothed' if curve.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
+            ),
+        )
+    )  # fmt: skip
+
+
+def _happenings(figure: go.Figure, of: Sequence[Curve], theme: Theme) -> None:
+    """Symbols on the lines, each kind once in the legend."""
+    for what, (symbol, size) in SYMBOLS.items():
+        seen = False
+        for curve in of:
+            own = [happened for happened in curve.happened if happened.what == what]
+            if not own:
+                continue
+            seen = True
+            figure.add_trace(
+                go.Scatter(
+                    x=[happened.at for happened in own], y=[happened.value for happened in own], mode="markers",
+                    showlegend=False, legendgroup=html.escape(curve.label),
+                    marker={
+                        "symbol": symbol, "size": size, "color": colour_of(curve.place),
+                        "line": {"color": INK[theme], "width": 1.5 if symbol.endswith("open") else 1},
+                    },
+                    text=[html.escape(f"{curve.label}: {happened.words}") for happened in own],
+                    hovertemplate="%{text}<extra></extra>",
+                )
+            )  # fmt: skip
+        if seen:
+            figure.add_trace(legend_mark(what, {"symbol": symbol, "size": size, "color": INK[theme]}))

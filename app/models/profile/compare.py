@@ -17,7 +17,6 @@ from app.models.profile.ratios import Pair, common_points, middle
 from app.models.profile.rows import Place
 from app.session import scenario
 from app.shell import widgets
-from torchsplit_core.tables.cells import guarded
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -142,17 +141,7 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
             for name in ("first req/s", "second req/s", "second ÷ first", "at least", "at most")
         },
     )  # fmt: skip
-    st.download_button(
-        "These points (CSV)", csv_of(pairs), "comparison.csv", "text/csv",
-        on_click="ignore", key="profile-compare-csv",
-    )  # fmt: skip
-
-
-def csv_of(pairs: Sequence[Pair]) -> str:
-    """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
-    found = table(pairs)
-    safe = found.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
-    return str(safe.to_csv(index=False))
+    saving.csv_button(table(pairs), "comparison", key="profile-compare", alt="Common points and their ratios")
 
 
 def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str) -> RatioLine:

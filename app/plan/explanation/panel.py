@@ -6,6 +6,7 @@ import html
 
 import streamlit as st
 
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import exact, plain
 from app.plan.explanation import words
@@ -100,7 +101,9 @@ def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
         if title == LAYOUTS and found.layouts:
             tried = sum(reason.reason == "tried" for reason in found.layouts)
             with st.expander(f"{len(found.layouts)} layouts that no GPU has, {tried} of them tried"):
-                st.html(text)
+                saving.listed(text, title, f"why.{title}", key=f"explanation {title}")
+        elif "<table" in text:
+            saving.listed(text, title, f"why.{title}", key=f"explanation {title}")
         else:
             st.html(text)
     if not found.complete:

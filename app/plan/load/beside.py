@@ -69,7 +69,8 @@ def _both(
     here, there = same_arrivals(simulated, simulation(plan, asked, Ask()))
     left, right = runs.runs_of(here), runs.runs_of(there)
     shared = [model.name for model in here.models]
-    st.html(words.beside_table(left.models, right.models, titles, ask.limits_ms))
+    told = words.beside_table(left.models, right.models, titles, ask.limits_ms)
+    saving.listed(told, "Both scenarios under load", f"{titles[0]}.beside", key="load-beside")
     rungs = [
         rung
         for one, two in zip(left.models, right.models, strict=True)

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.slice_map import fleet_svg
+from app.components import saving
 from app.components.picture import picture
 from app.format.numbers import plain
 from app.plan.compare import marks_of
@@ -78,14 +79,15 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
         with map_:
             _verdict(workspace, name, request, plan, found)
             marks = marks_of(compare(plan, found.outcome))[1] if found.outcome else None
-            picture(
-                fleet_svg(
-                    manual_draft.drawn(now, fleet, plan, found.outcome), scenario.colours(workspace),
-                    {model.name: model.demand_rps for model in request.models}, marks, request=request, places=True,
-                ),
-                key="by-hand-slices", chosen=draft.place,
-                on_place=lambda chosen: manual_draft.choose(key, start, chosen),
-            )  # fmt: skip
+            with saving.saved("Slices", f"{name}.by-hand", key="by-hand"):
+                picture(
+                    fleet_svg(
+                        manual_draft.drawn(now, fleet, plan, found.outcome), scenario.colours(workspace),
+                        {model.name: model.demand_rps for model in request.models}, marks, request=request, places=True,
+                    ),
+                    key="by-hand-slices", chosen=draft.place,
+                    on_place=lambda chosen: manual_draft.choose(key, start, chosen),
+                )  # fmt: skip
     with place:
         slice_editor.show(key, request, fleet, draft)
         with st.container(horizontal=True):
@@ -98,7 +100,8 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
                 on_click=lambda: manual_draft.keep(key, draft.moved(start, draft.place)),
             )  # fmt: skip
     if found.outcome is not None:
-        st.html(models_table(found.outcome, request, scenario.colours(workspace), pick=True))
+        shown = models_table(found.outcome, request, scenario.colours(workspace), pick=True)
+        saving.listed(shown, "What each model gets", f"{name}.by-hand", key="by-hand-models")
 
 
 def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFrame | None:

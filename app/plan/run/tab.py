@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.charts.run import Course, courses
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import THIN, exact, plain, short
 from app.plan.run import sources as run_sources
 from app.plan.run.sources import Sources
@@ -137,10 +138,11 @@ def _live(workspace: Workspace, name: str) -> None:
             st.caption("The workers load their models and get warm; then the load begins.")
             return
         last = max(line.seconds[-1] for line in lines)
-        st.plotly_chart(
-            courses(lines, max(10.0, last), dark=st.context.theme.type == "dark"), theme=None, key="run-live",
-            config=CONFIG, alt="Rate, 95th percentile and queue of every model as the run goes",
-        )  # fmt: skip
+        with saving.saved("The run as it goes", f"{name}.run", key="run-live"):
+            st.plotly_chart(
+                courses(lines, max(10.0, last), dark=st.context.theme.type == "dark"), theme=None, key="run-live",
+                config=CONFIG, alt="Rate, 95th percentile and queue of every model as the run goes",
+            )  # fmt: skip
         st.caption(
             "Dashed: the plan's rate and the simulation's p95 at this load. Rate and p95 are of the last 3 s."
         )
@@ -186,7 +188,8 @@ def _outcome(
         st.caption(plain(f"In the place of {model} ran {source}."))
     for warning in found.warnings:
         st.caption(plain(warning))
-    st.dataframe(table(found, plan), hide_index=True, width="stretch", key="run-table")
+    rows, alt = table(found, plan), "Predicted, simulated and measured of every model"
+    saving.table(rows, f"{name}.measured", key="run-table", alt=alt)
     told = [plain(f"{fault.message}.") for fault in found.disagreements]
     if not told:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
@@ -204,7 +207,9 @@ def _outcome(
         with frame.telling():
             plan_again(workspace, name, with_measured(request, found))
     with st.expander("Slice by slice"):
-        st.dataframe(slices(found), hide_index=True, width="stretch", key="run-slices")
+        saving.table(
+            slices(found), f"{name}.measured-slices", key="run-slices", alt="Measured slice by slice"
+        )
 
 
 def met(found: Measurement, request: PlanRequest) -> bool:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.charts.points_svg import points_svg
 from app.charts.slice_values import place_words, stage_loads
+from app.components import saving
 from app.components.picture import picture
 from app.format.html import Fact, facts_html
 from app.format.numbers import exact, percent, plain, short
@@ -160,7 +161,8 @@ def _curve(
         model.max_latency_ms if model else None, [used] if used else [],
     )  # fmt: skip
     if drawn:
-        picture(drawn, key=f"drawer-curve-{number}")
+        with saving.saved("Ways to run it", f"{tenant.model}.{item.profile}", key=f"drawer-curve-{number}"):
+            picture(drawn, key=f"drawer-curve-{number}")
         st.caption(f"Every known way to run it on {plain(profile_words(item.profile))}; the plan's is large.")
 
 

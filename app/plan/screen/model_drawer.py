@@ -8,6 +8,7 @@ from collections import Counter
 import streamlit as st
 
 from app.charts.points_svg import points_svg
+from app.components import saving
 from app.components.picture import picture
 from app.format.html import Fact, facts_html
 from app.format.numbers import plain, short
@@ -37,7 +38,10 @@ def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome, m
         if markup:
             if len(variant.stages) > 1:
                 st.caption(plain(stage.name))
-            picture(markup, key=f"drawer-model-curve-{number}")
+            with saving.saved(
+                "Ways to run it", f"{model.name}.{stage.name}", key=f"drawer-model-curve-{number}"
+            ):
+                picture(markup, key=f"drawer-model-curve-{number}")
             drawn = True
     st.caption(
         "Every known way to run it, a line a slice; the plan's are large."

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from app.components import saving
 from app.format.numbers import plain, short
 from app.plan.load import runs
 from app.plan.load import words as load_words
@@ -38,7 +39,8 @@ def show(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) ->
             figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
             st.caption(figures)
             colours = scenario.colours(workspace)
-            st.html(models_table(point.outcome, asked, colours))
+            shown = models_table(point.outcome, asked, colours)
+            saving.listed(shown, "What each model gets", f"{name}.sweep-point", key="sweep-models")
             _under_load(asked, point.outcome, colours)
         if st.button(
             "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
@@ -65,7 +67,8 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     st.caption(
         "Under load, simulated: arrivals as the request says, else Poisson at the demands; waits included."
     )
-    st.html(load_words.table_of(found, limits, colours))
+    shown = load_words.table_of(found, limits, colours)
+    saving.listed(shown, "Every model under load", "sweep-point.under-load", key="sweep-load")
     st.caption(
         plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
     )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan import compare as plan_compare
+from app.plan.scenario_table import CHOSEN, LEVELS, is_solved, read, stored
+from app.plan.verdict import verdict_of
+from app.session import scenario
+from app.session.thing import SCENARIO
 from tests.support.app.plan_page import said, tab
 from tests.support.app.values import plan, request
 from torchsplit_core.planning.comparison.compare import compare
@@ -43,21 +48,97 @@ def test_the_differences_are_named_from_the_other_to_this(page: Open, two: Works
     assert "+100 %" in text and "-40" in text
 
 
-def test_all_scenarios_stand_in_one_table(page: Open, two: Workspace) -> None:
+def scenarios(opened: AppTest) -> Any:
+    """The table of all scenarios."""
+    return next(one.value for one in opened.dataframe if "search" in one.value.columns)
+
+
+@pytest.fixture
+def four(two: Workspace) -> Workspace:
+    """The third is not proven, the newest is not planned."""
     two.put("plan_request", "third", request())
     two.put("plan", "third", plan(status="feasible"))
-    opened = tab(page("plan", two), "Compare")
-    text = said(opened)
-    for told in (
-        "<th>scenario</th><th>review</th><th>third</th><th>other</th>",
-        "gap 25",
-        "bert, ×",
-        "worst served, ×",
-        "1 of 1",
-    ):
+    two.put("plan_request", "wish", request())
+    SCENARIO.tag(two, "third", ["H100", "later"])
+    SCENARIO.tag(two, "review", ["later"])
+    return two
+
+
+def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(
+    page: Open, four: Workspace
+) -> None:
+    found = scenarios(tab(page("plan", four), "Compare"))
+    assert list(found["scenario"]) == ["review", "wish", "third", "other"]
+    assert list(found["search"].fillna("")) == ["proven optimal", "", "gap 25\u202f%", "proven optimal"]
+    stored = [four.get("plan", name) for name in ("review", "third", "other")]
+    known = found[found["scenario"] != "wish"]
+    assert list(known["worst served, ×"]) == [min(m.normalised for m in one.models) for one in stored]
+    assert list(known["req/s"]) == [sum(m.throughput_rps for m in one.models) for one in stored]
+    verdicts = [
+        verdict_of(four.get("plan_request", name), four.get("plan", name)) for name in known["scenario"]
+    ]
+    assert list(known["in words"]) == [one.sentence for one in verdicts]
+    assert list(known["verdict"]) == [LEVELS[one.level] for one in verdicts]
+    wish = found[found["scenario"] == "wish"].iloc[0]
+    assert wish["verdict"] == "not planned" and found["req/s"].isna().tolist() == [False, True, False, False]
+    assert [list(one) for one in found["tags"]] == [["later"], [], ["H100", "later"], []]
+
+
+def test_the_table_is_narrowed_by_name_and_tags_and_scenarios_are_tagged(page: Open, four: Workspace) -> None:
+    opened = tab(page("plan", four), "Compare")
+    opened.multiselect(key="compare-tags").set_value(["later"]).run()
+    assert list(scenarios(opened)["scenario"]) == ["review", "third"]
+    opened.text_input(key="compare-find").set_value("THI").run()
+    assert list(scenarios(opened)["scenario"]) == ["third"]
+    opened.text_input(key="compare-find").set_value("nothing").run()
+    assert "No scenario is like that." in said(opened)
+    opened.multiselect(key="compare-own-tags review").set_value(["new"]).run()
+    assert SCENARIO.tags(four)["review"] == ("new",)
+
+
+def test_scenarios_chosen_in_the_table_are_compared(page: Open, four: Workspace) -> None:
+    opened = page("plan", four)
+    opened.session_state[CHOSEN] = ["other", "third"]
+    text = said(tab(opened, "Compare"))
+    # By model stand both and no other; the maps lead from the older to the newer.
+    assert "<th>scenario</th><th>third</th><th>other</th>" in text and "From other to third" in text
+    for told in ("gap 25", "bert, ×", "worst served, ×", "1 of 1"):
         assert told in text, told
-    opened.multiselect(key="compare-all review").set_value(["review", "other"]).run()
-    assert "<th>third</th>" not in said(opened) and "<th>other</th>" in said(opened)
+    opened.button(key="compare-swap").click().run()
+    assert "From third to other" in said(opened)
+    opened.selectbox(key="compare-from").set_value("other").run()
+    opened.selectbox(key="compare-to").set_value("review").run()
+    assert "From other to review" in said(opened)
+
+
+def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page: Open, four: Workspace) -> None:
+    page("plan", four)
+    scenario.save_as(four, "third", "copy", keep=True)
+    scenario.save_as(four, "third", "fourth", keep=False)
+    assert SCENARIO.tags(four) == {
+        "review": ("later",),
+        "copy": ("H100", "later"),
+        "fourth": ("H100", "later"),
+    }
+    scenario.delete(four, "fourth")
+    assert "fourth" not in SCENARIO.tags(four)
+    assert scenario.undelete(four) == "fourth" and SCENARIO.tags(four)["fourth"] == ("H100", "later")
+
+
+def test_thousands_of_scenarios_are_read_a_moment_at_a_time(two: Workspace) -> None:
+    """Each run reads one at least, those that are in sight first, and none twice."""
+    content = two.get_bytes("plan", "other")
+    two.put_all("plan", [(f"copy {number}", content + b" " * number) for number in range(5)])
+    found = stored(two, "review")
+    assert found[0].name == "review" and len(found) == 7
+    sight = [one for one in found if one.name == "copy 0"]
+    left = read(two, found, 0.0, sight)
+    assert is_solved(sight[0]) and left > 0 and sum(map(is_solved, found)) <= 2
+    runs = 0
+    while left:
+        before, left, runs = left, read(two, found, 0.0, sight), runs + 1
+        assert left < before
+    assert runs and all(map(is_solved, found))
 
 
 def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:

@@ -291,19 +291,11 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
     assert run_paths(workspace) == {} and (tmp_path / "elsewhere" / "metrics.jsonl").exists()
 
 
-def test_several_runs_stand_side_by_side(page: Open, workspace: Workspace) -> None:
-    kept(workspace, "diamond-1")
-    kept(workspace, "llama-1", steps=4, wanted=9)
-    test = page("runs", workspace)
-    beside = table(test, "recoveries")
-    assert list(beside["run"]) == ["llama-1", "diamond-1"] and list(beside["step"]) == ["4", "6"]
-    assert list(beside["recoveries"]) == ["1", "1"]
-
-
 def test_a_run_is_removed_with_its_folder(workspace: Workspace) -> None:
     path = kept(workspace, "diamond-1")
+    RUN.tag(workspace, "diamond-1", ["baseline"])
     press(opened(workspace, "diamond-1"), "Remove for good")
-    assert not path.exists() and RUN.known(workspace) == ()
+    assert not path.exists() and RUN.known(workspace) == () and not RUN.tags(workspace)
 
 
 def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:

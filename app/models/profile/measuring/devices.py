@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import short
 from app.shell import frame, widgets
@@ -85,7 +86,7 @@ def describe(devices: Sequence[Device]) -> None:
         for device in devices
     ]
     head = '<th>device</th><th>what it is</th><th class="n">SMs</th><th class="n">memory</th><th>basis</th>'
-    st.html(table_html(head, rows))
+    saving.listed(table_html(head, rows), "Devices", "devices", key="measure-devices")
 
 
 def missing_slices(host: HostReport) -> SlicesToMake | None:

@@ -10,6 +10,7 @@ from datetime import datetime
 import streamlit as st
 
 from app.charts.colours import UNKNOWN
+from app.components import saving
 from app.format.html import table_html
 from app.format.numbers import short
 from app.models.profile import rows as profile_rows
@@ -122,7 +123,7 @@ def show(
                 reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
         body.append(f"<tr>{''.join(parts)}</tr>")
     head = "<th>model</th><th>device</th>" + "".join(f'<th class="n">batch {batch}</th>' for batch in batches)
-    st.html(table_html(head, body))
+    saving.listed(table_html(head, body), "Points, requests/s", "points", key="measure-grid")
     st.caption("Requests per second; point at a failure for its reason, or read it below.")
     if old := sum(cell.old for cell in found):
         st.caption(

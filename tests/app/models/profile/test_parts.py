@@ -11,11 +11,12 @@ import pytest
 from app.charts.curves import VIEWS, Curve, Line, curves, interval
 from app.charts.memory import Bar, Limit, memory, near
 from app.charts.ratio import RatioLine, ratio
+from app.components.saving import csv_of
+from app.models.profile import compare as profile_compare
 from app.models.profile import fits as profile_fits
 from app.models.profile import row_details
 from app.models.profile import rows as profile_rows
 from app.models.profile import table as profile_table
-from app.models.profile.compare import csv_of
 from app.models.profile.compare import table as compared
 from app.models.profile.curves import advice_words, first_look
 from app.models.profile.fits import drawn_batches, fits
@@ -237,7 +238,11 @@ def test_a_comparison_is_a_table_a_file_and_a_picture() -> None:
     pairs = common_points(measured("a"), measured("b", speed=2.0))
     assert len(compared(pairs)) == len(pairs)
     hostile = tuple(replace(pair, stage="=cmd()") for pair in pairs)
-    rows = list(csv.DictReader(io.StringIO(csv_of((*hostile, replace(hostile[0], low=None, high=None))))))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(csv_of(profile_compare.table((*hostile, replace(hostile[0], low=None, high=None)))))
+        )
+    )
     assert {found["stage"] for found in rows} == {"'=cmd()"} and rows[-1]["at least"] == ""
     line = RatioLine("here", "#3f66cc", (1, 2), (1.0, 2.0), (0.9, 1.5), (1.1, 2.5), (True, False))
     trace = ratio([line], "second ÷ first", dark=False).data[0]

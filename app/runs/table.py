@@ -1,0 +1,98 @@
+"""The runs of a workspace as one table: rows of values, what of them is wanted, and how their columns look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+import pandas as pd
+
+from app.charts.runs.curves import colour_of
+from app.charts.runs.series import thinned
+from app.charts.theme import Theme
+from app.format.badges import AS_TEXT
+from app.format.numbers import UNKNOWN, memory_size
+from app.runs.words import STATES, lately, source_words
+from torchsplit_core.running.watch import RunView
+from torchsplit_core.training.strategy.words import choice_words
+
+SPARK_POINTS = 40
+COLOUR, CURVE = "colour", "loss, all steps"
+"""The columns that are for the eye alone: no file has them."""
+
+
+def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
+    """A run's row; of one that has not begun, or whose folder is damaged, only what its name says."""
+    cells: dict[str, Any] = dict.fromkeys(COLUMNS)
+    cells |= {"run": name, "state": NOT_THERE, "tags": list(tags), CURVE: []}
+    if view is None:
+        return cells
+    rate, step_s = lately(view)
+    launch = view.launch
+    times = [line.said for line in view.ranks] + [line.time for line in view.events[-1:]]
+    return cells | {
+        "state": STATES[view.state][0],
+        "model": source_words(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
+        "strategy": choice_words(launch.strategy.choices) if launch else None,
+        "step": view.last_step,
+        "of": view.wanted_steps,
+        "loss": view.steps.loss[-1] if len(view.steps) and isfinite(view.steps.loss[-1]) else None,
+        CURVE: [loss for loss in thinned(view.steps.loss, SPARK_POINTS) if isfinite(loss)],
+        "samples/s": rate,
+        "steps/s": 1 / step_s if step_s else None,
+        "last measured": min(max(times), datetime.now(UTC)) if times else None,
+        "started": view.events[0].time if view.events else None,
+        "processes": view.steps.world_size[-1] if len(view.steps) else None,
+        "peak memory of a rank": memory_size(max((line.peak_bytes for line in view.ranks), default=None)),
+        "lost ranks": sum(line.kind == "rank_lost" for line in view.events),
+    }
+
+
+COLUMNS = (
+    "run", "state", "model", "strategy", "step", "of", "loss", CURVE, "samples/s", "steps/s", "last measured",
+    "started", "tags", "processes", "peak memory of a rank", "lost ranks",
+)  # fmt: skip
+NOT_THERE = "not begun, or damaged"
+"""Its own page says which."""
+
+
+def wanted(
+    rows: Iterable[Mapping[str, Any]], text: str, states: Sequence[str], tags: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """The rows that have the text in a name, one of the states, and all of the tags; nothing chosen is all."""
+    sought = text.strip().casefold()
+    return [
+        line
+        for line in rows
+        if any(sought in str(line[column] or "").casefold() for column in ("run", "model", "strategy"))
+        and (not states or line["state"] in states)
+        and set(tags) <= set(line["tags"])
+    ]
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows with an empty column for the colour; numbers as such, so that they sort."""
+    made = pd.DataFrame([{COLOUR: "", **line} for line in rows], columns=[COLOUR, *COLUMNS])
+    for column in ("step", "of", "processes", "lost ranks"):
+        made[column] = made[column].astype("Int64")
+    for column in ("loss", "samples/s", "steps/s"):
+        made[column] = made[column].astype("Float64")
+    for column in ("last measured", "started"):
+        made[column] = pd.to_datetime(made[column], utc=True)
+    return made
+
+
+def styled(made: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> Any:
+    """The table with the runs' colours, by their places, and those of the states."""
+    colours = dict(STATES.values())
+    return made.style.apply(
+        lambda column: [f"background-color: {colour_of(places[name])}" for name in made["run"]],
+        subset=[COLOUR],
+    ).map(lambda state: f"color: {AS_TEXT[theme][colours.get(state, 'gray')]}", subset=["state"])
+
+
+def as_file(made: pd.DataFrame) -> pd.DataFrame:
+    """What leaves the page: without what is for the eye, the tags in a line."""
+    return made.drop(columns=[COLOUR, CURVE]).assign(tags=made["tags"].map(", ".join))
