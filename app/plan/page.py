@@ -250,7 +250,7 @@ def _headline(
     draft: Draft | None,
     tried: Trial | None,
 ) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(key="headline", horizontal=True, vertical_alignment="center", gap="small"):
         layout.fold_buttons()
         scenario_bar.show(workspace, name, known)
         if draft is not None:

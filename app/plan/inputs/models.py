@@ -29,18 +29,18 @@ PERCENTILE = 95.0
 """Of responses, where a row says none."""
 COLUMNS = (
     Column(
-        "demand_rps", "demand, req/s", width="4.4rem", slider=True, help="Requests per second asked for."
+        "demand_rps", "demand, req/s", width="4.2rem", slider=True, help="Requests per second asked for."
     ),
     Column(
-        "max_latency_ms", "p95 ≤, ms", width="3.9rem", empty="none",
+        "max_latency_ms", "p95 ≤, ms", width="3.6rem", empty="none",
         help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
     ),
     Column(
-        "min_throughput_rps", "min, req/s", width="3.9rem", empty="none",
+        "min_throughput_rps", "min, req/s", width="3.5rem", empty="none",
         help="Minimum: a plan that serves less is refused. Empty: no minimum.",
     ),
-    Column("weight", "weight", width="3.1rem"),
-    Column("cap_at_demand", "cap", "check", "1.7rem", help="Throughput above the demand counts for nothing."),
+    Column("weight", "weight", width="2.6rem"),
+    Column("cap_at_demand", "cap", "check", "1.5rem", help="Throughput above the demand counts for nothing."),
 )  # fmt: skip
 MORE = (
     Column(

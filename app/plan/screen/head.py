@@ -9,6 +9,11 @@ STYLE = """<style>
 /* The scenario's row is the heading that is seen. */
 .stMain h1 { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); }
 .stMainBlockContainer > .stVerticalBlock { gap: .45rem !important; }
+.st-key-headline { flex-wrap: nowrap !important; }
+.st-key-headline > * { min-width: 0; flex: 0 0 auto !important; }
+.st-key-headline > [data-testid="stElementContainer"]:has([data-testid="stMarkdown"] strong) {
+  flex: 0 1 auto !important; }
+.st-key-headline [data-testid="stMarkdownContainer"] p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .st-key-results, .st-key-facts, .st-key-draft-bar { flex: none !important; box-sizing: border-box; }
 .st-key-results { min-height: 3rem; justify-content: center; }
 .st-key-results [data-testid="stAlertContainer"] { padding: .25rem .8rem !important; }
@@ -21,7 +26,8 @@ STYLE = """<style>
 @media (max-width: 1199px) { .st-key-results { min-height: 4.1rem; }
   .st-key-facts { min-height: 2.8rem; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }
-@media (max-width: 640px) { .st-key-results { min-height: 7rem; }
+@media (max-width: 640px) { .st-key-headline { flex-wrap: wrap !important; min-height: 9rem; }
+  .st-key-results { min-height: 7rem; }
   .st-key-facts { min-height: 5.2rem; flex-wrap: wrap !important; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }
 </style>"""

@@ -42,7 +42,7 @@ STYLE = """
 .st-key-figures-missing button { color: light-dark(#a3241b, #ffa198); }
 .st-key-plan-columns > [data-testid="stHorizontalBlock"],
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] { display: grid; gap: .9rem; align-items: start;
-  grid-template: "chosen map" auto "inputs map" 1fr / clamp(480px, 36vw, 560px) minmax(0, 1fr); }
+  grid-template: "chosen map" auto "inputs map" 1fr / clamp(430px, 30.5vw, 560px) minmax(0, 1fr); }
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] { width: auto; min-width: 0; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(1) { grid-area: chosen; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(2) { grid-area: inputs; }
