@@ -18,7 +18,7 @@ from app.session.thing import SCENARIO
 from app.session.unsaved import begin
 from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import names, store
-from app.shell import frame, navigation
+from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
@@ -83,7 +83,7 @@ def doors(workspace: Workspace) -> None:
     left, right, here = st.columns(3, gap="medium")
     with left.container(border=True, height="stretch", key="door-measured"):
         st.header("Measured A100 mix", anchor=False)
-        st.badge("measured", color="green")
+        widgets.badge("measured", "green")
         st.write(
             "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
             "shipped with TorchSplit; nothing is traced or run."
@@ -100,7 +100,7 @@ def doors(workspace: Workspace) -> None:
                 navigation.go("Plan", name)
     with right.container(border=True, height="stretch", key="door-samples"):
         st.header("Sample models, measured here", anchor=False)
-        st.badge("measured on this CPU, estimated for the GPU", color="yellow")
+        widgets.badge("measured on this CPU, estimated for the GPU", "yellow")
         st.write(
             "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
             "estimated for the GPUs you choose, and planned."
@@ -121,7 +121,7 @@ def doors(workspace: Workspace) -> None:
                 navigation.go("Plan")
     with here.container(border=True, height="stretch", key="door-here"):
         st.header("This machine, for real", anchor=False)
-        st.badge("measured on this CPU, nothing estimated", color="green")
+        widgets.badge("measured on this CPU, nothing estimated", "green")
         cores = slice_cores()
         st.write(
             f"Small samples on {cores} core{'s' if cores > 1 else ''} of this machine as slices: measured, planned, "

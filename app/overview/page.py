@@ -87,7 +87,7 @@ def _scenario(workspace: Workspace, name: str) -> None:
         navigation.link("Plan", f"**{plain(name)}**", name, icon=":material/view_quilt:")
         if plan is not None:
             badge = status_badge(plan)
-            st.badge(badge.text, color=badge.colour)
+            st.badge(badge.text, color=badge.colour, help=badge.help)
         if plan is not None and plan.status in SOLVED and any(gpu.slices for gpu in plan.gpus):
             navigation.link("Deploy", "Files", name, icon=":material/rocket_launch:")
     if plan is None:

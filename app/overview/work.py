@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.format.badges import Colour
 from app.format.numbers import duration, plain
-from app.shell import job_panel
+from app.shell import job_panel, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
 from torchsplit_core.workspace.store import Workspace
@@ -40,7 +40,7 @@ def _job(workspace: Workspace, status: JobStatus, begun: float | None) -> None:
     """One job with its outcome and log."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plain(status.title)}**", width="content")
-        st.badge(status.state, color=COLOURS[status.state])
+        widgets.badge(status.state, COLOURS[status.state])
         st.caption(when(status, begun))
         if status.state in ("failed", "cancelled"):
             job_panel.offer_resume(workspace, status)
@@ -66,7 +66,7 @@ def recent(workspace: Workspace, most: int) -> None:
     statuses = [status for status in jobs.statuses(workspace) if not job_panel.kind_of(status).quiet]
     for status in statuses[:most]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.badge(status.state, color=COLOURS[status.state])
+            widgets.badge(status.state, COLOURS[status.state])
             reason = f": {status.fault}" if status.state == "failed" and status.fault else ""
             st.caption(plain(f"{status.title}{reason}"))
     if not statuses:

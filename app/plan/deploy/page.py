@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.format.numbers import counted, plain
 from app.plan.verdict import verdict_of
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core.deployment import (
     FORMATS,
     REMOVES,
@@ -193,7 +193,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
         st.markdown(
             f"Files of **{plain(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
         )
-        st.badge("untested on hardware", color="yellow")
+        widgets.badge("untested on hardware", "yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
         st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")

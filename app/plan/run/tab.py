@@ -9,13 +9,14 @@ import streamlit as st
 
 from app.charts.run import Course, courses
 from app.charts.theme import CONFIG
+from app.components import saving
 from app.format.numbers import THIN, exact, plain, short
 from app.plan.run import sources as run_sources
 from app.plan.run.sources import Sources
 from app.plan.summary import SOLVED
 from app.session import scenario
 from app.session.workspace import read
-from app.shell import frame
+from app.shell import frame, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.live_runs import LiveRun
@@ -174,19 +175,23 @@ def _outcome(
     st.header("Predicted, simulated, measured", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         if found.in_place:
-            st.badge("with other models than the plan's: their times say nothing of it", color="yellow")
+            widgets.badge("with other models than the plan's: their times say nothing of it", "yellow")
         if found.stand_in != "none":
-            st.badge("on other devices than the plan's: times say nothing of it", color="yellow")
+            widgets.badge("on other devices than the plan's: times say nothing of it", "yellow")
         elif not found.in_place:
-            st.badge("measured on this machine", color="green")
+            widgets.badge("measured on this machine", "green")
         if found.request_sha256 != plan.request_sha256:
-            st.badge("of an earlier plan of this scenario: run again", color="yellow")
+            widgets.badge("of an earlier plan of this scenario: run again", "yellow")
         st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
     for model, source in found.in_place.items():
         st.caption(plain(f"In the place of {model} ran {source}."))
     for warning in found.warnings:
         st.caption(plain(warning))
-    st.dataframe(table(found, plan), hide_index=True, width="stretch", key="run-table")
+    rows = table(found, plan)
+    st.dataframe(
+        rows, hide_index=True, width="stretch", key="run-table", column_config=saving.explained(rows),
+        alt="Predicted, simulated and measured of every model",
+    )  # fmt: skip
     told = [plain(f"{fault.message}.") for fault in found.disagreements]
     if not told:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
@@ -204,7 +209,11 @@ def _outcome(
         with frame.telling():
             plan_again(workspace, name, with_measured(request, found))
     with st.expander("Slice by slice"):
-        st.dataframe(slices(found), hide_index=True, width="stretch", key="run-slices")
+        rows = slices(found)
+        st.dataframe(
+            rows, hide_index=True, width="stretch", key="run-slices", column_config=saving.explained(rows),
+            alt="Predicted, simulated and measured of every slice",
+        )  # fmt: skip
 
 
 def met(found: Measurement, request: PlanRequest) -> bool:
