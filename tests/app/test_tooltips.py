@@ -81,7 +81,7 @@ def test_badges_and_cards_of_a_plan_have_explanations() -> None:
     badges += [
         status_badge(replace(solved, status=status, gpus=(), models=()))
         for status in ("infeasible", "timeout")
-    ]  # type: ignore[arg-type]
+    ]
     badges += [one for one in (basis_badge(solved, asked), basis_badge(solved, None)) if one is not None]
     badges += [Badge(state, colour) for state, colour in COLOURS.items()]
     assert len({one.text for one in badges}) == len(badges)
