@@ -261,6 +261,10 @@ def _lead_on(workspace: Workspace) -> None:
     awaited: tuple[str | None, str] | None = st.session_state.get(_AWAITED)
     if awaited is None:
         return
+    if UPLOAD not in st.session_state:
+        # Its user has been on another page since, where the end of the job was told with a link.
+        del st.session_state[_AWAITED]
+        return
     job, source = awaited
     if job is not None:
         state = _state(workspace, job)

@@ -129,8 +129,10 @@ def _line(workspace: Workspace, status: jobs.JobStatus, place: tuple[str, str | 
         else:
             st.markdown(f"**{plain(status.title)}** is done.", width="content")
             if place is not None:
-                navigation.link(place[0], "Open the result", place[1], icon=":material/open_in_new:")
-        st.button("Close", key=f"close-{status.id}", on_click=_close, args=(workspace, status.id))
+                navigation.link(place[0], "Open it", place[1], icon=":material/open_in_new:")
+        st.button(
+            "Close", key=f"close-{status.id}", type="tertiary", on_click=_close, args=(workspace, status.id)
+        )
 
 
 def _close(workspace: Workspace, job: str) -> None:
