@@ -118,14 +118,17 @@ def _proof(plan: PlanOutcome) -> str:
     bound = first_bound(goal)
     if bound is None:
         return "no bound known"
-    proven = goal.proven_levels > 0
-    gap = "gap 0" if proven or not goal.gap else f"gap {percent(goal.gap)}"
-    levels = ""
-    if goal_of(goal).every_level:
-        levels = f" · {goal.proven_levels} of {len(plan.models)} levels"
-        if proven and goal.proven_levels < len(plan.models) and goal.gap is not None:
-            levels += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
-    return f"bound {short(bound)} · {gap}{levels}{_fractional(plan)}"
+    levels = len(plan.models) if goal_of(goal).every_level else 1
+    side = "at least" if goal_of(goal).by_cost else "at most"
+    if plan.status == "optimal" or goal.proven_levels >= levels:
+        words = "proven: no plan does better"
+    elif goal.proven_levels:
+        words = f"proven for {goal.proven_levels} of {levels} levels"
+        if goal.gap is not None:
+            words += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
+    else:
+        words = f"proven: {side} {short(bound)}" + (f" · gap {percent(goal.gap)}" if goal.gap else "")
+    return f"{words}{_fractional(plan)}"
 
 
 def _fractional(plan: PlanOutcome) -> str:

@@ -152,7 +152,7 @@ def table_of(loads: Sequence[ModelLoad], limits: Mapping[str, float], colours: M
         '<th class="n">limit, ms</th><th class="n">within the limit</th><th class="n">mean wait, ms</th>'
         '<th class="n">offered, req/s</th><th class="n">capacity, req/s</th>'
         '<th class="n" title="Requests of a run over its time, from the first arrival to the last end: random '
-        'arrivals come to a little more or less than their rate">served, req/s</th>'
+        'arrivals are a little more or less than their rate">served, req/s</th>'
         '<th class="n">mean batch</th>'
     )
     return table_html(head, [_row(load, limits.get(load.name), colours) for load in loads])
@@ -306,7 +306,8 @@ def beside_table(
         f'<th class="n" colspan="2">{what}</th>'
         for what in ("p50, ms", "p95, ms", "p99, ms", "within the limit")
     )
-    below = "".join(f'<th class="n">{name}</th>' for _ in range(4) for name in names)
+    # A title that is there: a scenario's name is no word of the glossary, whatever it is called.
+    below = "".join(f'<th class="n" title="{name}">{name}</th>' for _ in range(4) for name in names)
     rows = []
     for one, other in zip(here, there, strict=True):
         cells = []

@@ -49,7 +49,7 @@ def test_all_scenarios_stand_in_one_table(page: Open, two: Workspace) -> None:
     opened = tab(page("plan", two), "Compare")
     text = said(opened)
     for told in (
-        "<th>scenario</th><th>review</th><th>third</th><th>other</th>",
+        ">scenario</th><th>review</th><th>third</th><th>other</th>",
         "gap 25",
         "bert, ×",
         "worst served, ×",
