@@ -283,7 +283,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"earlier (request|plan|state)", "earlier request"),
     (r"^measured on this machine", "measured here"),
     (r"on other devices", "other devices"),
-    (r"with other models", "other models"),
+    (r"^other models ran", "other models"),
     (r"^simulated from", "simulated"),
     (r"^legal", "legal"),
     (r"^(measured|emulated|estimated|some estimated|times (measured|estimated|emulated))", "basis"),

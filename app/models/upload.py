@@ -61,8 +61,8 @@ def show(workspace: Workspace) -> None:
         key=UPLOAD,
     )
     st.caption(
-        "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated. Measuring it takes "
-        "your trust, beside the model in the list."
+        "A .pt2 file is read as soon as you drop it, and never executed: its figures are estimated. To measure it, "
+        "trust the file beside the model in the list."
     )
     failed = _failed_here(workspace)
     if failed is not None:

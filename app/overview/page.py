@@ -71,7 +71,7 @@ def _is_new(workspace: Workspace) -> bool:
 def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:
     st.header("Plans", anchor=False)
     if not known:
-        st.caption("None yet: say what to serve on what.")
+        st.caption("None yet. Choose what to serve on which GPUs.")
         navigation.link("Plan", "To the plan", icon=":material/view_quilt:")
     for name in known[:MOST_SCENARIOS]:
         with st.container(border=True, key=f"scenario-{name}", gap="xsmall"):

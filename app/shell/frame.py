@@ -50,6 +50,7 @@ table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
 table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
 table.ts td.name { white-space: nowrap; }
+table.ts td.name a { color: inherit; text-underline-offset: .2em; }
 table.ts th.held { min-width: 8rem; }
 table.ts th[title] { cursor: help; text-decoration: underline dotted color-mix(in srgb, currentColor 45%, transparent);
   text-underline-offset: .25em; }

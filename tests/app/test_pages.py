@@ -111,12 +111,12 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("models", "Choose a door"),
+        ("models", "which model gets which slice"),
         ("graph", "Here you will see a model's dataflow"),
         ("profile", "Here you will see throughput and service time"),
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
-        ("overview", "Choose a door"),
+        ("overview", "which model gets which slice"),
         ("deploy", "Here you will see which slice"),
         ("place", "Here you will see which layers"),
         ("workspace", "Nothing yet"),
@@ -396,7 +396,9 @@ def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place
     store.create("another").put("plan_request", "review", request())
     opened = deleted(page, filled)
     assert [one.name for one in store.workspaces()] == ["another"] and "workspace" not in opened.query_params
-    assert "Deleted the workspace **review**." in said(opened) and "Choose a door" in said(opened)
+    assert "Deleted the workspace **review**." in said(opened) and "which model gets which slice" in said(
+        opened
+    )
     link = press(page("plan", filled), "Undo the deletion")
     assert not link.error and store.open(filled.id).get("plan_request", "review") == request()
     store.discard(filled.id)

@@ -125,9 +125,9 @@ slice it keeps their shares by turns. It speaks Open Inference Protocol v2 and h
 
 
 REMOVES = (
-    "Applying cuts anew each GPU below whose slices are not the planned ones: all MIG instances of that GPU are "
-    "removed, also those that the plan has too, so what runs on it has to end first. A GPU that is cut as planned is "
-    "left alone, and so is one that is not listed."
+    "Applying cuts every GPU below anew that is not cut as planned: all MIG instances on it are removed, even those "
+    "that the plan has too, so whatever runs there has to end first. A GPU that is already cut as planned is left "
+    "alone, and so is one that is not listed."
 )
 """What applying ends, for the README and the page: what mig-parted and the scripts of nvidia-smi do, GPU by GPU."""
 

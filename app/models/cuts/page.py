@@ -132,7 +132,7 @@ def _answer(shown: Shown) -> None:
         (
             "Against the whole model",
             f"×{THIN}{short(whole / value)}" if value > 0 else UNKNOWN,
-            f"which usually takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size}",
+            f"which takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size} on average, as in Profile",
         ),
         (
             "Crosses the cuts",
@@ -194,9 +194,7 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
                 bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
                 alt="The load of each stage of the chosen cut; the table below has the figures",
             )  # fmt: skip
-        st.caption(
-            "Hatched: transfers. Dotted: below this no cut into as many stages can bring its slowest one."
-        )
+        st.caption("Hatched: transfers. Dotted: no cut into as many stages has a slowest stage below this.")
 
 
 def _rival(shown: Shown) -> PartitionCandidate:
@@ -276,7 +274,7 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
         if st.button(
             f"Offer {len(offered)} cuts to the planner",
             disabled=not offered,
-            help="Those that no other beats, and yours, become variants of the model in the plan.",
+            help="The cuts that no other beats, and your own, become variants of the model in the plan.",
         ):
             _offer(workspace, model, shown.study, offered)
         st.download_button(

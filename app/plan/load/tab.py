@@ -183,8 +183,8 @@ def _map(name: str, request: PlanRequest, plan: PlanOutcome, shown: Runs, colour
         plan, request, colours, key="load-map", file=f"{name}.under-load", busy=words.busy(plan, shown)
     )
     st.caption(
-        "The bar of a slice is the share of its time in which it works on a batch; of GPUs alike their mean. Slices "
-        "that need least for a request are taken first, so equal ones need not be equally busy."
+        "The bar of a slice is the share of its time in which it works on a batch; of equal GPUs their mean. A free "
+        "slice that is quickest for a request takes it, so equal slices need not be equally busy."
     )
     table = st.expander("The same as a table", key="load-busy-table", on_change="rerun")
     if table.open:
