@@ -22,6 +22,9 @@ from tests.support.paths import ROOT
 HEAD = re.compile(r"<th(?P<attributes>[^>]*)>(?P<text>[^<]*)</th>")
 UNEXPLAINED = {"{html.escape(key)}", "{html.escape(name)}", "{name}", "{what}", "batch {batch}"}
 """Heads that are names, or made of such."""
+BADGE = re.compile(r"(?:widgets\.badge|Badge)\(\s*f?\"([^\"]+)\"")
+SENTENCES = {("load", "words.py")}
+"""Where a badge is a whole sentence, which needs no explanation."""
 
 
 def test_aliases_lead_to_words_that_there_are() -> None:
@@ -87,3 +90,15 @@ def test_badges_and_cards_of_a_plan_have_explanations() -> None:
     assert len({one.text for one in badges}) == len(badges)
     assert [one.text for one in badges if not one.help] == []
     assert [card.label for card in metrics(solved, asked) if not card.help] == []
+
+
+def test_every_badge_with_words_of_its_own_has_an_explanation() -> None:
+    bare = []
+    for path in (ROOT / "app").rglob("*.py"):
+        for text in BADGE.findall(path.read_text(encoding="utf-8")):
+            shown = text.replace("{what}", "worst served proven best")
+            shown = re.sub(r"\{[^{}]*basis\}", "measured", shown)
+            shown = re.sub(r"\{[^{}]*\}", "7", shown)
+            if path.parts[-2:] not in SENTENCES and not explanation(shown):
+                bare.append((path.name, shown))
+    assert bare == []

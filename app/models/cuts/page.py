@@ -148,7 +148,7 @@ def _answer(shown: Shown) -> None:
     widgets.cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
         if last.status == "optimal":
-            widgets.badge("best proven optimal", "green")
+            widgets.badge("best proven optimal", "gray")
         else:
             widgets.badge(f"gap to the bound {percent(last.gap)}", "yellow")
         row = shown.provider.row

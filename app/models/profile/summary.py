@@ -9,7 +9,7 @@ from statistics import median
 import streamlit as st
 
 from app.format.badges import Colour
-from app.format.numbers import THIN, UNKNOWN, exact, percent, short
+from app.format.numbers import THIN, UNKNOWN, counted, exact, percent, short
 from app.shell import widgets
 from torchsplit_core.values import Profile, ProfileRow
 
@@ -41,9 +41,9 @@ def show(profiles: Mapping[str, Profile]) -> None:
             if count := sum(row.basis == basis for row in rows):
                 widgets.badge(f"{exact(count)} rows {basis}", colour)
         if failed:
-            widgets.badge(f"{failed} point{'s' if failed != 1 else ''} failed", "red")
+            widgets.badge(counted(failed, "point failed", "points failed"), "red")
         if untried:
-            widgets.badge(f"{untried} point{'s' if untried != 1 else ''} not tried", "gray")
+            widgets.badge(counted(untried, "point not tried", "points not tried"), "gray")
 
 
 def _median_of(rows: Sequence[ProfileRow], what: str) -> str:
