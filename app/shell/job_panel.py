@@ -44,14 +44,14 @@ def show(
     statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
     told = [status for status in statuses if status.name in failures]
+    if about is not None and any(status.state == "failed" for status in told):
+        own = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
+        told = [status for status in told if status.id in own]
     ended = _ended_here(workspace, statuses, running)
     with st.container(key="jobs"):
         _ended(workspace, ended, {*apart, *(status.id for status in told)})
         if running:
             st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
-    if about is not None and any(status.state == "failed" for status in told):
-        own = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
-        told = [status for status in told if status.id in own]
     _failures(workspace, told, apart)
 
 
@@ -95,9 +95,10 @@ def _ended_here(
     seen: set[str] = st.session_state.get(f"{_SEEN} {workspace.id}", set())
     ended: set[str] = st.session_state.get(f"{_ENDED} {workspace.id}", set())
     ended = ended | (seen - set(running))
+    over = [status for status in statuses if status.id in ended and status.state in ("done", "failed")]
     st.session_state[f"{_SEEN} {workspace.id}"] = set(running)
-    st.session_state[f"{_ENDED} {workspace.id}"] = ended
-    return [status for status in statuses if status.id in ended and status.state in ("done", "failed")]
+    st.session_state[f"{_ENDED} {workspace.id}"] = {status.id for status in over}
+    return over
 
 
 def _ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], told: Collection[str]) -> None:

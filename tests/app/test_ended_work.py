@@ -126,6 +126,25 @@ def test_activity_starts_the_last_of_equal_work_again(
     assert begun == [(TRACE, parameters)] and not opened.exception
 
 
+def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(
+    page: Open, workspace: Workspace
+) -> None:
+    for source in (SOURCE, "other.pt2"):
+        workspace.put("graph", source, graph())
+    workspace.set_setting("model", SOURCE)
+    job = begin(workspace, TRACE, TraceParameters("other.pt2"))
+    opened = page("model", workspace)
+    finish(workspace, job, state="failed", fault="It has no weights.")
+    opened.run()
+    assert "It has no weights." in panel(opened)[0] and not opened.error
+    own = begin(workspace, TRACE, TraceParameters(SOURCE), "Another")
+    opened.run()
+    finish(workspace, own, state="failed", fault="It has no inputs.")
+    opened.run()
+    assert [one.value.replace("\\", "") for one in opened.error] == ["Another failed. It has no inputs."]
+    assert len(panel(opened)) == 1 and not opened.exception
+
+
 def test_activity_links_what_is_done(page: Open, workspace: Workspace) -> None:
     finish(workspace, begin(workspace, RUN_HERE, RunHereParameters()))
     opened = page("activity", workspace)
