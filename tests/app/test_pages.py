@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -474,3 +475,10 @@ def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:
     for kind, value in (("graph", graph()), ("profile", profile()), ("partition", cuts()), ("plan", plan())):
         workspace.put(kind, "one", value)
         assert workspace.get(kind, "one") == value
+
+
+def test_rows_of_the_models_table_lead_to_their_models(page: Open, filled: Workspace) -> None:
+    opened = page("models", filled)
+    assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
+        one.proto.body for one in opened.get("html")
+    )
