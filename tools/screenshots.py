@@ -133,7 +133,7 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
         page.get_by_text("Plan something ready").click()
         page.wait_for_timeout(700)
     page.get_by_role("button", name="Plan the measured mix").click()
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=WAIT_MS)
     # The explanation comes behind the plan.
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
     return parse_qs(urlsplit(page.url).query)["workspace"][0]

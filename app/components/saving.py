@@ -16,7 +16,8 @@ import pandas as pd
 import streamlit as st
 
 from app.components.keys import component_key
-from app.format.numbers import UNKNOWN
+from app.format.glossary import column_explanations
+from app.format.numbers import UNKNOWN, plain
 from torchsplit_core.tables.cells import guarded
 
 NAME = "torchsplit_saving"
@@ -72,14 +73,25 @@ def _buttons(key: str, what: str, file: str, **more: Any) -> None:
 
 
 def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
-    """A table to be read, its rows not numbered, and a button for the same as CSV under the name `file`.
+    """A table to be read, its rows not numbered, its heads explained, and a button for the same as CSV under the name
+    `file`.
 
     Returns what `st.dataframe` returns: the selection, where `more` asks for one.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
+    more["column_config"] = explained(frame, more.get("column_config"))
     shown = st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, alt=alt, key=key, **more)
     csv_button(frame, file, key=key, alt=alt)
     return shown
+
+
+def explained(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The configuration of a table's columns: what is `given`, with the glossary's word on every head without one."""
+    config = {name: dict(column) for name, column in (given or {}).items()}
+    for name, meaning in column_explanations(map(str, frame.columns)).items():
+        column = config.setdefault(name, dict(st.column_config.Column()))
+        column["help"] = column.get("help") or plain(meaning)
+    return config
 
 
 def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:

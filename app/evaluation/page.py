@@ -8,11 +8,12 @@ from functools import partial
 import streamlit as st
 
 from app.components.picture import picture
-from app.format.numbers import plain
+from app.format.numbers import THIN, plain
 from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
 from torchsplit_core import jobs
+from torchsplit_core.evaluation.grid import cases, settings_of
 from torchsplit_core.evaluation.report.content import settings_words, tables
 from torchsplit_core.evaluation.report.document import document
 from torchsplit_core.evaluation.report.page import claim_html, mixes_html, report, table_html
@@ -27,12 +28,14 @@ from torchsplit_core.workspace.store import Workspace
 VIEWS = ("Claims", "Pictures", "Tables", "Mixes")
 TAB = "evaluation-tab"
 WHICH = "evaluation-which"
+LABELS = {True: "Evaluate quickly", False: "Evaluate the whole grid"}
+"""The buttons, by whether they run the quick evaluation."""
 EMPTY = (
     "This page shows what the planner reaches for CLIP, BERT, FastPitch and OCR and for two published mixes, beside "
     "whole GPUs, uniform layouts, first fit and a published greedy rule: throughput, response times with waiting, "
     "bytes between GPUs and utilisation. It then judges four claims: that sharing slices raises utilisation, that "
-    "leximin is fairer, that co-location saves traffic and time, and that plans can be deployed. Nothing has to be "
-    "measured: the figures of an A100 are the measured library's, the others are estimates and say so."
+    "leximin is fairer, that co-location saves traffic and time, and that plans can be deployed. Nothing is measured "
+    "for it: figures of an A100 come from published measurements, all others are estimates and are marked as such."
 )
 
 
@@ -49,10 +52,7 @@ def show(workspace: Workspace) -> None:
         name = st.segmented_control("Which", stored, default=name, key=WHICH, required=True)
     outcome: EvaluationOutcome = read(workspace, "evaluation", name)
     if not outcome.complete:
-        st.info(
-            f"{len(outcome.cases)} cases are done; the verdicts come with the last one."
-            + ("" if jobs.running(workspace, (EVALUATE,)) else " Start it again to go on.")
-        )
+        st.info(_so_far(workspace, outcome))
     st.caption(plain(f"{settings_words(outcome)} Untested on hardware."))
     views = VIEWS if outcome.claims else VIEWS[1:]
     turned = address.turned(address.TAB, views, TAB)
@@ -65,22 +65,43 @@ def show(workspace: Workspace) -> None:
         _downloads(outcome, name)
 
 
+def _so_far(workspace: Workspace, outcome: EvaluationOutcome) -> str:
+    """How many cases are done, and who does the others."""
+    done = f"{len(outcome.cases)} of {len(cases(outcome.settings.quick))} cases are done"
+    if jobs.running(workspace, (EVALUATE,)):
+        return f"{done}. The verdicts appear here once all are; this goes on by itself."
+    label = LABELS[outcome.settings.quick]
+    return f"{done}. Press *{label}* again: it goes on with the others, and the verdicts come with the last."
+
+
 def _start(workspace: Workspace, *, first: bool) -> None:
-    """The buttons that run it."""
+    """The buttons that run it, and beside each what it does and how long that takes."""
     running = bool(jobs.running(workspace, (EVALUATE,)))
-    with st.container(horizontal=True, vertical_alignment="center"):
-        for quick, label in ((True, "Evaluate quickly"), (False, "Evaluate the whole grid")):
+    for quick, label in LABELS.items():
+        with st.container(horizontal=True, vertical_alignment="center"):
             if st.button(
                 label,
                 type="primary" if first and quick else "secondary",
                 disabled=running,
                 key=f"evaluate-{evaluation_name(quick=quick)}",
-                help="Two mixes and short searches." if quick else "Every mix and weight: some minutes.",
+                width=220,
             ):
                 begin(workspace, "Evaluation")
                 title = f"Evaluation ({evaluation_name(quick=quick)})"
                 jobs.start(workspace, title, EVALUATE, EvaluateParameters(quick))
                 st.rerun()
+            st.caption(what_it_does(quick=quick))
+
+
+def what_it_does(*, quick: bool) -> str:
+    """The cases and searches behind a button, and how long they take."""
+    every, settings = cases(quick), settings_of(quick)
+    mixes = len({case.mix for case in every})
+    minutes = "About a minute" if quick else "About six minutes"
+    return (
+        f"{minutes} on two cores: {len(every)} cases of {mixes} mixes, each planned in at most "
+        f"{settings.time_limit_s:g}{THIN}s and then simulated. It runs in the background and can be cancelled."
+    )
 
 
 def _claims(outcome: EvaluationOutcome) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from app.format.glossary import explanation
+from app.format.numbers import plain
+
 Colour = Literal["red", "yellow", "green", "blue", "gray"]
 """As Streamlit names them."""
 AS_TEXT: Mapping[Literal["light", "dark"], Mapping[Colour, str]] = {
@@ -27,3 +30,8 @@ class Badge:
 
     text: str
     colour: Colour
+
+    @property
+    def help(self) -> str | None:
+        """What the word means, as markdown; None where the glossary does not say."""
+        return plain(explanation(self.text)) or None

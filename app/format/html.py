@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable, Sequence
+
+from app.format.glossary import explanation
 
 Fact = tuple[str, str]
 """What, and its value as HTML."""
+_HEAD = re.compile(r"<th(?P<attributes>(?![^>]*\btitle=)[^>]*)>(?P<text>[^<]*)</th>")
+"""A head that says nothing of what it means."""
 
 
 def table_html(head: str, rows: Sequence[str]) -> str:
-    """A table of escaped cells that scrolls on its own where the window is narrow."""
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    """A table of escaped cells that scrolls on its own where the window is narrow; its heads explain themselves."""
+    body = f"<thead><tr>{_HEAD.sub(_explained, head)}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="wide" tabindex="0"><table class="ts">{body}</table></div>'
+
+
+def _explained(head: re.Match[str]) -> str:
+    """The head with its word of the glossary as a title, where there is one."""
+    meaning = explanation(html.unescape(head["text"]))
+    if not meaning:
+        return head[0]
+    return f'<th{head["attributes"]} title="{html.escape(meaning)}">{head["text"]}</th>'
 
 
 def facts_html(facts: Iterable[Fact]) -> str:

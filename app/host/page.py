@@ -11,7 +11,7 @@ import streamlit as st
 from app.components import saving
 from app.format.gpus import NOTE, gpu_cells
 from app.format.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
@@ -63,10 +63,7 @@ def _cards(workspace: Workspace, found: LiveHost) -> None:
         ("Memory in use", memory_size(used), f"of {memory_size(found.memory_bytes)}"),
         ("Disk free", size(disk.free), f"of {size(disk.total)}, where workspaces are"),
     )
-    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(title, figure)
-            st.caption(note)
+    widgets.cards(cards)
 
 
 def gpu_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:

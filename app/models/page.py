@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 from functools import partial
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -19,7 +20,7 @@ from app.session.thing import SCENARIO
 from app.session.unsaved import begin
 from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import names, store
-from app.shell import frame, navigation
+from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
@@ -61,7 +62,9 @@ def show(workspace: Workspace) -> None:
 
 def welcome(workspace: Workspace) -> None:
     """An empty workspace: a model of one's own, the doors to what is ready, what was done earlier."""
-    st.write("From models to a plan of who gets which slice of your GPUs. Choose a door to begin.")
+    st.write(
+        "TorchSplit plans which model gets which slice of your GPUs. Begin with a model of your own, or an example."
+    )
     _own(workspace)
     doors(workspace)
     with st.expander("Or trace a sample model"):
@@ -84,13 +87,13 @@ def doors(workspace: Workspace) -> None:
     left, right, here = st.columns(3, gap="medium")
     with left.container(border=True, height="stretch", key="door-measured"):
         st.header("Measured A100 mix", anchor=False)
-        st.badge("measured", color="green")
+        widgets.badge("measured", "green")
         st.write(
-            "Eleven models with real measurements on MIG slices of an A100-80GB (ParvaGPU, SC'24), "
-            "shipped with TorchSplit; nothing is traced or run."
+            "Eleven models measured on MIG slices of an A100-80GB (ParvaGPU, SC'24). The measurements ship with "
+            "TorchSplit: nothing is traced or run."
         )
         st.caption(
-            "About ten seconds to the proven plan, half a minute more to its explanation; nothing is downloaded."
+            "About ten seconds to a proven plan, and half a minute more to explain it. Nothing is downloaded."
         )
         if st.button("Plan the measured mix", type="primary", key="door-1"):
             with frame.telling():
@@ -101,12 +104,12 @@ def doors(workspace: Workspace) -> None:
                 navigation.go("Plan", name)
     with right.container(border=True, height="stretch", key="door-samples"):
         st.header("Sample models, measured here", anchor=False)
-        st.badge("measured on this CPU, estimated for the GPU", color="yellow")
+        widgets.badge("measured on this CPU, estimated for the GPU", "yellow")
         st.write(
             "CLIP-, BERT-, FastPitch- and OCR-like models at real dimensions: traced and timed on this machine, "
             "estimated for the GPUs you choose, and planned."
         )
-        st.caption("One to two minutes, in the background; nothing is downloaded.")
+        st.caption("One to two minutes, in the background. Nothing is downloaded.")
         kind_column, count_column = st.columns([2, 1])
         kinds = list(catalogue())
         kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
@@ -122,13 +125,13 @@ def doors(workspace: Workspace) -> None:
                 navigation.go("Plan")
     with here.container(border=True, height="stretch", key="door-here"):
         st.header("This machine, for real", anchor=False)
-        st.badge("measured on this CPU, nothing estimated", color="green")
+        widgets.badge("measured on this CPU, nothing estimated", "green")
         cores = slice_cores()
         st.write(
             f"Small samples on {cores} core{'s' if cores > 1 else ''} of this machine as slices: measured, planned, "
-            "served, loaded, and measured beside what the plan said."
+            "served under load, and compared with what the plan predicted."
         )
-        st.caption("About two minutes, in the background; nothing is downloaded.")
+        st.caption("About two minutes, in the background. Nothing is downloaded.")
         if st.button("Measure, plan, serve and load", type="primary", key="door-3"):
             with frame.telling():
                 asked = RunHereParameters(sources=_door_sources())
@@ -170,7 +173,7 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     colours = scenario.colours(workspace)
     rows = [
         f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
-        f"{html.escape(entry.source)}</td>"
+        f'<a href="{html.escape(_address(entry.source))}">{html.escape(entry.source)}</a></td>'
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis}</td>"
@@ -183,6 +186,11 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     saving.listed(table_html(head, rows), "Models", "models", key="models")
 
 
+def _address(source: str) -> str:
+    """The page of a model, from any page of the dashboard."""
+    return f"model?{urlencode(navigation.query('Graph', source))}"
+
+
 def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
     if not entries:
         return
@@ -191,7 +199,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
         entry = next(entry for entry in entries if entry.source == chosen)
         navigation.link("Graph", "Open", chosen, icon=":material/open_in_new:")
         _work(workspace, chosen)
-        if st.button("Remove", help="Forget this model's graph, profile and cuts; plans that use it stay."):
+        if st.button("Remove", help="Removes the model's graph, profile and cuts. Plans that use it stay."):
             for kind in ("graph", "profile"):
                 workspace.remove(kind, entry.source)
             cuts.forget(workspace, entry.source)

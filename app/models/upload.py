@@ -16,7 +16,7 @@ from app.session import dropped_files
 from app.session import trust as session_trust
 from app.session.thing import MODEL
 from app.session.uploads import refuse_untrusted
-from app.shell import frame, navigation
+from app.shell import frame, navigation, results
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault, quoted
@@ -61,11 +61,12 @@ def show(workspace: Workspace) -> None:
         key=UPLOAD,
     )
     st.caption(
-        "A .pt2 is read as soon as it is dropped, and never executed: its figures are estimated. Measuring it takes "
-        "your trust, beside the model in the list."
+        "A .pt2 file is read as soon as you drop it, and never executed: its figures are estimated. To measure it, "
+        "trust the file beside the model in the list."
     )
-    if (failed := _failed_here(workspace)) is not None:
-        st.error(plain(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
+    failed = _failed_here(workspace)
+    if failed is not None:
+        _failure(workspace, failed)
     if file is None or not file.name.endswith(".py"):
         return
     with frame.telling():
@@ -77,6 +78,8 @@ def show(workspace: Workspace) -> None:
                     "drop it again, or enter the name of a function or an object that gives a client."
                 )
             )
+            st.code(CLIENT_TEMPLATE, language="python")
+        elif failed is not None and "nn.Module" in (failed.fault or ""):
             st.code(CLIENT_TEMPLATE, language="python")
         entry = st.selectbox(
             "Name of the SplitClient in the file",
@@ -97,6 +100,23 @@ def show(workspace: Workspace) -> None:
             if column.button(label, type="primary" if job == TRACE else "secondary", disabled=not entry):
                 begun = start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
                 _started(workspace, file, begun)
+                st.rerun()
+
+
+def _failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
+    """Why the work on the file failed, and the same again."""
+    with st.container(horizontal=True, vertical_alignment="center", key="upload-failed"):
+        st.error(plain(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
+        if st.button(
+            "Try again", key="upload-again", help="The same work on the same file, with the same name."
+        ):
+            with frame.telling():
+                file = st.session_state[UPLOAD]
+                begun = jobs.resume(workspace, failed.id)
+                _started(workspace, file, begun)
+                record = next(one for one in workspace.job_records() if one.id == begun)
+                if (place := results.place_of(record)) is not None and place[1] is not None:
+                    lead_to(place[1], begun)
                 st.rerun()
 
 
@@ -240,6 +260,10 @@ def _lead_on(workspace: Workspace) -> None:
     """Go to the awaited graph once it is stored; a small file is waited for, a large one has its progress shown."""
     awaited: tuple[str | None, str] | None = st.session_state.get(_AWAITED)
     if awaited is None:
+        return
+    if UPLOAD not in st.session_state:
+        # Its user has been on another page since, where the end of the job was told with a link.
+        del st.session_state[_AWAITED]
         return
     job, source = awaited
     if job is not None:

@@ -1,19 +1,14 @@
-"""The words of the program, from docs/metrics.md: what each is, in which field, on which page."""
+"""The page Help: the words of the program, with a search, and the guides."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
 
 import streamlit as st
 
+from app.format.glossary import DOCS, Word, words
 from torchsplit_core.workspace.store import Workspace
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-_TERM = re.compile(r"\*\*(.+?)\*\*")
-_BARS = re.compile(r"(?<!\\)\|")
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 GUIDES = {
     "your-model.md": "Bring a model of your own",
     "exploring.md": "Explore a graph",
@@ -28,29 +23,6 @@ GUIDES = {
     "placement.md": "Place an LLM",
     "shared-server.md": "A server for several people",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """An entry: the words it explains, what they mean, the chapter, and where it is shown."""
-
-    title: str
-    meaning: str
-    chapter: str
-    shown: str
-
-
-@st.cache_resource(show_spinner=False)
-def words(path: Path = DOCS / "metrics.md") -> tuple[Word, ...]:
-    """The entries of the tables, in their order."""
-    found, chapter = [], ""
-    for line in path.read_text().splitlines():
-        if line.startswith("## "):
-            chapter = line[3:].strip()
-        cells = [cell.strip() for cell in _BARS.split(line)[1:-1]]
-        if len(cells) == 5 and (title := _TERM.match(cells[0])):
-            found.append(Word(title[1], _LINK.sub(r"\1", cells[1]), chapter, cells[4]))
-    return tuple(found)
 
 
 def matching(every: tuple[Word, ...], text: str) -> list[Word]:

@@ -35,24 +35,24 @@ def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequen
     bare = next((entry.source for entry in entries if entry.profile is None), None)
     if bare is not None:
         return Step(
-            f"{bare} is traced and not profiled: a plan needs its figures.", "Profile it", "Profile", bare
+            f"{bare} is traced but not profiled, and a plan needs its figures.", "Profile it", "Profile", bare
         )
     if entries:
-        return Step("The models have figures: say what to serve on which GPUs.", "Plan them", "Plan")
+        return Step("The models have figures. Choose what to serve on which GPUs.", "Plan them", "Plan")
     return None
 
 
 def _of_scenario(workspace: Workspace, name: str) -> Step:
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     if plan is None:
-        return Step(f"{name} is asked and not planned.", "Plan it", "Plan", name)
+        return Step(f"{name} has not been planned yet.", "Plan it", "Plan", name)
     if request is not None and not named.plan_answers(request, plan):
         return Step(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
     verdict = verdict_of(request, plan)
     if verdict.level == "red" or plan.status not in SOLVED:
-        return Step(f"{name} does not give what is asked.", "See what stands in the way", "Plan", name)
+        return Step(f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name)
     if verdict.late:
-        return Step(f"{name} does not surely keep its limits under load.", "See which", "Plan", name)
+        return Step(f"{name} may exceed its limits under load.", "See which", "Plan", name)
     return Step(
         f"{name} is planned: its files cut the GPUs and start the models.", "Deploy it", "Deploy", name
     )

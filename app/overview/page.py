@@ -71,7 +71,7 @@ def _is_new(workspace: Workspace) -> bool:
 def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:
     st.header("Plans", anchor=False)
     if not known:
-        st.caption("None yet: say what to serve on what.")
+        st.caption("None yet. Choose what to serve on which GPUs.")
         navigation.link("Plan", "To the plan", icon=":material/view_quilt:")
     for name in known[:MOST_SCENARIOS]:
         with st.container(border=True, key=f"scenario-{name}", gap="xsmall"):
@@ -87,7 +87,7 @@ def _scenario(workspace: Workspace, name: str) -> None:
         navigation.link("Plan", f"**{plain(name)}**", name, icon=":material/view_quilt:")
         if plan is not None:
             badge = status_badge(plan)
-            st.badge(badge.text, color=badge.colour)
+            st.badge(badge.text, color=badge.colour, help=badge.help)
         if plan is not None and plan.status in SOLVED and any(gpu.slices for gpu in plan.gpus):
             navigation.link("Deploy", "Files", name, icon=":material/rocket_launch:")
     if plan is None:

@@ -8,10 +8,10 @@ import streamlit as st
 
 from app.format.badges import Colour
 from app.format.numbers import duration, plain
-from app.shell import job_panel
+from app.shell import job_panel, navigation, results, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import JobRecord, Workspace
 
 COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}
 MOST = 40
@@ -23,27 +23,32 @@ def show(workspace: Workspace) -> None:
     statuses = jobs.statuses(workspace)
     if not statuses:
         st.write(
-            "Here you will see what this workspace traces, profiles, cuts, plans and places, and how it ended."
+            "Here you will see the work of this workspace (tracing, profiling, cutting, planning, placing) and how it "
+            "ended."
         )
         return
-    begun = {record.id: record.created for record in workspace.job_records()}
+    records = {record.id: record for record in workspace.job_records()}
+    newest = {status.title: status.id for status in reversed(statuses)}
     states = [state for state in COLOURS if any(status.state == state for status in statuses)]
     wanted = st.segmented_control("State", states, key="activity-state", selection_mode="multi")
     found = [status for status in statuses if not wanted or status.state in wanted]
     every = len(found) <= MOST or st.toggle(f"All {len(found)}", key="activity-all")
     for status in found if every else found[:MOST]:
         with st.container(border=True, key=f"work-{status.id}", gap="xsmall"):
-            _job(workspace, status, begun.get(status.id))
+            _job(workspace, status, records.get(status.id), latest=newest[status.title] == status.id)
 
 
-def _job(workspace: Workspace, status: JobStatus, begun: float | None) -> None:
-    """One job with its outcome and log."""
+def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, latest: bool) -> None:
+    """One job with its outcome and log; of equal work the `latest` alone can be started again."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plain(status.title)}**", width="content")
-        st.badge(status.state, color=COLOURS[status.state])
-        st.caption(when(status, begun))
-        if status.state in ("failed", "cancelled"):
-            job_panel.offer_resume(workspace, status)
+        widgets.badge(status.state, COLOURS[status.state])
+        st.caption(when(status, record.created if record else None))
+        place = results.place_of(record) if record else None
+        if place is not None and status.state == "done":
+            navigation.link(place[0], "Open the result", place[1])
+        if latest and status.state in ("failed", "cancelled"):
+            job_panel.offer_again(workspace, status)
     if status.fault:
         st.markdown(plain(status.fault))
     log = st.expander("Log", key=f"log-{status.id}", on_change="rerun")
@@ -66,7 +71,7 @@ def recent(workspace: Workspace, most: int) -> None:
     statuses = [status for status in jobs.statuses(workspace) if not job_panel.kind_of(status).quiet]
     for status in statuses[:most]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.badge(status.state, color=COLOURS[status.state])
+            widgets.badge(status.state, COLOURS[status.state])
             reason = f": {status.fault}" if status.state == "failed" and status.fault else ""
             st.caption(plain(f"{status.title}{reason}"))
     if not statuses:

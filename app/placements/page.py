@@ -26,7 +26,7 @@ from app.placements.words import (
 from app.session import placements
 from app.session.placements import Kept
 from app.session.thing import PLACEMENT
-from app.shell import frame, things
+from app.shell import frame, things, widgets
 from torchsplit_core import jobs
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import write_text
@@ -109,8 +109,8 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     """Figures and pictures; the pipeline that they show."""
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(words, color=colour)
-        st.badge(f"speeds {outcome.basis}", color="green" if outcome.basis == "measured" else "yellow")
+        widgets.badge(words, colour)
+        widgets.badge(f"speeds {outcome.basis}", "green" if outcome.basis == "measured" else "yellow")
         st.caption("untested on hardware")
     if not outcome.segments:
         st.warning(plain(outcome.message or "No placement was found."))
@@ -207,10 +207,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
-    for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(label, figure)
-            st.caption(note)
+    widgets.cards(cards)
 
 
 def _time(seconds: float | None) -> str:
@@ -235,7 +232,7 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
 
 def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     with st.expander("Launch arguments: vLLM, torchrun"):
-        st.badge("untested on hardware", color="yellow")
+        widgets.badge("untested on hardware", "yellow")
         for one in launches(request, outcome):
             st.markdown(f"**{one.launcher}**")
             if one.why_not:

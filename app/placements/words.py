@@ -76,7 +76,7 @@ def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
 def proof(outcome: PlacementOutcome) -> tuple[str, Colour]:
     """The words and the colour of the badge beside the figure."""
     if outcome.status == "optimal":
-        return "proven optimal", "green"
+        return "proven optimal", "gray"
     if outcome.status == "feasible":
         return (f"gap {percent(outcome.gap)}" if outcome.gap is not None else "gap not known"), "yellow"
     return (

@@ -97,12 +97,12 @@ def _told(
     """What the buttons do, and what is possible for models that cannot be estimated."""
     if wanted:
         st.caption(
-            "An estimate is the roofline's, from the graph, with its 90 % interval: untested on hardware."
+            "Estimates come from the graph and a roofline model, each with a 90 % interval. Untested on hardware."
         )
     if len(runnable) > len(wanted):
         st.caption(
-            "Models that can be run here and are not traced yet: Measure and estimate traces and times them, and "
-            "estimates them on every GPU type."
+            "Measure and estimate traces and times the models that can run here and are not traced yet, and estimates "
+            "them for every GPU type."
         )
     if figures_only:
         points = {
@@ -119,7 +119,7 @@ def _told(
         st.caption(
             plain(
                 f"{named(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
-                "of it, or add the model files; figures of one GPU type alone say nothing certain of another."
+                "made there, or add the model files. Figures of one GPU type say nothing reliable about another."
             )
         )
 

@@ -257,11 +257,11 @@ def _headline(
             st.badge("draft, not kept", color="blue")
             if tried is not None and tried.outcome is not None:
                 badge = status_badge(tried.outcome)
-                st.badge(badge.text, color=badge.colour)
+                st.badge(badge.text, color=badge.colour, help=badge.help)
         elif plan is not None:
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
-                st.badge(badge.text, color=badge.colour)
+                st.badge(badge.text, color=badge.colour, help=badge.help)
             if request is not None and not working and not named.plan_answers(request, plan):
                 st.badge("answers an earlier request: plan again", color="yellow")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
-from app.format.numbers import THIN, all_measured, counted, exact, percent, short
+from app.format.glossary import explanation
+from app.format.numbers import THIN, all_measured, counted, exact, percent, plain, short
 from torchsplit_core.hardware import gpu_type, profile_cores
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
@@ -92,7 +93,18 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest | None) -> Badge | None:
 
 def metrics(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Metric, Metric, Metric, Metric]:
     """The four numbers at the head of the page."""
-    return (_first(plan, weighted(request)), _served(plan), _used(plan), _unused(plan))
+    return (
+        _explained(_first(plan, weighted(request))),
+        _explained(_served(plan)),
+        _explained(_used(plan)),
+        _explained(_unused(plan)),
+    )
+
+
+def _explained(metric: Metric) -> Metric:
+    """The card with what its label means behind its own words, as markdown."""
+    parts = (f"{metric.help}." if metric.help else "", explanation(metric.label))
+    return replace(metric, help=plain(" ".join(part for part in parts if part)))
 
 
 def weighted(request: PlanRequest | None) -> bool:
@@ -106,14 +118,17 @@ def _proof(plan: PlanOutcome) -> str:
     bound = first_bound(goal)
     if bound is None:
         return "no bound known"
-    proven = goal.proven_levels > 0
-    gap = "gap 0" if proven or not goal.gap else f"gap {percent(goal.gap)}"
-    levels = ""
-    if goal_of(goal).every_level:
-        levels = f" · {goal.proven_levels} of {len(plan.models)} levels"
-        if proven and goal.proven_levels < len(plan.models) and goal.gap is not None:
-            levels += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
-    return f"bound {short(bound)} · {gap}{levels}{_fractional(plan)}"
+    levels = len(plan.models) if goal_of(goal).every_level else 1
+    side = "at least" if goal_of(goal).by_cost else "at most"
+    if plan.status == "optimal" or goal.proven_levels >= levels:
+        words = "proven: no plan does better"
+    elif goal.proven_levels:
+        words = f"proven for {goal.proven_levels} of {levels} levels"
+        if goal.gap is not None:
+            words += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
+    else:
+        words = f"proven: {side} {short(bound)}" + (f" · gap {percent(goal.gap)}" if goal.gap else "")
+    return f"{words}{_fractional(plan)}"
 
 
 def _fractional(plan: PlanOutcome) -> str:

@@ -50,7 +50,10 @@ table.ts th { font-weight: 500; text-align: left; padding: .3rem .5rem;
 table.ts td { padding: .4rem .5rem; border-bottom: 1px solid color-mix(in srgb, currentColor 10%, transparent); }
 table.ts th.n, table.ts td.n { text-align: right; white-space: nowrap; }
 table.ts td.name { white-space: nowrap; }
+table.ts td.name a { color: inherit; text-underline-offset: .2em; }
 table.ts th.held { min-width: 8rem; }
+table.ts th[title] { cursor: help; text-decoration: underline dotted color-mix(in srgb, currentColor 45%, transparent);
+  text-underline-offset: .25em; }
 table.ts i.swatch { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .5em; }
 table.ts button[data-pick] { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: left; }

@@ -1,7 +1,8 @@
-"""Work in progress, in a place of its own at the foot of every page, and failures on the page that they belong to.
+"""Work in progress and work that has just ended, in a place of its own at the foot of every page, and failures on the
+page that they belong to.
 
-Everything is read from the workspace, so the panel is the same after a reload and in another tab. All work, with how
-it ended, is on the page Activity.
+What runs is read from the workspace, so it is the same after a reload and in another tab; what has just ended is what
+this session saw running. All work, with how it ended, is on the page Activity.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import streamlit as st
 
 from app.format.numbers import THIN, duration, plain
 from app.session import trust
+from app.shell import navigation, results
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust
-from torchsplit_core.jobs.names import JOBS, JobKind, JobParameters
+from torchsplit_core.jobs.names import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import JobRecord, Workspace
 
 REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
 _MOST_FAILURES = 3
 _MOST_RUNNING = 3
 """Shown at once; Activity has them all."""
+_MOST_ENDED = 2
+_SEEN, _ENDED = "jobs seen running", "jobs that ended here"
 _UNKNOWN = JobKind("", JobParameters)
+_ELSEWHERE = (WHAT_IF, TRAIN, TRAIN_ON)
+"""Kinds that are started again where they are looked at: at the slider, on the page of the run."""
 
 
 def show(
@@ -37,13 +43,15 @@ def show(
     these kinds of work, but for the jobs `apart`, of all things or of one (`about`)."""
     statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
-    with st.container(key="jobs"):
-        if running:
-            st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
     told = [status for status in statuses if status.name in failures]
     if about is not None and any(status.state == "failed" for status in told):
         own = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
         told = [status for status in told if status.id in own]
+    ended = _ended_here(workspace, statuses, running)
+    with st.container(key="jobs"):
+        _ended(workspace, ended, {*apart, *(status.id for status in told)})
+        if running:
+            st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
     _failures(workspace, told, apart)
 
 
@@ -80,6 +88,58 @@ def _running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, 
                 st.rerun(scope="app")
 
 
+def _ended_here(
+    workspace: Workspace, statuses: Sequence[jobs.JobStatus], running: Sequence[str]
+) -> list[jobs.JobStatus]:
+    """The work that this session saw running and that has ended since, until it is closed or its result is seen."""
+    seen: set[str] = st.session_state.get(f"{_SEEN} {workspace.id}", set())
+    ended: set[str] = st.session_state.get(f"{_ENDED} {workspace.id}", set())
+    ended = ended | (seen - set(running))
+    over = [status for status in statuses if status.id in ended and status.state in ("done", "failed")]
+    st.session_state[f"{_SEEN} {workspace.id}"] = set(running)
+    st.session_state[f"{_ENDED} {workspace.id}"] = {status.id for status in over}
+    return over
+
+
+def _ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], told: Collection[str]) -> None:
+    """A line for each result with the way to it, and for each failure why; but for the failures that are `told`."""
+    if not ended:
+        return
+    records = {record.id: record for record in workspace.job_records()}
+    known: set[object] = set()
+    lines = 0
+    for status in ended:
+        place = results.place_of(records[status.id]) if status.id in records else None
+        same = place or status.title
+        if (place is not None and results.is_shown(place)) or status.id in told:
+            _close(workspace, status.id)
+        elif same not in known and lines < _MOST_ENDED:
+            # A plan and its explanation are one result.
+            lines += 1
+            _line(workspace, status, place)
+        known.add(same)
+
+
+def _line(workspace: Workspace, status: jobs.JobStatus, place: tuple[str, str | None] | None) -> None:
+    with st.container(
+        border=True, horizontal=True, vertical_alignment="center", key=f"job-ended-{status.id}"
+    ):
+        if status.state == "failed":
+            st.markdown(f"**{plain(status.title)}** failed. {plain(status.fault or 'No reason was given.')}")
+            offer_again(workspace, status)
+        else:
+            st.markdown(f"**{plain(status.title)}** is done.", width="content")
+            if place is not None:
+                navigation.link(place[0], "Open it", place[1], icon=":material/open_in_new:")
+        st.button(
+            "Close", key=f"close-{status.id}", type="tertiary", on_click=_close, args=(workspace, status.id)
+        )
+
+
+def _close(workspace: Workspace, job: str) -> None:
+    st.session_state[f"{_ENDED} {workspace.id}"] = st.session_state[f"{_ENDED} {workspace.id}"] - {job}
+
+
 def progress(status: jobs.JobStatus) -> None:
     """How far a job is, as a bar with its words."""
     text = f"**{plain(status.title)}** · {plain(status.message)} · {duration(status.seconds)}"
@@ -100,27 +160,27 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
     for status in [status for status in failed if status.id not in dismissed][:_MOST_FAILURES]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
             st.error(f"{plain(status.title)} failed. {plain(status.fault or 'No reason was given.')}")
-            offer_resume(workspace, status)
+            offer_again(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
                 st.rerun()
 
 
-def offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
-    """For work that can go on: a button that does, with the parameters it was started with."""
-    if not kind_of(status).resumable:
+def offer_again(workspace: Workspace, status: jobs.JobStatus) -> None:
+    """A button that starts the work once more with the parameters it was started with: it goes on where it stood,
+    where its kind can."""
+    kind = kind_of(status)
+    if status.name in _ELSEWHERE or kind is _UNKNOWN:
         return
-    record = next(found for found in workspace.job_records() if found.id == status.id)
+    record = next(one for one in workspace.job_records() if one.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.
     barred = trust.refused() and asks_for_trust(record.parameters)
     if st.button(
-        "Resume",
-        type="primary",
+        "Resume" if kind.resumable else "Try again",
+        type="primary" if kind.resumable else "secondary",
         key=f"resume-{status.id}",
         disabled=barred,
-        help="It executes an uploaded file, and this server executes none."
-        if barred
-        else "Go on where it stood: what was measured or found is taken over, the rest is done now.",
+        help=_help(record, barred=barred, resumable=kind.resumable),
     ):
         try:
             jobs.resume(workspace, status.id)
@@ -128,3 +188,17 @@ def offer_resume(workspace: Workspace, status: jobs.JobStatus) -> None:
             st.error(plain(str(fault)))
         else:
             st.rerun()
+
+
+def _help(record: JobRecord, *, barred: bool, resumable: bool) -> str:
+    """What the button does, and whether it executes a file."""
+    if barred:
+        return "It executes an uploaded file, and this server executes none."
+    what = (
+        "Go on where it stood: what is measured or calculated already stays, the rest is done now."
+        if resumable
+        else "Start the same work again, with the parameters it had."
+    )
+    if asks_for_trust(record.parameters):
+        what += " It executes the uploaded file that you trusted, and only if the file has not changed since."
+    return what

@@ -6,6 +6,24 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from app.format.badges import Badge, Colour
+from app.format.glossary import explanation
+from app.format.numbers import plain
+
+
+def badge(text: str, colour: Colour) -> None:
+    """A word in a colour, with what the glossary says of it for the pointer."""
+    shown = Badge(text, colour)
+    st.badge(plain(shown.text), color=shown.colour, help=shown.help)
+
+
+def cards(entries: Sequence[tuple[str, str, str]]) -> None:
+    """Figures side by side, each as (label, figure, note), with what the glossary says of the label."""
+    for column, (label, figure, note) in zip(st.columns(len(entries)), entries, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(label, figure, help=plain(explanation(label)) or None)
+            st.caption(note)
+
 
 def many(
     label: str,

@@ -14,7 +14,7 @@ from app.format.numbers import exact, percent, plain, short
 from app.session import trainings
 from app.session.thing import TRAINING
 from app.session.trainings import Kept
-from app.shell import frame, navigation, things
+from app.shell import frame, navigation, things, widgets
 from app.training import around, fleets, form, judged, new
 from app.training.shelf import INTRODUCTION
 from app.training.words import (
@@ -73,8 +73,8 @@ def _answer(workspace: Workspace, kept: Kept) -> None:
         return
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(words, color=colour)  # type: ignore[arg-type]
-        st.badge("estimated", color="yellow")
+        widgets.badge(words, colour)  # type: ignore[arg-type]
+        widgets.badge("estimated", "yellow")
         st.caption("untested on hardware")
     st.write(plain(outcome.message))
     if outcome.candidates:
@@ -95,10 +95,7 @@ def _best(kept: Kept, outcome: StrategyOutcome) -> None:
         ("Of the peak", percent(best.mfu), "the model's own operations over the GPUs' peak"),
         ("Memory", short(best.memory_gib.total, "GiB"), "on the fullest device"),
     )
-    for column, (title, figure, note) in zip(st.columns(4), cards, strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(title, figure)
-            st.caption(note)
+    widgets.cards(cards)
     st.markdown(f"**Bottleneck.** {plain(bottleneck(best))}")
 
 

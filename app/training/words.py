@@ -120,8 +120,8 @@ def proof(outcome: StrategyOutcome) -> tuple[str, str]:
     if outcome.status == "optimal":
         first = outcome.candidates[0].seconds_per_step
         if outcome.bound_s is not None and first > outcome.bound_s:
-            return f"the fastest that runs; another is at {short(outcome.bound_s, 's')}", "green"
-        return "the fastest of all choices", "green"
+            return f"the fastest that runs; another is at {short(outcome.bound_s, 's')}", "gray"
+        return "the fastest of all choices", "gray"
     if outcome.status == "feasible":
         return f"feasible: none is below {short(outcome.bound_s, 's')}", "yellow"
     return "nothing fits, proven", "red"

@@ -7,7 +7,7 @@ import datetime
 import streamlit as st
 
 from app.components import saving
-from app.format.numbers import plain
+from app.format.numbers import counted, plain
 from app.session import dropped_files, shelf
 from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
@@ -37,8 +37,8 @@ def show(workspace: Workspace) -> None:
     """The whole page."""
     found = workspace.artifacts()
     st.markdown(
-        f"**{plain(workspace.name)}** keeps {len(found)} result{'s' if len(found) != 1 else ''} on this machine. "
-        "Its address brings you back to it."
+        f"**{plain(workspace.name)}** has {counted(len(found), 'result')} on this machine. "
+        "Its address leads back here."
     )
     left, right = st.columns([5, 8], gap="medium")
     with left:
@@ -84,7 +84,7 @@ def _switch(workspace: Workspace) -> None:
             if others and st.button("Open"):
                 _enter(store().open(chosen), "")
             if st.button(
-                "New workspace", disabled=not is_kept(workspace), help="It is kept once it has content."
+                "New workspace", disabled=not is_kept(workspace), help="It is stored once it has content."
             ):
                 _enter(fresh(), "")
 
@@ -121,7 +121,7 @@ def _delete(workspace: Workspace) -> None:
         return
     with st.popover("Delete this workspace…"):
         st.write(
-            "It leaves the list of workspaces, its work ends, and its address opens nothing. This can be undone."
+            "It disappears from the list, its work is cancelled and its address stops working. You can undo this."
         )
         if st.button("Delete", key="workspace-delete"):
             with frame.telling():

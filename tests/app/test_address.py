@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.overview.glossary import matching, words
+from app.format.glossary import words
+from app.overview.glossary import matching
 from app.session import shelf
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.support.paths import ROOT
+from torchsplit_core import jobs
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
@@ -67,5 +69,26 @@ def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace:
     )
     workspace.put("evaluation", "quick", part)
     opened = page("evaluation", workspace)
-    assert "5 cases are done" in said(opened) and "1\\." not in said(opened)
+    assert "5 of 64 cases are done. Press *Evaluate quickly* again" in said(opened) and "1\\." not in said(
+        opened
+    )
     assert not opened.get("download_button")
+
+
+def test_while_it_runs_nobody_is_asked_to_start_it_again(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = replace(stored(), cases=stored().cases[:5], claims=(), complete=False)
+    workspace.put("evaluation", "whole", part)
+    monkeypatch.setattr(jobs, "running", lambda *_: ("a job",))
+    text = said(page("evaluation", workspace))
+    assert "5 of 176 cases are done." in text and "goes on by itself" in text and "again" not in text
+
+
+def test_each_button_says_before_it_is_pressed_what_it_does_and_how_long_it_takes(
+    page: Open, workspace: Workspace
+) -> None:
+    text = said(page("evaluation", workspace))
+    assert (
+        text.count("on two cores") == 2 and "64 cases of 2 mixes" in text and "176 cases of 4 mixes" in text
+    )

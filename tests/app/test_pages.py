@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -112,12 +113,12 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("models", "Choose a door"),
+        ("models", "which model gets which slice"),
         ("graph", "Here you will see a model's dataflow"),
         ("profile", "Here you will see throughput and service time"),
         ("partition", "Here you will see where to cut a model"),
         ("plan", "Here you will see which slice"),
-        ("overview", "Choose a door"),
+        ("overview", "which model gets which slice"),
         ("deploy", "Here you will see which slice"),
         ("place", "Here you will see which layers"),
         ("workspace", "Nothing yet"),
@@ -399,7 +400,9 @@ def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place
     store.create("another").put("plan_request", "review", request())
     opened = deleted(page, filled)
     assert [one.name for one in store.workspaces()] == ["another"] and "workspace" not in opened.query_params
-    assert "Deleted the workspace **review**." in said(opened) and "Choose a door" in said(opened)
+    assert "Deleted the workspace **review**." in said(opened) and "which model gets which slice" in said(
+        opened
+    )
     link = press(page("plan", filled), "Undo the deletion")
     assert not link.error and store.open(filled.id).get("plan_request", "review") == request()
     store.discard(filled.id)
@@ -475,3 +478,10 @@ def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:
     for kind, value in (("graph", graph()), ("profile", profile()), ("partition", cuts()), ("plan", plan())):
         workspace.put(kind, "one", value)
         assert workspace.get(kind, "one") == value
+
+
+def test_rows_of_the_models_table_lead_to_their_models(page: Open, filled: Workspace) -> None:
+    opened = page("models", filled)
+    assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
+        one.proto.body for one in opened.get("html")
+    )

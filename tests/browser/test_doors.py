@@ -28,7 +28,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
     heading(page, "Overview")
     page.get_by_role("button", name="Plan the measured mix").click()
     heading(page, "Plan")
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=PLANNED_MS)
     # Then it is explained without being asked: until that ends, its progress keeps the page moving.
     expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)
     shows_slices_of(page, "resnet152", "vgg19")
@@ -68,7 +68,7 @@ def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., 
     page.reload()
     heading(page, "Plan")
     shows_slices_of(page, "diamond", "bert")
-    expect(page.get_by_text("2 of 2 profiles estimated")).to_be_visible()
+    expect(page.get_by_text("2 of 2 profiles estimated").filter(visible=True)).to_be_visible()
 
 
 def test_running_work_can_be_cancelled_and_the_page_goes_on(

@@ -58,7 +58,7 @@ def test_cuts_are_found_chosen_tried_and_kept(
     open_cuts(page, address, profiled)
     expect(page.get_by_text("Press Find cuts")).to_be_visible()
     press(page, "Find cuts")
-    expect(page.get_by_text("best proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    expect(page.get_by_text("best proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)
     settle(page)
     expect(page.get_by_test_id("stMetricLabel").first).not_to_have_text("Slowest stage, of 1")
 
@@ -87,7 +87,7 @@ def test_a_page_of_cuts_is_accessible_and_fits_its_window(
 ) -> None:
     page = session(width=width, scheme=scheme)
     open_cuts(page, address, cut)
-    expect(page.get_by_text("best proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    expect(page.get_by_text("best proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)
     settle(page)
     assert not ours(page), "\n".join(ours(page))
     sideways = page.evaluate("document.querySelector('[data-testid=\"stMain\"]').scrollWidth")

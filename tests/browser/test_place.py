@@ -44,7 +44,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
     page = session()
     open_place(page, address, begun(home, "thirty"), "Placement")
     press(page, "30 GPUs of three types")
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)
     settle(page)
     expect(page.locator(".picture svg.gpu")).to_have_count(3)
     expect(page.locator(".picture svg.segment")).to_have_count(1)
@@ -71,7 +71,7 @@ def test_a_large_fleet_is_accessible_and_fits_its_window(
 ) -> None:
     page = session(width=width, scheme=scheme)
     open_place(page, address, large, "large")
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=SOLVED_MS)
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)
     settle(page)
     expect(page.locator(".picture svg.gpu")).to_have_count(504)
     assert not ours(page), "\n".join(ours(page))

@@ -118,7 +118,7 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     beside.close()
     press(page, "Keep and prove")
     expect(page.get_by_text("draft, not kept")).to_have_count(0, timeout=PLANNED_MS)
-    expect(page.get_by_text("proven optimal")).to_be_visible(timeout=PLANNED_MS)
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=PLANNED_MS)
     expect(page.get_by_text("2 of 2").first).to_be_visible()
     kept = planned.get("plan_request", "review copy")
     assert kept.models[0].demand_rps == 110.0 and kept.gpus[0].count == 2
@@ -172,7 +172,7 @@ def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
     expect(page.get_by_text("to review").first).to_be_visible()
     expect(page.locator("svg.mark").first).to_be_attached()
     turn_to(page, "By hand")
-    expect(page.get_by_text("legal, checked")).to_be_visible()
+    expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
     press(page, "Keep as a scenario")
     expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
 
@@ -201,12 +201,12 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     expect(page.get_by_test_id("stMetricValue").nth(2)).to_have_text("2 of 2", timeout=PLANNED_MS)
     # What binds the models is found without being asked; then nothing runs any more.
     expect(page.get_by_text("What binds each model")).to_be_visible(timeout=PLANNED_MS)
-    expect(page.get_by_text("proven optimal")).to_be_visible()
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible()
     kept = planned.get("plan_request", "review")
     assert kept.gpus[0].count == 2 and kept.colocations[0].models == ("bert", "ocr")
 
     turn_to(page, "By hand")
-    expect(page.get_by_text("legal, checked")).to_be_visible()
+    expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
     expect(page.get_by_text("Choose a slice or uncut slots on the map")).to_be_visible()
     slices = page.locator(".st-key-by-hand-slices [data-place]")
     before = slices.count()
@@ -221,7 +221,7 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     assert slices.count() <= before
     press(page, "Undo")
     expect(slices).to_have_count(before)
-    expect(page.get_by_text("legal, checked")).to_be_visible()
+    expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
 
 
 def test_the_report_opens_from_disk_without_a_server(
@@ -235,7 +235,7 @@ def test_the_report_opens_from_disk_without_a_server(
     waiting.value.save_as(file)
     page.goto(file.as_uri())
     expect(page.get_by_role("heading", name="review")).to_be_visible()
-    expect(page.get_by_text("proven optimal").first).to_be_visible()
+    expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible()
     assert page.locator("svg").count() > 2 and not in_document(page)
 
 

@@ -88,7 +88,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     expect(page.get_by_text("the points as they come")).to_be_visible()
     expect(page.locator("table.ts").first.locator("td b")).to_have_count(2, timeout=MEASURED_MS)
     measured(page)
-    expect(page.get_by_text("2 rows measured")).to_be_visible()
+    expect(page.get_by_text("2 rows measured").filter(visible=True)).to_be_visible()
 
     # Both points are known now: nothing is measured again without a question.
     act(page, "Measure")
@@ -101,7 +101,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     settle(page)
     act(page, "Measure")
     dialog.get_by_role("button", name="Measure only the 1 missing").click()
-    expect(page.get_by_text("3 rows measured")).to_be_visible(timeout=MEASURED_MS)
+    expect(page.get_by_text("3 rows measured").filter(visible=True)).to_be_visible(timeout=MEASURED_MS)
     measured(page)
 
     tab(page, "Table")
@@ -117,7 +117,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     tab(page, "Curves")
     expect(page.get_by_test_id("stPlotlyChart")).to_be_visible()
     tab(page, "Memory")
-    expect(page.get_by_text("3 peaks measured")).to_be_visible()
+    expect(page.get_by_text("3 peaks measured").filter(visible=True)).to_be_visible()
     tab(page, "Table")
     expect(page.get_by_text(re.compile(r"^3 of "))).to_be_visible()
 
@@ -148,7 +148,7 @@ def test_a_table_of_other_words_is_mapped_imported_and_compared(
     settle(page)
     act(page, "Import")
     expect(page.get_by_text("Imported 4 rows and 1 points that failed")).to_be_visible()
-    expect(page.get_by_text("4 rows measured")).to_be_visible()
+    expect(page.get_by_text("4 rows measured").filter(visible=True)).to_be_visible()
 
     tab(page, "Compare")
     expect(page.get_by_text("(median of 1 common point)")).to_be_visible()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.overview import glossary
+from app.format import glossary
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"

@@ -164,6 +164,18 @@ def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> Non
     assert "n/a" in text and "the planner" in text and 'role="img"' in text
 
 
+def test_pictures_say_where_a_search_ended_early(stored: EvaluationOutcome) -> None:
+    def picture(gap: float) -> str:
+        cases = tuple(
+            replace(case, gap=gap if case.key.planner == "planner" else None) for case in stored.cases
+        )
+        return picture_svg(pictures(replace(stored, cases=cases))[0])
+
+    assert ", gap 9.0 %</text>" in picture(0.09) and "the search ended early" in picture(0.09)
+    assert ", gap &lt; 0.1 %</text>" in picture(1e-5)
+    assert "gap" not in picture(0.0)
+
+
 def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -> None:
     assert stored.complete and not stored.settings.quick
     found = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")

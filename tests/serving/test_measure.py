@@ -92,7 +92,7 @@ def test_queues_and_the_front_are_told_apart() -> None:
     (wait,) = measured(0.030, tallies={SERVER: tally(waited_s=9.5)}).disagreements
     assert (wait.where, wait.server) == ("wait", SERVER)
     (front,) = measured(0.030).disagreements
-    assert front.where == "front" and "19.5 ms under load, 1 ms alone" in front.message
+    assert front.where == "front" and "19.5 ms under load and 1 ms alone" in front.message
 
 
 def test_a_core_that_changes_its_speed_is_told_from_a_queue() -> None:

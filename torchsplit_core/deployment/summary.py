@@ -125,10 +125,11 @@ slice it keeps their shares by turns. It speaks Open Inference Protocol v2 and h
 
 
 REMOVES = (
-    "Applying removes every MIG instance of each GPU below that differs from the plan, so what runs there has to end "
-    "first. A GPU that is as planned is left alone."
+    "Applying cuts every GPU below anew that is not cut as planned: all MIG instances on it are removed, even those "
+    "that the plan has too, so whatever runs there has to end first. A GPU that is already cut as planned is left "
+    "alone, and so is one that is not listed."
 )
-"""What applying ends, for the README and the page: as mig-parted and the scripts of nvidia-smi do it."""
+"""What applying ends, for the README and the page: what mig-parted and the scripts of nvidia-smi do, GPU by GPU."""
 
 _OWN_IMAGES = """\
 ## Images of your own
@@ -180,7 +181,12 @@ def summary_file(
         " host first.",
         "## Before you apply anything",
         f"- **{REMOVES}**\n"
-        "- Turning MIG mode on may need a reset of the GPU or a reboot of the host.\n"
+        + (
+            "- On Kubernetes the operator stops all GPU pods of a node that it cuts.\n"
+            if "kubernetes" in formats
+            else ""
+        )
+        + "- Turning MIG mode on may need a reset of the GPU or a reboot of the host.\n"
         "- MIG instances **do not survive a reboot**: apply again after one.\n"
         + (
             f"- Not touched, because the plan does not use them: {', '.join(map(_code, unused))}.\n"

@@ -64,7 +64,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
         if shown or first.status == "infeasible":
             workspace.put("plan", name, first)
         standing = first
-        progress(0.3, "a plan stands; proving that none is better" if shown else "searching on")
+        progress(0.3, "a first plan is shown; proving that none is better" if shown else "searching on")
     found = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
     outcome = found if standing is None else improved(request, standing, found)
     put_answer(workspace, name, request, outcome)

@@ -141,7 +141,7 @@ def _without_plan(
         raise InternalFault(f"A search ended {status} without a plan.")
     outcome = no_plan(request, status, statistics, warnings)
     if outcome.status == "infeasible" and explained:
-        progress(0.9, "Finding out what stands in the way")
+        progress(0.9, "Finding which demands conflict")
         begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
         deadline = begun + seconds
         reasons = conflicts(request, begun + CONFLICTS_PART * seconds)

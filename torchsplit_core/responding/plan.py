@@ -70,14 +70,14 @@ def plan_responding(request: PlanRequest, *, progress: Progress = ignore_progres
     if reasons:
         return replace(no_plan(request, "infeasible", _spent(began)), conflicts=reasons)
     limit = request.solver.time_limit_s
-    progress(0.05, "bounding: the problem without waiting")
+    progress(0.05, "planning without queues, for a bound")
     easier = relaxed(request, types)
     part = replace(easier.solver, time_limit_s=BOUND_PART * limit)
     bound = plan(replace(easier, solver=part))
     if bound.status == "infeasible":
         return _infeasible(request, bound, began)
     known = bound if bound.gpus else None
-    progress(0.2, "simulating the plan of the problem without waiting")
+    progress(0.2, "simulating that plan with queues")
     judge = Judge(request)
     search = Search(request, types, judge, began + SEARCH_PART * limit, progress)
     search.run(known)

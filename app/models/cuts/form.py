@@ -36,7 +36,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             MOST_PARTS,
             max(2, asked.count) if asked else 4,
             key=f"stages {mark}",
-            help="Cuts into every number of stages up to this are found.",
+            help="Every number of stages up to this one is searched.",
         )
         objective = st.radio(
             "For",
@@ -52,7 +52,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             asked.link_gb_per_s if asked else FIRST_LINK,
             key=f"link {mark}",
             placeholder="transfers take no time",
-            help="What a value takes from one stage to the next. Empty: transfers take no time.",
+            help="How fast values travel from one stage to the next. Empty: transfers take no time.",
         )
         memory = st.number_input(
             "Memory of a stage at most, GiB",
@@ -68,7 +68,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             ", ".join(f"{factor:g}" for factor in (asked.time_factors or ())) if asked else "",
             key=f"factors {mark}",
             placeholder="1, 1, 2",
-            help="For each device, by what it multiplies the profiled times. Empty: all are equal.",
+            help="One factor a device: how many times longer it takes than the profiled one. Empty: all are equal.",
         )
         if st.button("Find cuts", type="primary", width="stretch"):
             with frame.telling():

@@ -17,7 +17,7 @@ from app.session import cuts, scenario
 from app.session.cuts import OWN, Study
 from app.session.model import GraphModel, open_model
 from app.session.thing import SCENARIO
-from app.shell import frame, navigation
+from app.shell import frame, navigation, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters
@@ -65,7 +65,7 @@ def show(workspace: Workspace, name: str | None) -> None:
     st.write(QUESTION)
     with st.container(horizontal=True, vertical_alignment="center"):
         model = open_model(workspace, name)
-        st.badge(plain(model.basis_text), color=model.basis_colour)
+        widgets.badge(model.basis_text, model.basis_colour)
     if model.misfit:
         st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
     if model.profile is None or not model.graph.metadata:
@@ -132,7 +132,7 @@ def _answer(shown: Shown) -> None:
         (
             "Against the whole model",
             f"×{THIN}{short(whole / value)}" if value > 0 else UNKNOWN,
-            f"which usually takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size}",
+            f"which takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size} on average, as in Profile",
         ),
         (
             "Crosses the cuts",
@@ -145,18 +145,15 @@ def _answer(shown: Shown) -> None:
             f"of {memory_size(sum(chosen.peak_memory_bytes))} in all stages",
         ),
     )
-    for column, (label, figure, note) in zip(st.columns(4), cards, strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(label, figure)
-            st.caption(note)
+    widgets.cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
         if last.status == "optimal":
-            st.badge("best proven optimal", color="green")
+            widgets.badge("best proven optimal", "gray")
         else:
-            st.badge(f"gap to the bound {percent(last.gap)}", color="yellow")
+            widgets.badge(f"gap to the bound {percent(last.gap)}", "yellow")
         row = shown.provider.row
         where = row.device or row.gpu_type
-        st.badge(f"stage loads estimated from times {row.basis} on {plain(where)}", color="yellow")
+        widgets.badge(f"stage loads estimated from times {row.basis} on {where}", "yellow")
         st.caption(f"For {form.asked_text(study)}.")
 
 
@@ -197,9 +194,7 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
                 bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
                 alt="The load of each stage of the chosen cut; the table below has the figures",
             )  # fmt: skip
-        st.caption(
-            "Hatched: transfers. Dotted: below this no cut into as many stages can bring its slowest one."
-        )
+        st.caption("Hatched: transfers. Dotted: no cut into as many stages has a slowest stage below this.")
 
 
 def _rival(shown: Shown) -> PartitionCandidate:
@@ -279,7 +274,7 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
         if st.button(
             f"Offer {len(offered)} cuts to the planner",
             disabled=not offered,
-            help="Those that no other beats, and yours, become variants of the model in the plan.",
+            help="The cuts that no other beats, and your own, become variants of the model in the plan.",
         ):
             _offer(workspace, model, shown.study, offered)
         st.download_button(

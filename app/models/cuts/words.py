@@ -101,7 +101,7 @@ def reason_text(reason: CutReason, provider: PartitionProvider) -> str:
         where = f" of {value.module}" if value.module else ""
         return (
             f"One value crosses: {value.id}{where}, {size(value.output_bytes)}{also}. "
-            "It is a cut point of the whole model: all that comes after reads no other."
+            "It is a cut point of the whole model: everything after it reads no other value."
         )
     if not main:
         return f"No activation crosses{also}: the stages do not depend on each other."

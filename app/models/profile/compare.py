@@ -103,11 +103,11 @@ def _answer(first: str, second: str, pairs: Sequence[Pair]) -> None:
             width="content",
         )
         if noise:
-            st.badge(f"{noise} of {len(pairs)} within noise", color="gray")
+            widgets.badge(f"{noise} of {len(pairs)} within noise", "gray")
         if unknown:
-            st.badge(f"{unknown} without an interval", color="gray")
+            widgets.badge(f"{unknown} without an interval", "gray")
         if any("estimated" in (pair.first.basis, pair.second.basis) for pair in pairs):
-            st.badge("some estimated", color="yellow")
+            widgets.badge("some estimated", "yellow")
 
 
 def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair]) -> None:

@@ -101,9 +101,9 @@ def _picture(
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(name)}** on {plain(place.label)}", width="content")
             if len(bars) > estimated:
-                st.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), color="green")
+                widgets.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), "green")
             if estimated:
-                st.badge(counted(estimated, "peak estimated", "peaks estimated"), color="yellow")
+                widgets.badge(counted(estimated, "peak estimated", "peaks estimated"), "yellow")
         with saving.saved("Memory", f"{name}.memory", key="profile-memory"):
             st.plotly_chart(
                 memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,

@@ -9,7 +9,8 @@ from statistics import median
 import streamlit as st
 
 from app.format.badges import Colour
-from app.format.numbers import THIN, UNKNOWN, exact, percent, short
+from app.format.numbers import THIN, UNKNOWN, counted, exact, percent, short
+from app.shell import widgets
 from torchsplit_core.values import Profile, ProfileRow
 
 BASES: Mapping[str, Colour] = {"measured": "green", "emulated": "gray", "estimated": "yellow"}
@@ -34,18 +35,15 @@ def show(profiles: Mapping[str, Profile]) -> None:
             _median_of(estimated, "90 % interval, as a factor either way"),
         ),
     )
-    for column, (label, value, note) in zip(st.columns(3), cards, strict=True):
-        with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(label, value)
-            st.caption(note)
+    widgets.cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
         for basis, colour in BASES.items():
             if count := sum(row.basis == basis for row in rows):
-                st.badge(f"{exact(count)} rows {basis}", color=colour)
+                widgets.badge(f"{exact(count)} rows {basis}", colour)
         if failed:
-            st.badge(f"{failed} point{'s' if failed != 1 else ''} failed", color="red")
+            widgets.badge(counted(failed, "point failed", "points failed"), "red")
         if untried:
-            st.badge(f"{untried} point{'s' if untried != 1 else ''} not tried", color="gray")
+            widgets.badge(counted(untried, "point not tried", "points not tried"), "gray")
 
 
 def _median_of(rows: Sequence[ProfileRow], what: str) -> str:

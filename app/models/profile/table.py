@@ -62,9 +62,10 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     found.sort(key=_order)
     count = f"{exact(len(found))} of {exact(len(everything))} rows"
     st.markdown(count + (f"; the first {exact(MOST_ROWS)} are shown" if len(found) > MOST_ROWS else ""))
+    frame = table(found[:MOST_ROWS])
     chosen = st.dataframe(
-        table(found[:MOST_ROWS]), hide_index=True, height=440, placeholder="n/a", key="profile-table",
-        alt="Rows of the profiles", on_select="rerun", selection_mode="single-row", column_config=_FIGURES,
+        frame, hide_index=True, height=440, placeholder="n/a", key="profile-table", alt="Rows of the profiles",
+        on_select="rerun", selection_mode="single-row", column_config=saving.explained(frame, _FIGURES),
     )  # fmt: skip
     rows = chosen["selection"]["rows"]
     if rows and rows[0] < len(found):

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.format.numbers import counted, plain
 from app.plan.verdict import verdict_of
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core.deployment import (
     FORMATS,
     REMOVES,
@@ -97,8 +97,8 @@ def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, 
     base = st.session_state[f"{key} base"]
     with st.expander(f"What runs: {len(models) - without} of {len(models)} models have a source"):
         st.caption(
-            "A model with a source is served by TorchSplit. One with an image of yours runs that image on its slices "
-            "in place of it; one with neither gets a placeholder, to be set before anything is applied."
+            "TorchSplit serves a model that has a source. Give a model an image of your own, and its slices run that "
+            "image instead. A model with neither gets a placeholder: set it before you apply anything."
         )
         rows = [
             {"Model": model.name, "Source": model.source if has_source(model) else "none",
@@ -145,7 +145,7 @@ def _format(
     if everything:
         return False
     if models_to_write(plan, (kind,), request, own):
-        st.write("Parts are written by running each model once, so the command line makes these files:")
+        st.write("To write these files each model has to run once, so the command line does it:")
         st.code(_command(name, kind, own or {}), language=None, wrap_lines=True)
         st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
         return False
@@ -193,10 +193,10 @@ def _head(name: str, plan: PlanOutcome) -> None:
         st.markdown(
             f"Files of **{plain(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
         )
-        st.badge("untested on hardware", color="yellow")
+        widgets.badge("untested on hardware", "yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
-        st.warning(f"{REMOVES} The scripts show what they would do, and change nothing until told to apply.")
+        st.warning(f"{REMOVES} The scripts only show what they would do until you run them with `--apply`.")
 
 
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:

@@ -62,7 +62,7 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
         st.caption("Only the plan of the request shown here can be explained: plan again first.")
         return
     if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):
-        st.caption("Work is under way: what it finds appears here by itself.")
+        st.caption("Work is under way: its results appear here by themselves.")
         return
     if plan.explanation is None and scenario.take_explained(workspace):
         with frame.telling():
@@ -107,9 +107,7 @@ def _explanation(found: PlanExplanation, plan: PlanOutcome) -> None:
         else:
             st.html(text)
     if not found.complete:
-        st.caption(
-            "What is not proven or not examined was left for want of time, not found to be without effect."
-        )
+        st.caption("Not proven and not examined mean that time ran out, not that a change has no effect.")
 
 
 def _models(found: PlanExplanation) -> str:

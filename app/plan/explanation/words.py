@@ -11,9 +11,9 @@ from torchsplit_core.values import ChangeEffect, LayoutReason, ModelBinding, Mod
 
 NOT_EXAMINED = "not examined in the time given"
 STEPS = {
-    "relaxed": "GPUs and slices in any fractions",
-    "pooled": "whole layouts, shares pooled over equal slices",
-    "packed": "those shares on concrete slices",
+    "relaxed": "GPUs and slices that can be cut freely",
+    "pooled": "real layouts, equal slices counted as one",
+    "packed": "the same on particular slices",
     "shared": "slices shared",
     "whole_slices": "every instance with a slice to itself",
     "plan": "this plan",
@@ -27,7 +27,7 @@ def limit_words(limit: ModelLimit) -> str:
     if limit.kind == "capacity":
         return "GPUs"
     if limit.kind == "no_admissible_point":
-        return "none of its points runs on this fleet within its limits"
+        return "it has no figures that fit this fleet and its limits"
     if limit.kind == "objective":
         return "the objective asks for no more: it is not the worst served"
     return dropped_words(change) if change is not None else limit.kind.replace("_", " ")

@@ -17,7 +17,7 @@ from torchsplit_core.workspace.store import Workspace
 PLAIN: Mapping[Kind, str] = {
     "planned": "The arrivals that the plan was made for; models without any of their own are Poisson at the demand.",
     "poisson": "Every model at its demand, independent of the others.",
-    "deterministic": "Every model at its demand, all gaps equal: the kindest that can happen.",
+    "deterministic": "Every model at its demand, in equal intervals: the easiest case.",
 }
 """What is said of arrivals that have nothing to set."""
 COLUMNS = 4
@@ -80,7 +80,7 @@ def _trace(workspace: Workspace, name: str) -> Trace | None:
         st.session_state[key] = Trace(file.name, _times(file.getvalue(), file.name))
     found: Trace | None = st.session_state.get(key)
     if found is None:
-        st.caption("Until one is dropped, arrivals are Poisson.")
+        st.caption("Until you drop one, arrivals are Poisson.")
         return None
     count = sum(len(times) for times in found.times_s.values())
     own = sorted(model for model in found.times_s if model is not None)
@@ -99,9 +99,8 @@ def _limits(name: str, request: PlanRequest) -> dict[str, float]:
     found = {}
     with st.expander("Limits of the response time"):
         st.caption(
-            "Of a request, waits included. At first those of the scenario: the limit of the response, else that of "
-            "the service time of one batch. Type what clients may wait. Empty: no limit. What is typed here changes "
-            "no plan."
+            "How long a request may take, waits included. These start as the scenario's: the limit of the response, "
+            "else that of the service time of one batch. Empty: no limit. What you enter here changes no plan."
         )
         for start in range(0, len(request.models), COLUMNS):
             for place, model in zip(

@@ -20,7 +20,7 @@ from app.plan.load.runs import Runs
 from app.plan.load.words import Percentile
 from app.plan.summary import SOLVED
 from app.session import scenario
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core import workflow
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
@@ -127,9 +127,9 @@ def _answer(
         st.markdown(f":red[{told}]" if found.colour == "red" else told)
     with st.container(horizontal=True, vertical_alignment="center"):
         badge = words.basis_badge(plan, request)
-        st.badge(badge.text, color=badge.colour)
+        st.badge(badge.text, color=badge.colour, help=badge.help)
         for gone in workflow.without_instance(plan, request):
-            st.badge(f"{gone} has no slice and is left out", color="red")
+            widgets.badge(f"{gone} has no slice and is left out", "red")
     quick_requests = runs.quick(simulated).requests_per_model
     st.caption(
         words.how_much(shown, quick_requests, runs.FULL_REQUESTS, runs.FULL_REPLICATIONS)
@@ -183,8 +183,8 @@ def _map(name: str, request: PlanRequest, plan: PlanOutcome, shown: Runs, colour
         plan, request, colours, key="load-map", file=f"{name}.under-load", busy=words.busy(plan, shown)
     )
     st.caption(
-        "The bar of a slice is the share of its time in which it works on a batch; of GPUs alike their mean. Slices "
-        "that need least for a request are taken first, so equal ones need not be equally busy."
+        "The bar of a slice is the share of its time in which it works on a batch; of equal GPUs their mean. A free "
+        "slice that is quickest for a request takes it, so equal slices need not be equally busy."
     )
     table = st.expander("The same as a table", key="load-busy-table", on_change="rerun")
     if table.open:

@@ -61,9 +61,7 @@ def verdict(
         )
     limited = [load for load in loads if load.name in limits]
     if not limited:
-        return Badge(
-            "Every model is stable. None has a limit of its response time to hold it against.", "gray"
-        )
+        return Badge("Every model is stable. None has a response-time limit to compare with.", "gray")
     close = [
         f"{load.name} ({short(time, 'ms')} ± {short(width, 'ms')} against {short(limits[load.name], 'ms')})"
         for load in limited
@@ -73,7 +71,8 @@ def verdict(
     ]
     if close:
         return Badge(
-            f"Every model keeps its limit at p{percentile}, but not surely: {', '.join(close)}.", "yellow"
+            f"Every model keeps its limit at p{percentile}, but not for certain: {', '.join(close)}.",
+            "yellow",
         )
     rest = len(loads) - len(limited)
     without = f" {rest} without a limit {'is' if rest == 1 else 'are'} stable." if rest else ""
@@ -152,7 +151,7 @@ def table_of(loads: Sequence[ModelLoad], limits: Mapping[str, float], colours: M
         '<th class="n">limit, ms</th><th class="n">within the limit</th><th class="n">mean wait, ms</th>'
         '<th class="n">offered, req/s</th><th class="n">capacity, req/s</th>'
         '<th class="n" title="Requests of a run over its time, from the first arrival to the last end: random '
-        'arrivals come to a little more or less than their rate">served, req/s</th>'
+        'arrivals are a little more or less than their rate">served, req/s</th>'
         '<th class="n">mean batch</th>'
     )
     return table_html(head, [_row(load, limits.get(load.name), colours) for load in loads])
@@ -203,8 +202,8 @@ def unstable_words(loads: Sequence[ModelLoad]) -> str:
     if not lost:
         return ""
     return (
-        f"n/a for {', '.join(lost)}: more arrives than can be served, so the queue grows as long as it runs, and "
-        "any figure would only tell how long that was. Lower the load, or plan with a higher demand."
+        f"n/a for {', '.join(lost)}: more arrives than can be served, so the queue grows as long as the run lasts, and "
+        "any figure would only say how long that was. Lower the load, or plan with a higher demand."
     )
 
 
@@ -289,8 +288,8 @@ def highest_words(found: HighestLoad, models: int) -> str:
     if found.low is None or found.high is None:
         return f"{found.message[:1].upper()}{found.message[1:]} (p{found.percentile:g})."
     text = (
-        f"The plan takes {short(found.low)} × the demand: there the p{found.percentile:g} of every model that has "
-        f"a limit keeps it, and at {short(found.high)} × one no longer does."
+        f"The plan takes {short(found.low)} × the demand: there every model that has a limit keeps it "
+        f"at p{found.percentile:g}, and at {short(found.high)} × one exceeds it."
     )
     if models > 1:
         return text + " All rates grow together."
@@ -306,7 +305,8 @@ def beside_table(
         f'<th class="n" colspan="2">{what}</th>'
         for what in ("p50, ms", "p95, ms", "p99, ms", "within the limit")
     )
-    below = "".join(f'<th class="n">{name}</th>' for _ in range(4) for name in names)
+    # A title that is there: a scenario's name is no word of the glossary, whatever it is called.
+    below = "".join(f'<th class="n" title="{name}">{name}</th>' for _ in range(4) for name in names)
     rows = []
     for one, other in zip(here, there, strict=True):
         cells = []

@@ -23,7 +23,7 @@ from app.plan.verdict_line import verdict_line
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.comparison.compare import compare
@@ -198,7 +198,7 @@ def _verdict(
     verdict_line(verdict_of(request, found.outcome))
     words = gain(plan, found.outcome, request.objective).words
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge("legal, checked", color="green")
+        widgets.badge("legal, checked", "green")
         st.markdown(plain(f"The best plan against yours: {words}."), width="stretch")
         if st.button("Open as draft", key="by-hand-draft", disabled=found.outcome.gpus == plan.gpus):
             drafts.change(workspace, name, request, request, plan=found.outcome, said="a plan by hand")

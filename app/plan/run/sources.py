@@ -51,9 +51,7 @@ def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutc
     digests = {file.name: file.sha256 for file in files.values()}
     trusted = not files or trust.trust_box(digests, f"run-trust {name}")
     if not trusted:
-        words = (
-            f"To serve a model is to execute its file ({', '.join(digests)}): tick the box if you trust it."
-        )
+        words = f"Serving a model executes its file ({', '.join(digests)}). Tick the box if you trust it."
         barred.append(trust.REFUSED if trust.refused() else words)
     return Sources(
         replace(
@@ -80,7 +78,7 @@ def _others(
     found = {}
     with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
         st.caption(
-            "Answers and times are those of the model chosen here; its batches are no points of the plan."
+            "Answers and times are then those of the model that you choose here: they say nothing about the plan's own."
         )
         for model in without:
             found[model] = st.selectbox(
@@ -105,6 +103,6 @@ def _words(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
     )
     told.append(
         f"{other} {'its file' if one else 'their files'} under Models, measure {'it' if one else 'them'} there and "
-        "plan anew."
+        "plan again."
     )
     return " ".join(told)

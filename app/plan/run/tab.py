@@ -16,7 +16,7 @@ from app.plan.run.sources import Sources
 from app.plan.summary import SOLVED
 from app.session import scenario
 from app.session.workspace import read
-from app.shell import frame
+from app.shell import frame, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.live_runs import LiveRun
@@ -31,8 +31,8 @@ from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
 WHAT = (
-    "Here you will see this plan served on this machine and loaded: rates, response times and queues as they come, "
-    "measured beside predicted and simulated."
+    "Here you will see this plan served on this machine under load: rates, response times and queues as they come, "
+    "and at the end what was predicted, simulated and measured."
 )
 
 
@@ -107,7 +107,7 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
         # Of the models, not of the machine: it is missing where the slices are too.
         missing = on_cores.where.removeprefix("models: ")
         return (
-            f"As it is this plan can be run nowhere: {on_cores.problem}. Missing: {missing}. Offer the cuts to the "
+            f"This plan cannot run anywhere yet: {on_cores.problem}. Missing: {missing}. Offer the cuts to the "
             "planner on the model's page, and plan again."
         )
     if str(on_cores) == str(fault):
@@ -135,7 +135,7 @@ def _live(workspace: Workspace, name: str) -> None:
         moments = LiveRun(workspace, name).read()
         lines = course_lines(moments, scenario.colours(workspace))
         if not lines or not lines[0].seconds:
-            st.caption("The workers load their models and get warm; then the load begins.")
+            st.caption("The workers are loading their models and warming up. Then the load begins.")
             return
         last = max(line.seconds[-1] for line in lines)
         with saving.saved("The run as it goes", f"{name}.run", key="run-live"):
@@ -144,7 +144,7 @@ def _live(workspace: Workspace, name: str) -> None:
                 config=CONFIG, alt="Rate, 95th percentile and queue of every model as the run goes",
             )  # fmt: skip
         st.caption(
-            "Dashed: the plan's rate and the simulation's p95 at this load. Rate and p95 are of the last 3 s."
+            "Dashed: the plan's rate and the simulation's p95 at this load. Rate and p95 cover the last 3 s."
         )
 
 
@@ -176,16 +176,16 @@ def _outcome(
     st.header("Predicted, simulated, measured", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         if found.in_place:
-            st.badge("with other models than the plan's: their times say nothing of it", color="yellow")
+            widgets.badge("other models ran in place of the plan's: times say nothing about it", "yellow")
         if found.stand_in != "none":
-            st.badge("on other devices than the plan's: times say nothing of it", color="yellow")
+            widgets.badge("on other devices than the plan's: times say nothing about it", "yellow")
         elif not found.in_place:
-            st.badge("measured on this machine", color="green")
+            widgets.badge("measured on this machine", "green")
         if found.request_sha256 != plan.request_sha256:
-            st.badge("of an earlier plan of this scenario: run again", color="yellow")
+            widgets.badge("of an earlier plan of this scenario: run again", "yellow")
         st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
     for model, source in found.in_place.items():
-        st.caption(plain(f"In the place of {model} ran {source}."))
+        st.caption(plain(f"{source} ran in place of {model}."))
     for warning in found.warnings:
         st.caption(plain(warning))
     rows, alt = table(found, plan), "Predicted, simulated and measured of every model"
@@ -194,15 +194,15 @@ def _outcome(
     if not told:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
     elif met(found, request):
-        st.success("Every model answered all that was sent, within its limit where it has one.")
+        st.success("Every model answered every request, within its limit where it has one.")
         st.markdown("Where times differ from what was planned or simulated by more than 15 %:")
         st.markdown("\n".join(f"- {words}" for words in told))
     else:
         for words in told:
             st.warning(words)
     if found.points and st.button(
-        "Take these points over and plan again", key="run-take-over",
-        help="Batches of one size that came 20 times or more replace the points that the plan was made of.",
+        "Use these measurements and plan again", key="run-take-over",
+        help="Every batch size that occurred at least 20 times: its measured figures replace those behind the plan.",
     ):  # fmt: skip
         with frame.telling():
             plan_again(workspace, name, with_measured(request, found))

@@ -13,7 +13,7 @@ from app.components import saving
 from app.format.numbers import plain
 from app.plan.sweep import ask, chosen_point, waits, words
 from app.plan.sweep.words import VIEWS, WAITS
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import SWEEP
 from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
@@ -82,13 +82,13 @@ def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest,
                 words.proof_badge(kept.request, plans),
                 words.basis_badge(kept.request),
             ):
-                st.badge(badge.text, color=badge.colour)
+                st.badge(badge.text, color=badge.colour, help=badge.help)
         total = len(kept.what.values)
         if len(points) < total:
             text = f"{len(points)} of {total} points"
-            st.badge(text if working else f"{text}: run again to go on", color="gray")
+            widgets.badge(text if working else f"{text}: run again to go on", "gray")
         if kept.request != request:
-            st.badge("of an earlier state of this scenario: run again", color="yellow")
+            widgets.badge("of an earlier state of this scenario: run again", "yellow")
 
 
 def _chosen(name: str, points: Sequence[SweepPoint]) -> int | None:

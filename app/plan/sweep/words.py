@@ -198,9 +198,9 @@ def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:
     """How many of the plans are proven, and in what."""
     proven = sum(point.proven for point in plans)
     if all(point.status == "optimal" for point in plans):
-        return Badge("all plans proven optimal" if len(plans) > 1 else "proven optimal", "green")
+        return Badge("all plans proven optimal" if len(plans) > 1 else "proven optimal", "gray")
     what = "worst served proven best" if bounds_least(request) else "first level proven"
-    return Badge(f"{what} at {proven} of {len(plans)}", "green" if proven == len(plans) else "yellow")
+    return Badge(f"{what} at {proven} of {len(plans)}", "gray" if proven == len(plans) else "yellow")
 
 
 def basis_badge(request: PlanRequest) -> Badge:

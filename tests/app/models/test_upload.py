@@ -225,7 +225,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("failing")
 @pytest.mark.parametrize("name", ["overview", "models"])
 def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
-    name: str, page: Open, workspace: Workspace
+    name: str, page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = drop(page(name, workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
@@ -234,7 +234,25 @@ def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
         assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
         assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
         assert opened.selectbox(key="client-name").value == "Net"
+    again: list[str] = []
+    monkeypatch.setattr(jobs, "resume", lambda own, job: again.append(job) or job)  # type: ignore[func-returns-value]
+    opened.button(key="upload-again").click().run()
+    assert again == [workspace.job_records()[0].id] and not opened.exception
     assert errors(page(name, workspace)) == ["Trace net.py:Net failed. net.py:Net: no weights."]
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_class_of_layers_that_was_named_gets_the_client_to_copy(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = "net.py: Layers is an nn.Module, not a client. Add a class."
+    write = runner._write
+    monkeypatch.setattr(runner, "_write", lambda store, job, data: write(store, job, data | {"fault": fault}))
+    opened = drop(page("overview", workspace), "net.py", CLIENT)
+    trust_box(opened).check().run()
+    assert CLIENT_TEMPLATE.strip() not in [code.value.strip() for code in opened.code[:-1]]
+    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    assert "is an nn.Module" in errors(opened)[0] and opened.code[0].value.strip() == CLIENT_TEMPLATE.strip()
 
 
 @pytest.mark.usefixtures("failing")

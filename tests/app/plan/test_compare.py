@@ -101,7 +101,7 @@ def test_scenarios_chosen_in_the_table_are_compared(page: Open, four: Workspace)
     opened.session_state[CHOSEN] = ["other", "third"]
     text = said(tab(opened, "Compare"))
     # By model stand both and no other; the maps lead from the older to the newer.
-    assert "<th>scenario</th><th>third</th><th>other</th>" in text and "From other to third" in text
+    assert ">scenario</th><th>third</th><th>other</th>" in text and "From other to third" in text
     for told in ("gap 25", "bert, ×", "worst served, ×", "1 of 1"):
         assert told in text, told
     opened.button(key="compare-swap").click().run()

@@ -185,10 +185,13 @@ def test_value_bound_and_gap_in_the_card_are_of_one_level() -> None:
     made = plan(status="feasible")
     goal = replace(made.objective, value=1.5, bound=2.4, gap=0.2, proven_levels=1)
     note = metrics(replace(made, objective=goal), request())[0].note.replace("\u202f", " ")
-    assert note == "bound 1.5 · gap 0 · 1 of 2 levels, level 2 to 20 %"
+    assert note == "proven for 1 of 2 levels, level 2 to 20 %"
     goal = replace(goal, bound=2.0, gap=0.25, proven_levels=0)
     note = metrics(replace(made, objective=goal), request())[0].note.replace("\u202f", " ")
-    assert note == "bound 2 · gap 25 % · 0 of 2 levels"
+    assert note == "proven: at most 2 · gap 25 %"
+    note = metrics(replace(made, objective=replace(goal, gap=None)), request())[0].note
+    assert note == "proven: at most 2"
+    assert metrics(plan(), request())[0].note == "proven: no plan does better"
 
 
 def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(

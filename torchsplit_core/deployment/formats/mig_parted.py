@@ -61,7 +61,7 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     hosts = gpu_hosts(hosts, "mig-parted")
     lines = [
         f"# MIG layout of plan {plan.request_sha256[:12]}, for nvidia-mig-parted. Not tested on hardware.",
-        "# Applying removes every MIG instance of each GPU named here that has other profiles or counts.",
+        "# Applying removes all MIG instances of each GPU named here that has other profiles or counts of them.",
     ]
     for label, host in zip(config_labels(hosts), hosts, strict=True):
         lines.append(f"# {label}: {one_line(host.shown)}")

@@ -23,8 +23,8 @@ _HEAD = """\
 #   bash {file}           shows the present state and what would be done; changes nothing
 #   bash {file} --apply   does it (needs root)
 #
-# Disruptive: removes every MIG instance of each GPU that differs from the plan.
-# A GPU with running processes is refused; one that is as planned already is left alone.
+# Disruptive: removes all MIG instances of each GPU whose slices are not the planned ones, also those in the plan.
+# Such a GPU is refused while processes run on it; one that is cut as planned is left alone.
 # Instances do not survive a reboot: run this again after one.
 # Exit codes: 0 as planned, or could be; 1 refused or failed; 2 unknown argument.
 set -euo pipefail

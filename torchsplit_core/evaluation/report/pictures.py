@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchsplit_core.evaluation.grid import COLOCATIONS, RULES, SHARINGS, WEIGHTS
 from torchsplit_core.evaluation.report.words import (
@@ -13,6 +13,7 @@ from torchsplit_core.evaluation.report.words import (
     SHARING_WORDS,
     UNKNOWN,
     figure,
+    gap_words,
 )
 from torchsplit_core.values.evaluation.outcome import CaseFigures, CaseKey, EvaluatedCase, EvaluationOutcome
 from torchsplit_core.values.units import MB
@@ -20,17 +21,23 @@ from torchsplit_core.values.units import MB
 COLOURS = ("#0f766e", "#d97706", "#7c5cbf", "#3b82c4", "#b4536b")
 """Of the bars of a group, each at least 3 to 1 against white and against the dark ground."""
 
-WIDTH, RIGHT = 560, 130
+WIDTH, RIGHT = 560, 170
 ROW, GAP, HEAD, LABEL = 15, 10, 62, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar's value, None for n/a, and the ends that its estimates leave open."""
+    """A bar's value, None for n/a, and the ends that its estimates leave open; `gap` is what its search left open."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
+    gap: float | None = None
+
+    @property
+    def open_words(self) -> str:
+        """That the search ended before it proved the plan best; "" where it is proven, and for a rule."""
+        return f", {gap_words(self.gap)}" if self.gap else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ _TITLES = {
     "fairness": ("Fairness: Jain's index of throughput / demand", "1 where all fare alike"),
 }
 """Of each picture its title, and what its bars count."""
+_GAP = " · gap: the search ended early, and a better plan is not ruled out"
 
 
 def _picture(
@@ -95,7 +103,7 @@ def _picture(
 
 
 def _bar(case: EvaluatedCase | None, reading: Callable[[CaseFigures], Bar]) -> Bar:
-    return Bar(None) if case is None or case.figures is None else reading(case.figures)
+    return Bar(None) if case is None or case.figures is None else replace(reading(case.figures), gap=case.gap)
 
 
 def _common_load(figures: CaseFigures) -> Bar:
@@ -143,7 +151,9 @@ def picture_svg(picture: Picture, *, alone: bool = False) -> str:
         if alone
         else ""
     )
-    heading = _text(0, 18, picture.title, size=14, bold=True) + _text(0, 34, picture.unit)
+    open_search = any(bar.gap for _, bars in picture.groups for bar in bars)
+    unit = f"{picture.unit}{_GAP if open_search else ''}"
+    heading = _text(0, 18, picture.title, size=14, bold=True) + _text(0, 34, unit)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:.0f}" width="100%" '
         f'style="min-width:29rem;max-width:48rem" role="img" '
@@ -178,7 +188,7 @@ def _drawn(bar: Bar, y: float, colour: str, scale: float) -> str:
         )
         end = max(end, bar.high * scale)
         words += f" ({figure(bar.low)} to {figure(bar.high)})"
-    parts.append(_text(end + 5, y + 10.5, words, size=10))
+    parts.append(_text(end + 5, y + 10.5, words + bar.open_words, size=10))
     return "".join(parts)
 
 
@@ -186,7 +196,10 @@ def _told(picture: Picture) -> str:
     """The picture in words, for those who do not see it."""
     return "; ".join(
         f"{label}: "
-        + ", ".join(f"{name} {figure(bar.value)}" for name, bar in zip(picture.series, bars, strict=True))
+        + ", ".join(
+            f"{name} {figure(bar.value)}{bar.open_words}"
+            for name, bar in zip(picture.series, bars, strict=True)
+        )
         for label, bars in picture.groups
     )
 

@@ -66,4 +66,9 @@ def proof(case: EvaluatedCase) -> str:
         return "a rule"
     if case.gap == 0:
         return "proven"
-    return UNKNOWN if case.gap is None else f"gap {percent(case.gap)}"
+    return UNKNOWN if case.gap is None else gap_words(case.gap)
+
+
+def gap_words(gap: float) -> str:
+    """How far a search came; a gap too small for its figures is not told as none."""
+    return f"gap {percent(gap)}" if gap >= 0.0005 else "gap < 0.1 %"

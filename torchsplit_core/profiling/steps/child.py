@@ -43,7 +43,7 @@ def measure(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
 def track(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:
     """The peak of a step by MemTracker, or FSDPMemTracker over the fake backend, in a confined child."""
     client = load_client(arguments["source"], arguments["trust"])
-    progress(0.2, "building the model without its memory")
+    progress(0.2, "building the model without allocating it")
     shards = arguments["shards"]
     # The mesh stands outside of the fake tensors: it makes tensors of its own.
     mesh = _fake_mesh(shards) if shards > 1 else None

@@ -239,16 +239,16 @@ def _disagreements(
     outside = sum(response) * 1e3 / len(response) - inside
     if outside > model.hop_ms + max(LEAST_MS, TIME_BAND * inside):
         words = (
-            f"{model.name}: the way through the front takes {_three(outside)} ms under load, "
+            f"{model.name}: passing through the front takes {_three(outside)} ms under load and "
             f"{_three(model.hop_ms)} ms alone ({against})"
         )
         yield Disagreement(model.name, "front", words)
         return
     sooner = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
     words = (
-        f"{model.name}: answers {'faster' if sooner else 'slower'} than simulated, though its batches take what was "
-        f"planned; the longest wait is before stage {longest.stage} ({_three(longest.wait_ms or 0.0)} ms on "
-        f"{longest.id}; {replay}; {against})"
+        f"{model.name}: answers {'faster' if sooner else 'slower'} than simulated ({against}), and its batches take "
+        f"what was planned. Its longest wait is {_three(longest.wait_ms or 0.0)} ms, before stage {longest.stage} on "
+        f"{longest.id} ({replay})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 

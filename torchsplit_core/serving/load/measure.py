@@ -71,13 +71,13 @@ def measure(
     of_slices = {core for place in roster.slices for core in place.cores}
     cores = sorted(os.sched_getaffinity(0) - of_slices)
     if of_slices:
-        progress(0.0, "whether the cores keep their speed")
+        progress(0.0, "checking whether the cores keep their speed")
     unsteady = unsteady_words(watch_cores(of_slices))
     with served(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
         requests = {model.name: server.request_of(model.name) for model in roster.models}
         hops: dict[str, Hop] = {}
         for number, model in enumerate(roster.models):
-            progress(0.2 + 0.1 * number / len(roster.models), f"the way through the front to {model.name}")
+            progress(0.2 + 0.1 * number / len(roster.models), f"timing single requests to {model.name}")
             hops[model.name] = _hop(server, roster, model.name, requests[model.name], cores)
         server.ask("DELETE", "/torchsplit/tallies")
 

@@ -189,7 +189,7 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open
     planned.put("plan", "review", replace(planned.get("plan", "review"), explanation=found))
     opened = page("plan", planned)
     text = texts(opened)
-    assert "nothing proven" in text and "left for want of time" in text
+    assert "nothing proven" in text and "time ran out" in text
     assert "worst served: 1.5 → between 1.5 and 2, not proven" in text
     assert "Explain again" in [button.label for button in opened.button]
 

@@ -82,7 +82,7 @@ def started(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[tuple
 
 def test_a_plan_of_cores_starts(workspace: Workspace, started: list[tuple[str, MeasureParameters]]) -> None:
     test = opened(workspace)
-    assert "measured beside predicted and simulated" in said(test)
+    assert "predicted, simulated and measured" in said(test)
     test.number_input[0].set_value(0.5)
     test.button("run-start").click().run()
     assert started == [(MEASURE, MeasureParameters("cores", 0.5, 20.0, False))]
@@ -136,7 +136,7 @@ def test_an_uploaded_model_runs_once_its_content_is_trusted(
     with_source(workspace, source)
     first = workspace.put_bytes("upload", file, b"first").sha256
     test = opened(workspace)
-    assert test.button("run-start").disabled and f"({file}): tick the box if you trust it" in said(test)
+    assert test.button("run-start").disabled and f"({file}). Tick the box if you trust it" in said(test)
     test.checkbox[0].check().run()
     assert "tick the box" not in said(test)
     # Another content is another file: the box is open again.
@@ -187,7 +187,7 @@ def test_what_is_missing_is_said_once_for_all_models(
     assert one == (
         f"Nothing to run for {', '.join(names[:MOST_NAMES])} and {11 - MOST_NAMES} more: only figures of them are "
         "here. Choose above what runs in their place, or upload their files under Models, measure them there and "
-        "plan anew."
+        "plan again."
     )
     assert "1g.10gb" in other and "tick the box" in other
 
@@ -228,7 +228,7 @@ def test_a_plan_that_met_everything_has_no_amber_box(
     test = opened(workspace)
     warned = [box.value for box in test.warning if "its batches take 6 ms" in box.value]
     assert bool(warned) is not green and "its batches take 6 ms" in said(test)
-    assert any("answered all that was sent" in box.value for box in test.success) is green
+    assert any("answered every request" in box.value for box in test.success) is green
     assert test.dataframe[0].value.iloc[0]["the plan carries"] == f"{PLAN.models[0].throughput_rps:g}"
 
 
@@ -243,7 +243,7 @@ def test_what_another_ran_for_is_said(
     workspace: Workspace, started: list[tuple[str, MeasureParameters]]
 ) -> None:
     workspace.put("measurement", "cores", replace(FOUND, points=(), in_place={"bert": "sample:ocr"}))
-    assert "In the place of bert ran sample:ocr" in said(opened(workspace))
+    assert "sample:ocr ran in place of bert" in said(opened(workspace))
 
 
 def test_without_a_plan_it_says_what_it_needs(workspace: Workspace) -> None:

@@ -319,9 +319,9 @@ def test_the_answer_is_a_sentence() -> None:
 
 def test_badges_say_what_is_proven_and_measured() -> None:
     points = sweep_points(request(), WHAT, {2.0: outcome(2.0, 0.75), 4.0: outcome(4.0, 2.0)})
-    assert words.proof_badge(request(), points) == Badge("all plans proven optimal", "green")
+    assert words.proof_badge(request(), points) == Badge("all plans proven optimal", "gray")
     later = sweep_points(request(), WHAT, {2.0: replace(outcome(2.0, 0.75), status="feasible")})
-    assert words.proof_badge(request(), later) == Badge("worst served proven best at 1 of 1", "green")
+    assert words.proof_badge(request(), later) == Badge("worst served proven best at 1 of 1", "gray")
     weighted = replace(request(), objective=Objective("weighted_sum"))
     open_ = sweep_points(weighted, WHAT, {2.0: outcome(2.0, 0.75, proven=False, bound=3.0)})
     assert words.proof_badge(weighted, open_) == Badge("first level proven at 0 of 1", "yellow")

@@ -1,0 +1,67 @@
+"""Where the result of a piece of work is seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app.shell import address, navigation
+from torchsplit_core.jobs import names
+from torchsplit_core.workspace.store import JobRecord
+
+_WAYS = {
+    names.TRACE: "Graph",
+    names.PROFILE: "Profile",
+    names.PARTITION: "Partition",
+    names.PLAN: "Plan",
+    names.EXPLAIN: "Plan",
+    names.SWEEP: "Plan",
+    names.PLACE: "Place",
+    names.PLACEMENT_FRONTIER: "Place",
+    names.DIVISIONS: "Place",
+    names.STRATEGY: "Train",
+    names.STRATEGY_STUDY: "Train",
+    names.QUICK_START: "Plan",
+    names.EVALUATE: "Evaluation",
+    names.MEASURE: "Run it",
+    names.RUN_HERE: "Run it",
+    names.TRAIN: "Run",
+    names.TRAIN_ON: "Run",
+}
+"""The title of the page that shows what a kind of work makes."""
+
+
+def place_of(record: JobRecord) -> tuple[str, str | None] | None:
+    """The title and the thing under which the result of a job stands; None for a kind that is not known, and where
+    damaged parameters do not name the thing."""
+    title = _WAYS.get(record.name)
+    if title is None:
+        return None
+    if not navigation.WAYS[title].about:
+        return title, None
+    thing = _thing(record.parameters)
+    return None if thing is None else (title, thing)
+
+
+def _thing(parameters: Any) -> str | None:
+    """What a job works on, of stored parameters that may be anything in a damaged store."""
+    if not isinstance(parameters, dict):
+        return None
+    sources = parameters.get("sources")
+    first = sources[0] if isinstance(sources, list) and sources else None
+    # A door has sources too, and is about the scenario that it makes of them.
+    candidates = (parameters.get("request"), parameters.get("name"), parameters.get("source"), first)
+    return next((text for text in candidates if isinstance(text, str) and text), None)
+
+
+def is_shown(place: tuple[str, str | None]) -> bool:
+    """Whether the page that is open is about that already."""
+    title, thing = place
+    way = navigation.WAYS[title]
+    if not way.about:
+        return st.context.url is not None and st.context.url.partition("?")[0].endswith(
+            way.file.removesuffix(".py")
+        )
+    tab = st.query_params.get(address.TAB, "")
+    return st.query_params.get(way.about) == thing and way.tab in ("", tab)
