@@ -77,7 +77,7 @@ def overlays(
             # In the order of the stages, for their colours are those of the Partition page.
             {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda one: one[1])},
             costs,
-            "Find cuts first, on the page Partition.",
+            "Find cuts first, on the tab Cuts.",
         ),
         _preparation(shown, names, analysis),
     ]

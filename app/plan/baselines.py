@@ -43,8 +43,8 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
     found = _found(request_hash(request), plan.objective.bound, request, plan)
     saving.listed(table(plan, found, request), "Baselines", f"{name}.baselines", key="baselines")
     st.caption(
-        "Every one is a plan of the same request, found by the rule named and checked as the plan is. "
-        "It claims no proof: the bound is the plan's own."
+        "Each is a plan for the same request, made by the named rule and checked alike. "
+        "None claims a proof: the bound is the plan's."
     )
     ruled = st.expander("How each is found", key="baseline-rules", on_change="rerun")
     if ruled.open:
@@ -80,7 +80,7 @@ def _open(workspace: Workspace, name: str, request: PlanRequest, one: Baseline) 
                 st.rerun()
 
 
-@st.cache_resource(max_entries=16, show_spinner="Working out the baselines …")
+@st.cache_resource(max_entries=16, show_spinner="Calculating the baselines …")
 def _found(
     request_sha256: str, bound: float | None, _request: PlanRequest, _plan: PlanOutcome
 ) -> tuple[Baseline, ...]:

@@ -42,8 +42,8 @@ def show(
     found = kept.list()
     if not found:
         st.write(
-            f"Here the last {MOST_VERSIONS} states of this scenario will stand, each with its request and its plan: "
-            "one is kept whenever a plan is proven, and whenever another request takes the place of one."
+            f"Here you will see the last {MOST_VERSIONS} versions, each with request and plan. One is stored "
+            "whenever a plan is proven or the request is replaced."
         )
         return
     _undo(workspace, name, request, found, draft)
@@ -57,7 +57,7 @@ def show(
     )
     state = kept.load(chosen.number)
     if state is None:
-        st.info("This version is not kept any more.")
+        st.info("This version is no longer stored.")
         return
     asked, outcome = state
     with st.container(horizontal=True):
@@ -72,7 +72,7 @@ def show(
             "Restore",
             key="version-restore",
             disabled=outcome is None or draft is not None,
-            help="Request and plan as they were, at once; what stands now stays a version.",
+            help="Restores request and plan at once; the present state remains as a version.",
         ):
             _restore(workspace, name, request, chosen)
     if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):

@@ -24,7 +24,7 @@ def show(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
         st.header("If this GPU is lost", anchor=False)
         gone = without_instance(plan, request)
         if len(gone) == len(request.models):
-            st.caption("No model is served, so no GPU can be missed.")
+            st.caption("No model is served, so losing a GPU changes nothing.")
             return
         if must_survive(request):
             st.caption("Every minimum holds with any one GPU lost: checked by losing each.")

@@ -32,7 +32,7 @@ from app.session import draft as drafts
 from app.session import scenario
 from app.session.draft import Draft
 from app.session.workspace import names, read
-from app.shell import navigation
+from app.shell import navigation, widgets
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
@@ -254,7 +254,7 @@ def _headline(
         layout.fold_buttons()
         scenario_bar.show(workspace, name, known)
         if draft is not None:
-            st.badge("draft, not kept", color="blue")
+            widgets.badge("draft, not kept", "blue")
             if tried is not None and tried.outcome is not None:
                 badge = status_badge(tried.outcome)
                 st.badge(badge.text, color=badge.colour, help=badge.help)
@@ -263,7 +263,7 @@ def _headline(
             for badge in filter(None, badges):
                 st.badge(badge.text, color=badge.colour, help=badge.help)
             if request is not None and not working and not named.plan_answers(request, plan):
-                st.badge("answers an earlier request: plan again", color="yellow")
+                widgets.badge("answers an earlier request: plan again", "yellow")
 
 
 def _deploy_button(plan: PlanOutcome) -> None:
@@ -348,8 +348,8 @@ def _outcome(
         st.header("What each model gets", anchor=False)
         st.html(models_table(plan, request, colours, pick=True))
         st.caption(
-            "The mark on a bar is the demand. Click a model here, or its slice on the map, to see it alone in both, "
-            "and all it could run at."
+            "The mark on a bar is the demand. Click a model here, or its slice on the map, to highlight it in both and "
+            "see every way it could run."
         )
     sureness.show(sure)
     losses.show(request, plan, file)

@@ -171,7 +171,7 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
         lines.append(
             "Layouts, placements, memory, service times and demands were checked without the solver."
         )
-        lines.append("The service time is the p95 of one batch, waits apart.")
+        lines.append("The service time is the p95 of one batch, without waiting.")
     if request is not None:
         count: dict[str, int] = {}
         for model in request.models:

@@ -49,10 +49,10 @@ def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest, asked: Pl
 
 def _owed_words(request: PlanRequest) -> str:
     if owes_nothing(request):
-        return "No model has a minimum, so the fewest GPUs is none: nothing is planned."
+        return "No model has a minimum, so the fewest GPUs are none. Nothing is planned."
     free, total = without_minimum(request), len(request.models)
     verb = "has" if len(free) == 1 else "have"
     return (
-        f"{len(free)} of {total} models {verb} no minimum, and fewest GPUs owe nothing else: "
-        "such a model may get nothing at all."
+        f"{len(free)} of {total} models {verb} no minimum. "
+        "With Fewest GPUs such a model may get nothing at all."
     )

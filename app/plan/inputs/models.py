@@ -33,7 +33,7 @@ COLUMNS = (
     ),
     Column(
         "max_latency_ms", "p95 ≤, ms", width="3.6rem", empty="none",
-        help="Limit of the service time: p95 of one batch, waits apart. Empty: no limit.",
+        help="Limit of the service time: p95 of one batch, without waiting. Empty: no limit.",
     ),
     Column(
         "min_throughput_rps", "min, req/s", width="3.5rem", empty="none",
@@ -47,7 +47,10 @@ MORE = (
         "max_response_ms", "response ≤, ms", quarters=2, empty="none",
         help="Limit of what clients wait, queues included. The plan is simulated before it is shown.",
     ),
-    Column("response_percentile", "of responses, %", quarters=2, help="So many of a hundred are within it."),
+    Column(
+        "response_percentile", "of responses, %", quarters=2,
+        help="Percentage of responses that must be within the limit.",
+    ),
     Column(
         "arrivals", "arrivals", "text", quarters=4, empty="poisson at the demand",
         help="poisson, deterministic, gamma:2 (cv) or mmpp:0.5@8,3@2 (times the demand @ seconds), “ at 30” for "

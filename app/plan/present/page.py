@@ -26,7 +26,7 @@ from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
 from app.session.workspace import read
-from app.shell import address, bar, frame, navigation
+from app.shell import address, bar, frame, navigation, widgets
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.values import PlanOutcome
 from torchsplit_core.workspace.store import Workspace
@@ -88,7 +88,7 @@ def _step(side: Side) -> None:
 def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: bool) -> None:
     """Steps and ways out; each has a key, which `components.stage` presses."""
     if drafted:
-        st.badge("draft, not kept", color="blue")
+        widgets.badge("draft, not kept", "blue")
         st.button("Discard", key="present-discard", on_click=drafts.discard, args=(workspace, name))
     if not alone:
         for way, label in ((BEFORE, "← Before"), (AFTER, "After →")):

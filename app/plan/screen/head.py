@@ -13,7 +13,8 @@ STYLE = """<style>
 .st-key-headline > * { min-width: 0; flex: 0 0 auto !important; }
 .st-key-headline > [data-testid="stElementContainer"]:has([data-testid="stMarkdown"] strong) {
   flex: 0 1 auto !important; }
-.st-key-headline [data-testid="stMarkdownContainer"] p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.st-key-headline [data-testid="stMarkdownContainer"] p { white-space: nowrap; overflow: hidden;
+  text-overflow: ellipsis; }
 .st-key-results, .st-key-facts, .st-key-draft-bar { flex: none !important; box-sizing: border-box; }
 .st-key-results { min-height: 3rem; justify-content: center; }
 .st-key-results [data-testid="stAlertContainer"] { padding: .25rem .8rem !important; }

@@ -52,8 +52,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest) -> None:
     limit = places[3].number_input(
         f"Search at most, in{THIN}s", 1.0, 36_000.0, TIME_LIMIT_S, 10.0, key=f"sweep-limit {name}",
         persist_state="session",
-        help="For all points, shared out evenly; two are planned at a time. What is proven sooner leaves its time "
-        "unused.",
+        help="Divided evenly among the points, two of which are planned at a time.",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         again = st.button("Run the sweep", type="primary", key="sweep-run")

@@ -135,7 +135,7 @@ def _pictures(
                 alt="What the plan at each value reaches; the table below has the figures",
             )  # fmt: skip
         st.caption(
-            "Only dots are plans: the line joins them and claims nothing between. Filled: proven at the "
+            "Only the dots are plans; the line says nothing about values between. Filled: proven at the "
             "objective's first level. Click one to see its plan."
         )
         if shown == WAITS:

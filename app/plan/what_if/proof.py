@@ -59,7 +59,7 @@ def follow(workspace: Workspace, name: str, tried: PlanRequest) -> PlanOutcome |
             f"The search for the proof ended: {plain(found.fault or 'this is the best found in its time.')}"
         )
     else:
-        st.caption("The proof is looked for once the edits rest.")
+        st.caption("The proof starts once you stop editing.")
     st.session_state[_key(workspace, name)] = found
     return outcome
 

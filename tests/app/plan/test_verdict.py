@@ -219,7 +219,7 @@ def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(
     opened = page("plan", filled)
     assert not [one for one in opened.button if one.key == "demands-as-minima"]
     rows.edit(opened, "Objective", "objective", "kind", "min_gpus")
-    assert any("so the fewest GPUs is none" in str(one.value) for one in opened.markdown)
+    assert any("so the fewest GPUs are none" in str(one.value) for one in opened.markdown)
     told = lines(opened)
     assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])
     assert opened.button(key="draft-keep").disabled and opened.button(key="draft-save-as").disabled

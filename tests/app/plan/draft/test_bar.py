@@ -153,7 +153,7 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     monkeypatch.setattr(trial, "plan_from", lambda asked, *_: replace(found, warnings=(SMALLER,)))
     opened = gpus(page("plan", workspace), 2)
     assert "A smaller change may exist, still searching." in told(opened)
-    assert "The proof is looked for once the edits rest." in told(opened)
+    assert "The proof starts once you stop editing." in told(opened)
     drafted = next(one for one in DraftStore(workspace, "review").all()).request
     monkeypatch.setattr(
         proof, "follow", lambda w, name, tried: replace(found, request_sha256=request_hash(drafted))

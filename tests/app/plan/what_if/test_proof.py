@@ -90,7 +90,7 @@ def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
     page: Open, solved: Workspace, quick: Jobs
 ) -> None:
     opened = move(page("plan", solved), 3.0)
-    assert not quick.started and "once the edits rest" in captions(opened)
+    assert not quick.started and "once you stop editing" in captions(opened)
     opened.run()
     assert quick.started == [(WHAT_IF, WhatIfParameters("review", request_hash(tried(3.0))))]
     opened.run()
