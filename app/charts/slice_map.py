@@ -123,7 +123,7 @@ def _rows(groups: tuple[GpuGroup, ...], drawn: list[str]) -> str:
 def _grid(cards: list[str], *, gap: str = "1.1rem 1.8rem") -> str:
     return (
         f'<div class="gpus" style="display:grid;gap:{gap};'
-        f'grid-template-columns:repeat(auto-fill,minmax(min(310px,100%),1fr))">{"".join(cards)}</div>'
+        f'grid-template-columns:repeat(auto-fill,minmax(min(300px,100%),1fr))">{"".join(cards)}</div>'
     )
 
 

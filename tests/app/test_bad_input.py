@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     assert workspace.get("plan_request", "review") == request() and not started
     # The draft is still there, and is kept once there is space.
     plan_page.run()
-    assert any("1 → 2" in one.value for one in plan_page.markdown)
+    assert any("1 → 2" in one.proto.body for one in plan_page.get("html"))
     (found,) = DraftStore(workspace, "review").all()
     assert found.request.gpus[0].count == 2
 

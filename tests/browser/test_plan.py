@@ -95,7 +95,7 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     settle(page)
     demand.focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("draft, not kept")).to_be_visible()
+    expect(page.get_by_text("draft, not kept").filter(visible=True)).to_be_visible()
     expect(page.get_by_text("Draft · demand of bert 100 → 110")).to_be_visible()
     expect(page.get_by_test_id("stMetricValue").first).not_to_have_text(before)
     settle(page)
@@ -146,7 +146,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     # Another plan keeps the pick.
     page.get_by_role("slider", name="bert, demand").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_text("draft, not kept")).to_be_visible()
+    expect(page.get_by_text("draft, not kept").filter(visible=True)).to_be_visible()
     settle(page)
     expect(bert).to_have_css("opacity", "0.4")
     # A slice that is chosen picks its model, and tells of itself; chosen again, it ends both.
@@ -219,7 +219,7 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     expect(slices.first).to_have_attribute("aria-label", re.compile("No slice here"))
     settle(page)
     assert slices.count() <= before
-    press(page, "Undo")
+    page.get_by_role("button", name="Undo", exact=True).click()
     expect(slices).to_have_count(before)
     expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
 
@@ -301,7 +301,7 @@ def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
     expect(page.get_by_text("Deleted the scenario review.")).to_be_visible()
     settle(page)
     expect(page.get_by_role("button", name="Delete", exact=True)).to_have_count(0)
-    press(page, "Undo")
+    page.get_by_role("button", name="Undo", exact=True).click()
     page.wait_for_url("**scenario=review*")
     expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
     assert planned.find("plan", "review") is not None

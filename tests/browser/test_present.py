@@ -72,4 +72,4 @@ def test_it_fills_the_window_and_keys_step_and_leave(
     page.locator("h1").click()
     page.keyboard.press("Escape")
     heading(page, "Plan")
-    expect(page.get_by_text("draft, not kept")).to_be_visible()
+    expect(page.get_by_text("draft, not kept").filter(visible=True)).to_be_visible()

@@ -89,7 +89,7 @@ def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(
     inputs = page.locator(".st-key-plan-inputs")
     box, shown = inputs.bounding_box(), page.locator(".st-key-plan-results").bounding_box()
     assert box is not None and shown is not None
-    assert box["x"] + box["width"] <= shown["x"] and 480 <= box["width"] <= 560
+    assert box["x"] + box["width"] <= shown["x"] and 430 <= box["width"] <= 560
     # The last input comes into sight, and the map has not left.
     page.get_by_role("combobox", name="What is best").scroll_into_view_if_needed()
     expect(page.locator(".st-key-slices .picture svg").first).to_be_in_viewport()

@@ -6,11 +6,13 @@ from app.charts.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
 from app.charts.slices.drawing import BODY, GAP, WIDTH, mark, unused
 from app.charts.slices.tenant import Look, slice_svg
 from app.charts.slices.words import gap_words, spoken
-from app.charts.svg_text import escaped, escaped_attribute, shortened
+from app.charts.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.values import GpuType
 
 _STRIP, _STRIP_GAP = 5.0, 3.0
+_HEAD = 24.0
+"""Height of the heading."""
 MOST_NAMED = 40
 """GPUs that a title names; the rest are counted."""
 
@@ -35,8 +37,8 @@ def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
         if word:
             width = kind.profile(item.profile).memory_slices * slot - GAP
             drawn.append(mark(item.start * slot + GAP / 2, width, item.profile, word))
-    body = f'<svg x="0" y="44" width="{WIDTH:g}" height="{BODY:g}">{"".join(drawn)}</svg>'
-    below = 44 + BODY + 6
+    body = f'<svg x="0" y="{_HEAD:g}" width="{WIDTH:g}" height="{BODY:g}">{"".join(drawn)}</svg>'
+    below = _HEAD + BODY + 6
     height = below + 2 * _STRIP + _STRIP_GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
@@ -50,17 +52,19 @@ def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
 def _heading(group: GpuGroup, kind: GpuType) -> str:
     count = len(group.ids)
     times = f" × {count}" if count > 1 else ""
-    name = shortened(group.ids[0], WIDTH - 60, 15, bold=True)
     planned, total = planned_sms(group), reachable_sms(kind, group.slices)
     share = "SMs not sourced" if planned is None or total is None else f"{planned} of {total} SMs planned"
     if kind.divided == "cores":
         busy = sum(kind.profile(item.profile).compute_slices for item in group.slices if item.tenants)
         share = f"{busy} of {kind.compute_slices} cores planned"
     each = " each" if count > 1 else ""
+    about = f"{group.type} · {share}{each}"
+    room = WIDTH - text_width(about, 12.5) - text_width(times, 15, bold=True) - 8
+    name = shortened(group.ids[0], room, 15, bold=True)
     return (
-        f'<g><title>{escaped(listed(group))}</title><text x="0" y="15" font-size="15" font-weight="700">{escaped(name)}'
-        f"{times}</text></g>"
-        f'<text x="0" y="33" font-size="12.5" opacity=".8">{escaped(group.type)} · {share}{each}</text>'
+        f'<g><title>{escaped(listed(group))}</title><text x="0" y="15"><tspan font-size="15" font-weight="700">'
+        f'{escaped(name)}{times}</tspan><tspan dx="8" font-size="12.5" fill-opacity=".8">{escaped(about)}</tspan>'
+        "</text></g>"
     )
 
 

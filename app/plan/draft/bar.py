@@ -46,7 +46,7 @@ STYLE = """<style>
 p.draft-line, .st-key-draft-words [data-testid="stCaptionContainer"] p { margin: 0; font-size: .85rem;
   line-height: 1.35rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 p.draft-line.first { font-size: .95rem; }
-p.draft-line.fault { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
+p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
 .st-key-draft-second { height: 1.35rem; flex-wrap: nowrap !important; overflow: hidden; }
 .st-key-draft-second > * { flex: 0 1 auto !important; width: auto !important; min-width: 0; }
 .st-key-draft-second > :nth-child(n+2) { flex: none !important; max-width: 60%; }
@@ -101,7 +101,7 @@ def show(
     with place.second:
         # Where no model is owed anything, the head of the page says so, with the way out.
         if fault and not owes_nothing(tried.request):
-            st.html(words.line(fault, "fault"))
+            st.html(words.line(fault, "wrong"))
         elif drafts.elsewhere(draft, stored):
             st.html(words.line(ELSEWHERE))
         elif gained := words.brings(planned, tried.outcome):

@@ -18,7 +18,7 @@ from torchsplit_core.values import FleetEntry, PlanRequest
 MOST_STEPS = 64
 """Counts that a slider has one by one; of larger fleets it has multiples of the stored one."""
 COLUMNS = (
-    Column("type", "GPU type", "choice", "minmax(6rem, 9.4rem)", 4, empty="Add a type …"),
+    Column("type", "GPU type", "choice", "minmax(6rem, 8.2rem)", 4, empty="Add a type …"),
     Column("count", "count", width="3.2rem", slider=True),
     Column("mig", "MIG", "check", "1.8rem", help="Off: the GPU is left whole."),
     Column("cost", "price", width="3.2rem", help="Of each GPU; counts for the objective fewest GPUs."),

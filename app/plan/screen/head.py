@@ -23,7 +23,7 @@ STYLE = """<style>
 .st-key-facts > [data-testid="stElementContainer"]:first-child { min-width: 0; flex: 1 1 auto; }
 .st-key-facts [data-testid="stCaptionContainer"] p { font-size: .85rem; margin: 0; line-height: 1.2; }
 .st-key-facts button { min-height: 1.8rem; padding-block: 0; white-space: nowrap; }
-.st-key-numbers [class*="st-key-card-"] { min-height: 6.4rem; }
+.st-key-numbers [class*="st-key-card-"] { min-height: 6.2rem; }
 @media (max-width: 1199px) { .st-key-results { min-height: 4.1rem; }
   .st-key-facts { min-height: 2.8rem; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }

@@ -42,7 +42,7 @@ STYLE = """
 .st-key-figures-missing button { color: light-dark(#a3241b, #ffa198); }
 .st-key-plan-columns > [data-testid="stHorizontalBlock"],
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] { display: grid; gap: .9rem; align-items: start;
-  grid-template: "chosen map" auto "inputs map" 1fr / clamp(430px, 30.5vw, 560px) minmax(0, 1fr); }
+  grid-template: "chosen map" auto "inputs map" 1fr / clamp(440px, 31.6vw, 560px) minmax(0, 1fr); }
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] { width: auto; min-width: 0; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(1) { grid-area: chosen; }
 .st-key-plan-columns [data-testid="stColumn"]:nth-child(2) { grid-area: inputs; }
@@ -52,7 +52,7 @@ STYLE = """
 WIDE = """
 /* The inputs scroll apart: whatever is changed, the map is in sight. */
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:nth-child(2) {
-  position: sticky; top: .6rem; max-height: calc(100vh - 1.2rem); overflow-y: auto; overscroll-behavior: contain;
+  position: sticky; top: .6rem; max-height: max(24rem, calc(100vh - 28rem)); overflow-y: auto; overscroll-behavior: contain;
   scrollbar-width: thin; }
 .st-key-inputs-narrow { display: none; }
 """

@@ -61,7 +61,7 @@ def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved:
     assert [one.title in text for one in found] == [True] * 4 and "This plan" in text
     one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
     assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
-    assert "1 200" in text and "checked as the plan is" in text
+    assert "1 200" in text and "made by the named rule and checked alike" in text
 
 
 def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(

@@ -33,7 +33,7 @@ def twice(workspace: Workspace) -> Workspace:
 
 
 def test_a_scenario_without_a_version_says_when_there_will_be_one(page: Open, filled: Workspace) -> None:
-    assert "Here the last 20 states" in said(tab(page("plan", filled), "History"))
+    assert "the last 20 versions" in said(tab(page("plan", filled), "History"))
 
 
 def test_versions_say_what_changed_and_stand_beside_what_is_now(page: Open, twice: Workspace) -> None:

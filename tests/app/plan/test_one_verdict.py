@@ -153,7 +153,7 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     workspace.put("plan_request", "review", nobody())
     workspace.put("plan", "review", solved(nobody()))
     text = said(page("plan", workspace))
-    assert "No model is served, so no GPU can be missed." in text
+    assert "No model is served, so losing a GPU changes nothing." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
     past = table_of_versions([Version(1, 0.0, (), "optimal", "", figures_of(solved(nobody())))])
     assert "serves no model" in past and "proven optimal" not in past

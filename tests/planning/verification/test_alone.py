@@ -16,6 +16,7 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.figures import level_values, penalty_paid
+from torchsplit_core.planning.outcome.renamed import with_ids
 from torchsplit_core.planning.request import fleet
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.layout import layout_faults
@@ -30,7 +31,7 @@ CHECK = {
     part.__module__ for part in (verify, layout_faults, check_models, check_objective, find_point, standing)
 }
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
-CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__}
+CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__, with_ids.__module__}
 SHARED = {fleet.__name__, request_hash.__module__}
 
 

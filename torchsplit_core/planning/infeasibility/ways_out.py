@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchsplit_core.planning.infeasibility.relaxation import apply
+from torchsplit_core.planning.request.objective import for_the_worst
 from torchsplit_core.planning.request.validate import MAX_GPUS
-from torchsplit_core.values import FleetEntry, Objective, PlanOutcome, PlanRequest
+from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest
 
 MOST_MORE = 4
 """GPUs of a type that are added at most."""
@@ -111,8 +112,7 @@ def scale_question(request: PlanRequest) -> PlanRequest | None:
         # A model that is owed nothing may get nothing; what it shares a GPU with is then free as well.
         pairs = tuple(pair for pair in request.colocations if names.issuperset(pair.models))
         request = replace(request, colocations=pairs)
-    goal = Objective("max_min", memory_violation_penalty=request.objective.memory_violation_penalty)
-    return replace(request, models=models, objective=goal)
+    return replace(request, models=models, objective=for_the_worst(request.objective))
 
 
 def scaled(request: PlanRequest, scale: float) -> PlanRequest:
