@@ -52,8 +52,8 @@ STYLE = """
 WIDE = """
 /* The inputs scroll apart: whatever is changed, the map is in sight. */
 .st-key-plan-columns > * > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"]:nth-child(2) {
-  position: sticky; top: .6rem; max-height: max(24rem, calc(100vh - 28rem)); overflow-y: auto; overscroll-behavior: contain;
-  scrollbar-width: thin; }
+  position: sticky; top: .6rem; max-height: max(24rem, calc(100vh - 28rem)); overflow-y: auto;
+  overscroll-behavior: contain; scrollbar-width: thin; }
 .st-key-inputs-narrow { display: none; }
 """
 SLIM = """
