@@ -1,9 +1,10 @@
 """A what-if session on the Plan page in Chromium: how soon a move of a slider has its plan, and that nothing jumps.
 
 The published mix on five A100, the dashboard as users start it. Each move is drawn at random: which slider, and where
-to. It is timed in the page itself, from the event of the slider to the frame in which the draft's bar says the move and
-the picture of the slices is the new plan's. Known moves go to numbers of GPUs whose plans a sweep has proven before.
-In every frame of every move it is looked at how far the parts of the page stand from where they stood.
+to. It is timed in the page itself, from the event of the slider to the frame in which the page shows what comes of
+it: another picture of the slices, other cards, or what the model gets now. Known moves go to numbers of GPUs whose
+plans a sweep has proven before. In every frame of every move it is looked at how far the parts of the page stand from
+where they stood.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ PARTS = (
 )
 MOVE = """([label, place]) => new Promise(answer => {
   const input = document.querySelector(`input[type=range][aria-label="${CSS.escape(label)}"]`);
-  const shown = () => document.querySelector('.st-key-draft-bar p.draft-line')?.innerText ?? '';
+  const shown = () => ['.st-key-draft-bar p.draft-line', '.st-key-plan-inputs', '.st-key-numbers'].map(
+    part => document.querySelector(part)?.innerText).join()
+    + document.querySelector('.st-key-slices .picture')?.dataset.shown;
   const words = shown(), parts = PARTS, top = part => document.querySelector(part)?.getBoundingClientRect().top;
   const first = [...parts.map(top), input.getBoundingClientRect().top];
   let shift = 0, done = 0;
@@ -61,7 +64,7 @@ MOVE = """([label, place]) => new Promise(answer => {
   };
   requestAnimationFrame(look);
 })""".replace("PARTS", json.dumps(PARTS))
-"""Milliseconds until the bar says the move (-1: never), and the furthest that any part moved meanwhile, in px."""
+"""Milliseconds until the page shows what comes of the move (-1: never), and by how many px any part moved meanwhile."""
 
 
 def places(page: Page) -> dict[str, tuple[int, int]]:
@@ -78,7 +81,7 @@ def moved(page: Page, label: str, place: int) -> tuple[float, float]:
     ms, shift, _ = page.evaluate(MOVE, [label, place])
     settled(page)
     if ms < 0:
-        raise SystemExit(f"a move of {label} to place {place} was never said")
+        raise SystemExit(f"a move of {label} to place {place} was never answered")
     return ms, shift
 
 

@@ -74,9 +74,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     shown = tried.outcome if tried else plan
     asked = tried.request if tried else request
     sure = sureness.sureness_of(asked, shown) if shown else None
-    verdict = verdict_of(asked, shown) if shown else None
     opened = drawer.is_open(shown, drawer.chosen_of(workspace, name))
-    layout.style(verdict, working=working, chosen=opened)
+    layout.style(working=working, chosen=opened)
     head.style()
     slot = bar.slot(stuck=draft is not None) if request is not None else None
     numbers = st.container(key="numbers")
@@ -88,6 +87,8 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         if draft is not None and tried is not None:
             searching = bar.is_searched(workspace, name, draft, tried)
         _tabs(workspace, name, request, plan, searching, draft, tried, sure)
+    # Simulated, which takes as long as all the rest: the map is on its way by now.
+    verdict = verdict_of(asked, shown) if shown else None
     if slot is not None and request is not None:
         if draft is not None and tried is not None:
             bar.show(slot, workspace, name, request, plan, draft, tried)
@@ -102,6 +103,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
         _headline(workspace, name, known, request, plan, working, draft, tried)
         _said(workspace, name, request, asked, verdict)
     with numbers:
+        layout.tint(verdict)
         _metrics(asked, shown, plan if tried else None)
     with places.chosen:
         drawer.show(workspace, name, asked, shown)

@@ -103,8 +103,8 @@ def _turn(state: str) -> None:
     st.session_state[state] = not st.session_state.get(state)
 
 
-def style(verdict: Verdict | None, *, working: bool, chosen: bool) -> None:
-    """All of the page's style, in one place: a container with another key would be drawn anew and jump."""
+def style(*, working: bool, chosen: bool) -> None:
+    """The page's style, in one place: a container with another key would be drawn anew and jump."""
     wide, slim = WIDE, SLIM
     if st.session_state.get(FOLDED):
         wide += ".st-key-plan-inputs { display: none; }"
@@ -114,8 +114,7 @@ def style(verdict: Verdict | None, *, working: bool, chosen: bool) -> None:
     st.html(
         f"<style>{STYLE}@media (min-width: {NARROW_PX + 1}px) {{{wide}}}@media (max-width: {NARROW_PX}px) {{{slim}}}"
         f"@media (max-width: 640px) {{{PHONE}}}"
-        f".st-key-numbers, .st-key-map {{ opacity: {0.6 if working else 1}; transition: opacity .2s; }}"
-        f"{_first_card(verdict)}</style>"
+        f".st-key-numbers, .st-key-map {{ opacity: {0.6 if working else 1}; transition: opacity .2s; }}</style>"
     )
 
 
@@ -128,9 +127,8 @@ def _one_column() -> str:
     )
 
 
-def _first_card(verdict: Verdict | None) -> str:
-    """The first number has the colour of the verdict."""
+def tint(verdict: Verdict | None) -> None:
+    """Give the first number the colour of the verdict."""
     ink = INK.get(verdict.level if verdict else "")
-    if ink is None:
-        return ""
-    return f'.st-key-card-0 [data-testid="stMetricValue"] {{ color: color-mix(in srgb, {ink} 70%, currentColor); }}'
+    colour = "inherit" if ink is None else f"color-mix(in srgb, {ink} 70%, currentColor)"
+    st.html(f'<style>.st-key-card-0 [data-testid="stMetricValue"] {{ color: {colour}; }}</style>')
