@@ -28,18 +28,24 @@ def show(
     chosen: str | None = None,
     on_place: Callable[[str], None] | None = None,
     on_model: Callable[[str], None] | None = None,
+    title: str = "",
 ) -> None:
-    """The map of a plan; `request` tells demands, the order of stages and what their cuts carry.
+    """The map of a plan, under its `title`; `request` tells demands, the order of stages and what their cuts carry.
 
     `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, with
     `on_model` models, see `components.picture`.
     """
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
-    if len(plan.gpus) >= MANY_GPUS:
-        find = st.text_input(
-            "Find a GPU, type, profile or model", key=f"{key}-find", placeholder="gpu17, H100, 1g, bert"
-        )
+    # One height with the field and without: an edit of the fleet moves no map.
+    with st.container(key=f"{key}-head", horizontal=True, vertical_alignment="center"):
+        if title:
+            st.header(title, anchor=False)
+        if len(plan.gpus) >= MANY_GPUS:
+            find = st.text_input(
+                "Find a GPU, type, profile or model", key=f"{key}-find", label_visibility="collapsed",
+                placeholder="Find a GPU, type, profile or model",
+            )  # fmt: skip
     with saved("Slices", f"{file}.slices", key=key):
         drawn = fleet_svg(
             plan, colours, demands, marks, request=request, find=find, busy=busy, places=on_place is not None

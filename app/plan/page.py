@@ -14,6 +14,7 @@ from app.format.numbers import UNKNOWN, plain, short
 from app.plan import baselines, compare, fleet, history, infeasible, losses, scenario_bar, sureness
 from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
+from app.plan.draft import trial as trials
 from app.plan.draft.trial import Trial, trial
 from app.plan.explanation import panel
 from app.plan.inputs import form
@@ -116,6 +117,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     if plan is not None and plan.status in SOLVED and not working and name.startswith(MEASURED_MIX):
         tour.show()
     drafts.save(workspace, name)
+    trials.remember(workspace, name)
 
 
 def _said(
@@ -328,9 +330,8 @@ def _outcome(
     file = name if stored else f"{name}.draft"
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
-        st.header("Slices", anchor=False)
         fleet.show(
-            plan, request, colours, key="slices", file=file, chosen=drawer.chosen_of(workspace, name),
+            plan, request, colours, title="Slices", key="slices", file=file, chosen=drawer.chosen_of(workspace, name),
             on_place=partial(drawer.choose, workspace, name),
             on_model=partial(drawer.choose_model, workspace, name),
         )  # fmt: skip

@@ -4,7 +4,7 @@ the best of the known plans of similar requests. Worked out once for each state 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
@@ -23,11 +23,12 @@ QUICK_S = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A request that is not kept and its quick plan; without one `fault` says why."""
+    """A request that is not kept and its quick plan; without one `fault` says why. `is_new`: it was not known."""
 
     request: PlanRequest
     outcome: PlanOutcome | None
     fault: str = ""
+    is_new: bool = False
 
 
 def trial(workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None) -> Trial | None:
@@ -53,26 +54,33 @@ def attempt(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, .
         if start.request_sha256 == request_hash(edited):
             return Trial(edited, start)
     try:
-        return Trial(edited, _best(known, edited, starts))
+        return _best(known, edited, starts)
     except InputFault as fault:
         return Trial(edited, None, str(fault))
 
 
-def _best(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> PlanOutcome:
+def _best(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> Trial:
     answer = known.answer(edited)
     if answer is not None and is_simulated(edited, answer):
         # With its first level proven, a short search could only show less for a moment.
         if is_settled(edited, answer) or answer.objective.proven_levels:
-            return answer
+            return Trial(edited, answer)
     else:
         answer = None
     found = plan_from(edited, (*starts, *known.starts(edited)), QUICK_S)
     found = bounded(edited, found, known.first_bound(edited))
     if answer is not None:
         found = improved(edited, answer, found)
-    with contextlib.suppress(StoreFault):
-        known.keep(edited, found)
-    return found
+    return Trial(edited, found, is_new=True)
+
+
+def remember(workspace: Workspace, name: str) -> None:
+    """Have the plan on screen known from now on: at the end of a page, so that nobody waits for it."""
+    shown = st.session_state.get(_key(workspace, name))
+    if isinstance(shown, Trial) and shown.is_new and shown.outcome is not None:
+        st.session_state[_key(workspace, name)] = replace(shown, is_new=False)
+        with contextlib.suppress(StoreFault):
+            KnownPlans(workspace).keep(shown.request, shown.outcome)
 
 
 def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOutcome) -> None:

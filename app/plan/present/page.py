@@ -16,6 +16,7 @@ from app.format.numbers import plain
 from app.plan import infeasible, scenario_bar
 from app.plan.compare import marks_of
 from app.plan.draft import bar as draft_bar
+from app.plan.draft import trial as trials
 from app.plan.draft.trial import trial
 from app.plan.present import sliders
 from app.plan.present.figures import Side, figures_html, verdict_html
@@ -78,6 +79,7 @@ def show() -> None:
     if draft is not None and tried is not None:
         draft_bar.search(st.container(key="present-search"), workspace, name, draft, tried)
     drafts.save(workspace, name)
+    trials.remember(workspace, name)
 
 
 def _step(side: Side) -> None:

@@ -24,6 +24,10 @@ STYLE = """<style>
 .st-key-facts [data-testid="stCaptionContainer"] p { font-size: .85rem; margin: 0; line-height: 1.2; }
 .st-key-facts button { min-height: 1.8rem; padding-block: 0; white-space: nowrap; }
 .st-key-numbers [class*="st-key-card-"] { min-height: 6.2rem; }
+/* In the corner of its card: beside a long value it would need a line of its own. */
+@media (min-width: 1200px) { .st-key-numbers [class*="st-key-card-"] { position: relative; }
+  .st-key-numbers [data-testid="stMetricDelta"] { position: absolute; top: .5rem; right: .7rem; } }
+.st-key-slices-head { height: 2.3rem; flex: none !important; flex-wrap: nowrap !important; overflow: hidden; }
 @media (max-width: 1199px) { .st-key-results { min-height: 4.1rem; }
   .st-key-facts { min-height: 2.8rem; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }

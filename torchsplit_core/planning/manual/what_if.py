@@ -14,7 +14,7 @@ from torchsplit_core.planning.outcome.figures import level_values
 from torchsplit_core.planning.outcome.renamed import moved
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, values
 from torchsplit_core.planning.request.validate import check_owed
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
@@ -54,6 +54,8 @@ def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) ->
     if not start.gpus:
         return best
     lends = best if best.status == "feasible" else None
+    if lends is not None and not _may_be_better(request, start, lends):
+        return best
     gpus = replace(start, gpus=moved(request, start))
     candidate = evaluate(request, from_plan(gpus), lends).outcome
     if candidate is None or (lends is not None and not better(request, candidate, best)):
@@ -61,10 +63,17 @@ def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) ->
     return replace(candidate, warnings=candidate.warnings if lends is None else best.warnings)
 
 
+def _may_be_better(request: PlanRequest, start: PlanOutcome, best: PlanOutcome) -> bool:
+    """Whether a plan of a similar request could be better here: by what it reaches there, which it does not exceed."""
+    most = {model.name: max(model.throughput_rps, model.high_rps or 0.0) for model in start.models}
+    reaches = values(request, [most.get(model.name, 0.0) for model in request.models], 0.0, 0.0)
+    return goal_of(request).better(reaches, level_values(request, best.gpus, best.models))
+
+
 def better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
     """Whether one plan of the request is better than another, by the objective, level by level."""
-    values = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
-    return goal_of(request).better(*values)
+    reached = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
+    return goal_of(request).better(*reached)
 
 
 def bounded(request: PlanRequest, outcome: PlanOutcome, bound: float | None) -> PlanOutcome:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchsplit_core.files import write_text
@@ -97,8 +98,14 @@ class KnownPlans:
         ).fetchone()
         if row is None:
             return None
-        outcome: PlanOutcome = unpacked(row[0])
-        return outcome
+        return _read(row[0])
+
+
+@lru_cache(maxsize=128)
+def _read(content: bytes) -> PlanOutcome:
+    """A stored plan; whoever moves a slider asks for the same ones again and again."""
+    outcome: PlanOutcome = unpacked(content)
+    return outcome
 
 
 def family(request: PlanRequest) -> str:
