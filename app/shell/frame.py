@@ -165,11 +165,16 @@ def head(
     st.title(plain(title), anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
     with st.container(key="notices"):
-        if trouble := opened.store.trouble():
-            st.warning(plain(trouble))
+        tell_trouble(opened)
         for text in st.session_state.pop("said", []):
             st.success(plain(text))
         job_panel.show(opened, failures, apart, about)
+
+
+def tell_trouble(opened: Workspace) -> None:
+    """Say what keeps the store from taking anything, where something does."""
+    if trouble := opened.store.trouble():
+        st.warning(plain(trouble))
 
 
 def _unknown_workspace() -> None:

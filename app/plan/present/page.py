@@ -45,6 +45,7 @@ def show() -> None:
     asked = {key: st.query_params.get(key) for key in (address.MODELS, address.AT)}
     address.settle(workspace, {SCENARIO.word: title if known or missing else None, **asked})
     frame.name_window("Present", title)
+    frame.tell_trouble(workspace)
     st.html(STYLE)
     head = st.container(horizontal=True, vertical_alignment="center", key="present-head", gap="small")
     head.title(plain(title), anchor=False, width="stretch")

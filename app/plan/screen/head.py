@@ -27,7 +27,10 @@ STYLE = """<style>
 /* In the corner of its card: beside a long value it would need a line of its own. */
 @media (min-width: 1200px) { .st-key-numbers [class*="st-key-card-"] { position: relative; }
   .st-key-numbers [data-testid="stMetricDelta"] { position: absolute; top: .5rem; right: .7rem; } }
-.st-key-slices-head { height: 2.3rem; flex: none !important; flex-wrap: nowrap !important; overflow: hidden; }
+.st-key-slices-head { height: 1.8rem; flex: none !important; flex-wrap: nowrap !important; }
+.st-key-slices-head h2 { padding: 0 !important; white-space: nowrap; }
+.st-key-slices-head [data-testid="stTextInputRootElement"] { height: 1.8rem; min-height: 0; }
+.st-key-map > [data-testid="stLayoutWrapper"] > .stVerticalBlock { gap: .45rem !important; }
 @media (max-width: 1199px) { .st-key-results { min-height: 4.1rem; }
   .st-key-facts { min-height: 2.8rem; }
   .st-key-numbers [class*="st-key-card-"] { min-height: 9.4rem; } }
