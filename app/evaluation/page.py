@@ -7,6 +7,7 @@ from functools import partial
 
 import streamlit as st
 
+from app.components import saving
 from app.components.picture import picture
 from app.format.numbers import THIN, plain
 from app.session.unsaved import begin
@@ -111,16 +112,17 @@ def _claims(outcome: EvaluationOutcome) -> None:
 def _pictures(outcome: EvaluationOutcome) -> None:
     for one in pictures(outcome):
         with st.container(border=True, key=f"evaluation-{one.name}"):
-            picture(
-                f'<div style="overflow-x: auto">{picture_svg(one)}</div>',
-                key=f"evaluation-picture-{one.name}",
-            )
+            drawn = f'<div style="overflow-x: auto">{picture_svg(one)}</div>'
+            with saving.saved(one.title, f"evaluation.{one.name}", key=f"evaluation-{one.name}"):
+                picture(drawn, key=f"evaluation-picture-{one.name}")
 
 
 def _tables(outcome: EvaluationOutcome) -> None:
     for table in tables(outcome):
         st.header(table.title, anchor=False)
-        st.html(table_html(table))
+        saving.listed(
+            table_html(table), table.title, f"evaluation.{table.title}", key=f"evaluation-{table.title}"
+        )
 
 
 def _mixes(outcome: EvaluationOutcome) -> None:

@@ -349,7 +349,8 @@ def _outcome(
     _warnings(plan.warnings)
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
-        st.html(models_table(plan, request, colours, pick=True))
+        table_of_models = models_table(plan, request, colours, pick=True)
+        saving.listed(table_of_models, "What each model gets", f"{file}.models", key="models")
         st.caption(
             "The mark on a bar is the demand. Click a model here, or its slice on the map, to highlight it in both and "
             "see every way it could run."

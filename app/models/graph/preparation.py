@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from app.components import saving
 from app.explorer import look as explorer_look
 from app.format.html import table_html
 from app.format.numbers import exact
@@ -79,7 +80,8 @@ def show(workspace: Workspace, model: GraphModel) -> None:
                 args=(workspace, model, ALL_STEPS),
             )
         with brings:
-            st.html(table(analysis.step_reports(model.sha256, model.graph, steps)))
+            reports = table(analysis.step_reports(model.sha256, model.graph, steps))
+            saving.listed(reports, "What each step does", f"{model.name}.preparation", key="preparation")
 
 
 def table(reports: Iterable[StepReport]) -> str:

@@ -54,7 +54,7 @@ p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
 .st-key-draft-bar button { min-height: 2.2rem; padding-block: .1rem; white-space: nowrap; }
 /* Below the library's own head, which a narrow window shows. */
 @media (max-width: 640px) {
-  .st-key-draft-bar { height: 6.2rem !important; flex-wrap: wrap !important; align-content: center; }
+  .st-key-draft-bar { height: 7.9rem !important; flex-wrap: wrap !important; align-content: center; row-gap: .3rem; }
   .st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 100%; }
   .st-key-draft-second button { min-height: 1.35rem !important; line-height: 1.35rem; font-size: .85rem; }
 .st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }

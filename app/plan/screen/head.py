@@ -26,7 +26,7 @@ STYLE = """<style>
 .st-key-numbers [class*="st-key-card-"] { min-height: 6.2rem; }
 /* In the corner of its card: beside a long value it would need a line of its own. */
 @media (min-width: 1200px) { .st-key-numbers [class*="st-key-card-"] { position: relative; }
-  .st-key-numbers [data-testid="stMetricDelta"] { position: absolute; top: .5rem; right: .7rem; } }
+  .st-key-numbers [data-testid="stMetricDelta"] { position: absolute; top: 2.1rem; right: .7rem; } }
 .st-key-slices-head { height: 1.8rem; flex: none !important; flex-wrap: nowrap !important; }
 .st-key-slices-head h2 { padding: 0 !important; white-space: nowrap; }
 .st-key-slices-head [data-testid="stTextInputRootElement"] { height: 1.8rem; min-height: 0; }
