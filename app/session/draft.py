@@ -108,7 +108,8 @@ def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str)
 def save(workspace: Workspace, name: str) -> None:
     """Store the draft where the disk did not take it when it was edited. Raises StoreFault where it still does not."""
     draft = st.session_state.get(_key(workspace, name))
-    if isinstance(draft, Draft) and not draft.saved:
+    # Of a scenario that was deleted in another tab nothing is stored: a new one may get its name.
+    if isinstance(draft, Draft) and not draft.saved and workspace.find("plan_request", name) is not None:
         DraftStore(workspace, name).save(tab.identity(), draft.kept)
         st.session_state[_key(workspace, name)] = replace(draft, saved=True)
 

@@ -35,6 +35,10 @@ from torchsplit_core.workspace.versions import VersionStore
 
 MOST_LINES = 12
 NO_DRAFT = "No draft. Change an input, and what it brings stands here; the stored plan stays."
+ELSEWHERE = (
+    "The scenario was changed elsewhere since this draft was begun. Keep stores the draft, and what stands now as a "
+    "scenario of its own; Discard shows what stands now."
+)
 OLD_S = 86400.0
 """Seconds after which a draft of another tab is told in History alone."""
 # One height with a draft and without: the first edit moves nothing.
@@ -56,8 +60,7 @@ p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
 @media (max-width: 640px) {
   .st-key-draft-bar { height: 7.9rem !important; flex-wrap: wrap !important; align-content: center; row-gap: .3rem; }
   .st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 100%; }
-  .st-key-draft-second button { min-height: 1.35rem !important; line-height: 1.35rem; font-size: .85rem; }
-.st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
+  .st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
 </style>"""
 # Only while there is a draft: `:has` slows every page that it is on.
 STUCK = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { position: sticky; top: 0; z-index: 6;
@@ -109,12 +112,6 @@ def show(
     with place.buttons:
         _undo_button(workspace, name, stored)
         _ways_out(workspace, name, stored, draft, tried)
-
-
-ELSEWHERE = (
-    "The scenario was changed elsewhere since this draft was begun. Keep stores the draft, and what stands now as a "
-    "scenario of its own; Discard shows what stands now."
-)
 
 
 def show_none(place: Slot, workspace: Workspace, name: str, stored: PlanRequest) -> None:
@@ -173,7 +170,7 @@ def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft
     if st.button("Save as new scenario", key="draft-save-as", disabled=faulty):
         with frame.telling():
             _save_as(workspace, name, stored, draft, tried)
-    if st.button("Discard", key="draft-discard", help="Undo brings it back."):
+    if st.button("Discard", key="draft-discard", help="Undo edit brings it back."):
         proof.drop(workspace, name)
         drafts.discard(workspace, name)
         st.rerun()

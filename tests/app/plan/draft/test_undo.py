@@ -90,3 +90,17 @@ def test_a_draft_of_somebody_else_is_named_and_copied(page: Open, solved: Worksp
     assert "Ana *M* has a draft, edited 1 minute ago." in said(opened)
     press(opened, "draft-copy")
     assert "A100-80GB 1 → 4" in said(opened) and sorted(counts(solved)) == [4, 4]
+
+
+def test_an_edit_of_a_scenario_that_was_deleted_elsewhere_is_not_the_next_one_s(
+    page: Open, solved: Workspace
+) -> None:
+    opened = page("plan", solved)
+    solved.put("plan_request", "left", request())
+    for kind in ("plan_request", "plan"):
+        solved.remove(kind, "review")
+    move(opened, "GPUs", 2)
+    assert not opened.exception and DraftStore(solved, "review").all() == ()
+    assert "There is no scenario 'review'" in "".join(str(one.value) for one in opened.error).replace(
+        "\\", ""
+    )
