@@ -18,6 +18,7 @@ from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION
 from torchsplit_core.planning.manual import what_if
 from torchsplit_core.planning.manual.what_if import better_start, plan_from
 from torchsplit_core.planning.outcome.build import no_plan
+from torchsplit_core.planning.request import question
 from torchsplit_core.planning.request.question import question_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
@@ -197,3 +198,13 @@ def test_a_search_takes_over_what_is_known(workspace: Workspace, monkeypatch: py
     )
     assert plan_job(workspace, RequestParameters("r"), lambda *_: None)["status"] == "optimal"
     assert workspace.get("plan", "r").objective == plan(asked).objective
+
+
+def test_what_another_catalogue_proved_is_not_known(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, asked = KnownPlans(workspace), request()
+    known.keep(asked, plan(asked))
+    assert known.answer(asked) is not None
+    monkeypatch.setattr(question, "_catalogue", lambda: "another")
+    assert known.answer(asked) is None

@@ -3,7 +3,10 @@ they stand, and however long the search may take."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from functools import lru_cache
+from importlib import resources
 
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.hash import request_hash
@@ -12,7 +15,7 @@ from torchsplit_core.values import FleetEntry, PlanRequest, SolverOptions
 
 
 def question_hash(request: PlanRequest) -> str:
-    """SHA-256 (hex) that equal questions share. Its fleet must be sound (`validate`)."""
+    """SHA-256 (hex) that equal questions share, asked with this catalogue. Its fleet must be sound (`validate`)."""
     entries: list[FleetEntry] = []
     for gpu in ordered_gpus(request):
         entry = gpu.entry()
@@ -21,7 +24,15 @@ def question_hash(request: PlanRequest) -> str:
         else:
             entries.append(entry)
     solver = SolverOptions(plan_at=request.solver.plan_at)
-    return request_hash(replace(request, gpus=tuple(entries), solver=solver))
+    asked = request_hash(replace(request, gpus=tuple(entries), solver=solver))
+    return hashlib.sha256(f"{asked} {_catalogue()}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> str:
+    """The fingerprint of the GPU catalogue: with other layouts there another plan may be best."""
+    data = resources.files("torchsplit_core.hardware").joinpath("data", "mig_profiles.json").read_bytes()
+    return hashlib.sha256(data).hexdigest()
 
 
 def first_level_hash(request: PlanRequest) -> str:
