@@ -33,6 +33,10 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
             ("A100-80GB (row 2) added: 2",),
         ),
         (
+            {"gpus": (FleetEntry("A100-80GB", mig=False, count=2),)},
+            ("MIG of A100-80GB on → off", "A100-80GB 1 → 2"),
+        ),
+        (
             {"gpus": (FleetEntry("A30-24GB", mig=False, count=3),)},
             ("A100-80GB removed", "A30-24GB, whole added: 3"),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torchsplit_core.planning.request.fleet_text import layouts_text
@@ -62,6 +62,14 @@ def changed_words(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]:
 
 
 def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
+    if [entry.type for entry in before] == [entry.type for entry in after]:
+        # Row by row: one that was turned to whole GPUs is the same row.
+        for number, (was, now) in enumerate(zip(before, after, strict=True)):
+            if was.mig != now.mig:
+                row = f" (row {number + 1})" if len(before) > 1 else ""
+                states = ("on" if entry.mig else "off" for entry in (was, now))
+                yield RequestChange("fleet", f"MIG of {was.type}{row}", *states)
+        after = [replace(now, mig=was.mig) for was, now in zip(before, after, strict=True)]
     old, new = _numbered(before), _numbered(after)
     for key in dict.fromkeys((*old, *new)):
         was, now, name = old.get(key), new.get(key), _named(*key)
