@@ -64,12 +64,15 @@ def changed_words(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]:
 def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
     if [entry.type for entry in before] == [entry.type for entry in after]:
         # Row by row: one that was turned to whole GPUs is the same row.
-        for number, (was, now) in enumerate(zip(before, after, strict=True)):
-            if was.mig != now.mig:
-                row = f" (row {number + 1})" if len(before) > 1 else ""
-                states = ("on" if entry.mig else "off" for entry in (was, now))
-                yield RequestChange("fleet", f"MIG of {was.type}{row}", *states)
-        after = [replace(now, mig=was.mig) for was, now in zip(before, after, strict=True)]
+        turned = [number for number, pair in enumerate(zip(before, after, strict=True)) if _turned(*pair)]
+        for number in turned:
+            row = f" (row {number + 1})" if len(before) > 1 else ""
+            states = ("on" if rows[number].mig else "off" for rows in (before, after))
+            yield RequestChange("fleet", f"MIG of {before[number].type}{row}", *states)
+        before, after = (
+            [replace(entry, mig=entry.mig or number in turned) for number, entry in enumerate(rows)]
+            for rows in (before, after)
+        )
     old, new = _numbered(before), _numbered(after)
     for key in dict.fromkeys((*old, *new)):
         was, now, name = old.get(key), new.get(key), _named(*key)
@@ -87,6 +90,10 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         layouts = [layouts_text(entry.layouts) or "all" for entry in (was, now)]
         if layouts[0] != layouts[1]:
             yield RequestChange("fleet", f"layouts of {name}", *layouts)
+
+
+def _turned(was: FleetEntry, now: FleetEntry) -> bool:
+    return was.mig != now.mig
 
 
 def _numbered(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
