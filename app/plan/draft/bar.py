@@ -60,6 +60,7 @@ p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
 @media (max-width: 640px) {
   .st-key-draft-bar { height: 7.9rem !important; flex-wrap: wrap !important; align-content: center; row-gap: .3rem; }
   .st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 100%; }
+  .st-key-draft-buttons { row-gap: .3rem !important; }
   .st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
 </style>"""
 # Only while there is a draft: `:has` slows every page that it is on.
@@ -85,7 +86,8 @@ def slot(*, stuck: bool) -> Slot:
         with st.container(key="draft-words", gap=None):
             first = st.container()
             second = st.container(key="draft-second", horizontal=True, gap="small")
-        return Slot(first, second, st.container(horizontal=True, width="content", gap="small"))
+        buttons = st.container(key="draft-buttons", horizontal=True, width="content", gap="small")
+    return Slot(first, second, buttons)
 
 
 def show(
