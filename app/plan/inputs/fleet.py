@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.components.field_rows import Column, Edit, Row, field_rows
@@ -60,7 +61,7 @@ def show(ground: Ground) -> None:
         rows.append(
             row(
                 ground, "fleet", str(place), entry.type, (*columns, *MORE), _values(entry),
-                _values(was) if was else None, stops={"count": _counts(entry, was)},
+                _values(was) if was else None, stops={"count": count_stops(entry, was)},
                 remove="" if last else f"Remove {entry.type}",
                 locked=() if entry.type in catalogue() else ("mig", "layouts"),
             )
@@ -68,8 +69,21 @@ def show(ground: Ground) -> None:
     rows.append(Row(str(len(rows)), "another GPU type", {"type": ""}, state="blank"))
     field_rows(
         "Fleet", columns, rows, key=ground.key("fleet"), more=MORE,
-        on_edits=lambda edits: ground.take("fleet", edits, lambda request, made: changed(ground.stored, request, made)),
+        on_edits=partial(take, ground),
     )  # fmt: skip
+
+
+def take(ground: Ground, edits: Sequence[Edit]) -> None:
+    """Take edits of the fleet over into the draft."""
+    ground.take("fleet", edits, lambda request, made: changed(ground.stored, request, made))
+
+
+def first_row(ground: Ground) -> tuple[str, FleetEntry, FleetEntry | None]:
+    """Of the draft's first entry the id of its row, itself, and what it is as stored."""
+    matches = matched(ground.stored.gpus, ground.current.gpus, _kind)
+    place, match = next((place, match) for place, match in enumerate(matches) if match.current == 0)
+    stored = None if match.stored is None else ground.stored.gpus[match.stored]
+    return str(place), ground.current.gpus[0], stored
 
 
 def links(ground: Ground) -> None:
@@ -104,7 +118,7 @@ def _values(entry: FleetEntry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _counts(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, str]]:
+def count_stops(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, str]]:
     """The counts that the slider of an entry offers."""
     base = was.count if was is not None else entry.count
     most = max(8, 2 * base, entry.count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
@@ -80,10 +81,13 @@ def show(
     ]
     field_rows(
         "Models", COLUMNS, rows, key=ground.key("models"), more=MORE, named=True,
-        on_edits=lambda edits: ground.take(
-            "models", edits, lambda request, made: changed(ground.stored, request, made)
-        ),
+        on_edits=partial(take, ground),
     )  # fmt: skip
+
+
+def take(ground: Ground, edits: Sequence[Edit]) -> None:
+    """Take edits of models over into the draft."""
+    ground.take("models", edits, lambda request, made: changed(ground.stored, request, made))
 
 
 def add(ground: Ground, profiles: Mapping[str, Profile]) -> None:
@@ -173,12 +177,13 @@ def _row(
         name=model.name, colour=colours.get(model.name, ""), remove="" if last else f"Remove {model.name}",
         note="" if share is None else f"{short(share)}{THIN}×",
         below=share is not None and share < 1 and not equal(share, 1.0),
-        stops={"demand_rps": _demands(demand, was.demand_rps if was else demand)},
+        stops={"demand_rps": demand_stops(demand, was.demand_rps if was else demand)},
         options={"ways": [(variant.name, way_label(variant)) for variant in model.variants]},
     )  # fmt: skip
 
 
-def _demands(now: float, base: float) -> list[tuple[float, str]]:
+def demand_stops(now: float, base: float) -> list[tuple[float, str]]:
+    """The demands that a slider of a model offers; `base` is the stored one."""
     # What was typed lies between the steps, or beyond them.
     steps = sorted({base, now, *(float(f"{base * factor:.6g}") for factor in FACTORS)})
     return [(step, exact(step)) for step in steps]

@@ -6,6 +6,8 @@ draft of the Plan page.
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from app.charts.slice_map import fleet_svg
@@ -18,6 +20,7 @@ from app.plan.compare import marks_of
 from app.plan.draft import bar as draft_bar
 from app.plan.draft import trial as trials
 from app.plan.draft.trial import trial
+from app.plan.inputs.ground import Ground
 from app.plan.present import sliders
 from app.plan.present.figures import Side, figures_html, verdict_html
 from app.plan.present.slides import MOST_SLIDERS, Slide, slides, with_sliders, written
@@ -74,9 +77,7 @@ def show() -> None:
             searching = draft_bar.is_searched(workspace, name, draft, tried)
         _map(workspace, name, shown, side, change, searching=searching)
     if request is not None:
-        current = tried.request if tried else request
-        ground = sliders.Ground(workspace, name, request, current, lambda: _step(AFTER))
-        _strip(ground, shown.plan, plan, asked[address.MODELS])
+        _strip(Ground.of(workspace, name, request, draft), shown.plan, plan, asked[address.MODELS])
     if draft is not None and tried is not None:
         draft_bar.search(st.container(key="present-search"), workspace, name, draft, tried)
     drafts.save(workspace, name)
@@ -155,25 +156,24 @@ def _map(
     picture(drawn, key="present-slices")
 
 
-def _strip(
-    ground: sliders.Ground, shown: PlanOutcome | None, stored: PlanOutcome | None, asked: str | None
-) -> None:
+def _strip(ground: Ground, shown: PlanOutcome | None, stored: PlanOutcome | None, asked: str | None) -> None:
     """A slider for the GPUs of the first kind and for each model chosen; the choice."""
     chosen, unknown = with_sliders(asked, ground.current, stored)
     served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
+    moved = partial(_step, AFTER)
     with st.container(horizontal=True, vertical_alignment="center", key="present-strip"):
         with st.container(key="present-slider-gpus"):
-            sliders.of_fleet(ground)
+            sliders.of_fleet(ground, moved)
         for place, model in enumerate(chosen):
             with st.container(key=f"present-slider-{place}"):
-                sliders.demand_of(ground, model, served)
+                sliders.demand_of(ground, model, served, moved)
         if unknown:
             st.caption(plain(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
         with st.popover("Sliders", icon=":material/tune:"):
             _choice(ground, chosen)
 
 
-def _choice(ground: sliders.Ground, chosen: tuple[str, ...]) -> None:
+def _choice(ground: Ground, chosen: tuple[str, ...]) -> None:
     key = f"present-models {ground.name}"
     # The address holds the choice: Back, a reload and a copied link show it.
     st.session_state[key] = list(chosen)

@@ -16,7 +16,7 @@ from app.plan.present.slides import MOST_SLIDERS, NO_MODEL, Slide, with_sliders,
 from tests.support.app import plan_page
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
-from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest
+from torchsplit_core.values import FleetEntry, GammaArrivals, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
@@ -93,6 +93,21 @@ def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it
     # Whoever moves a slider wants to see what comes of it.
     next(slider for slider in opened.select_slider if slider.label.startswith("GPUs")).set_value(3).run()
     assert address(opened, "at") == "after" and "A100-80GB 1 → 3" in said(opened)
+
+
+def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(
+    page: Open, solved: Workspace, maps: list[str]
+) -> None:
+    first, second = request().models
+    arrivals = GammaArrivals(first.demand_rps, 2.0)
+    solved.put(
+        "plan_request", "review", replace(request(), models=(replace(first, arrivals=arrivals), second))
+    )
+    opened = page("present", solved)
+    next(one for one in opened.select_slider if one.label == "bert, req/s").set_value(400.0).run()
+    (draft,) = DraftStore(solved, "review").all()
+    assert draft.request.models[0].demand_rps == 400.0
+    assert draft.request.models[0].arrivals == GammaArrivals(400.0, 2.0)
 
 
 def test_without_a_draft_the_version_before_stands_beside(
