@@ -30,7 +30,7 @@ from tests.support.planning.shared_requests import small
 from tests.support.planning.world import worldly
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
-from torchsplit_core.planning.infeasibility.relaxation import apply
+from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.values import InputFault, InternalFault, Objective, PlanOutcome, PlanRequest
 
 Best = tuple[tuple[float, ...], float | None]
@@ -161,7 +161,7 @@ def _explained(tally: Tally, name: str, request: PlanRequest, outcome: PlanOutco
             tally.reasons.append(f"{name}: no relaxation, though no co-location stands in the way")
         return
     tally.relaxations += 1
-    if oracle(apply(request, relaxed)) is None:
+    if oracle(with_relaxation(request, relaxed)) is None:
         tally.reasons.append(f"{name}: {relaxed} does not mend the request")
     if request.sharing == "exclusive":
         total, least = sum(abs(item.new - item.old) / item.old for item in relaxed), least_change(request)

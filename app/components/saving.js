@@ -148,18 +148,6 @@ function tableText(root, between) {
   return rowsOf(root).map((row) => row.map((text) => cellText(text, between)).join(between)).join("\n") + "\n";
 }
 
-async function copyText(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // A page that came over plain http from another machine has no clipboard of its own.
-  const field = document.createElement("textarea");
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand("copy");
-  field.remove();
-  if (!done) throw new Error("refused");
-}
-
 const LABELS = { svg: "SVG", png: "PNG", csv: "CSV", copy: "Copy" };
 const SHOWN_MS = 1600;
 

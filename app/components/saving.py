@@ -32,7 +32,7 @@ CSS = """
 .saving button:hover { border-color: var(--st-link-color); color: var(--st-link-color); }
 .saving button:focus-visible { outline: 2px solid var(--st-link-color); outline-offset: 2px; }
 """
-SCRIPT = Path(__file__).with_name("saving.js")
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("clipboard.js", "saving.js"))
 MOST_COPIED = 20_000
 """Cells of a table whose text is sent along for the clipboard; a larger one is taken as a file."""
 
@@ -42,9 +42,12 @@ Rows = pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 @st.cache_resource
 def _component() -> Any:
     """Registered once a server, not once a run."""
-    return st.components.v2.component(
-        NAME, html=HTML, css=CSS, js=SCRIPT.read_text(encoding="utf-8"), isolate_styles=False
-    )
+    return st.components.v2.component(NAME, html=HTML, css=CSS, js=script(), isolate_styles=False)
+
+
+def script() -> str:
+    """What the buttons do."""
+    return "".join(part.read_text(encoding="utf-8") for part in SCRIPTS)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ theme is turned: the button tells of it, which does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -25,17 +26,6 @@ CSS = """
 """
 JS = """
 const SHOWN_MS = 1600, YEAR_S = 31536000, HANDED_S = 30;
-async function copy(text) {
-  // A page that came over plain http from another machine has no clipboard of its own.
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const field = document.createElement("textarea");
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand("copy");
-  field.remove();
-  if (!done) throw new Error("refused");
-}
 // The library keeps a theme for the path at which a window was opened; here it is one for all pages.
 function carryTheme(pages) {
   const key = path => `stActiveTheme-${path}-v2`;
@@ -90,7 +80,7 @@ export default function ({ parentElement, data, setStateValue }) {
   if (!button) return;
   button.onclick = async () => {
     try {
-      await copy(document.location.href);
+      await copyText(document.location.href);
       button.textContent = "Copied";
     } catch {
       button.textContent = "Copy it from the address bar";
@@ -105,7 +95,8 @@ export default function ({ parentElement, data, setStateValue }) {
 @st.cache_resource
 def _component() -> Any:
     """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS)
+    js = Path(__file__).with_name("clipboard.js").read_text(encoding="utf-8") + JS
+    return st.components.v2.component(NAME, html=HTML, css=CSS, js=js)
 
 
 def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def words(path: Path = DOCS / "metrics.md") -> tuple[Word, ...]:
     return tuple(entries)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def explanation(shown: str) -> str:
     """What a text on a page means (the head of a column, a card, a badge): as plain text, "" where nobody says."""
     text = _SPACES.sub(" ", shown).strip().lower()

@@ -84,16 +84,18 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
     # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
     # browser draws what has come again and again.
     with places.results:
-        searching = working
+        searching, is_open = working, False
         if draft is not None and tried is not None:
-            searching = bar.is_searched(workspace, name, draft, tried)
+            is_open = bar.is_open(workspace, draft, tried)
+            searching = is_open and proof.is_looked_for(workspace, name, draft.request)
         _tabs(workspace, name, request, plan, searching, draft, tried, sure)
     # Simulated, which takes as long as all the rest: the map is on its way by now.
     verdict = verdict_of(asked, shown) if shown else None
     if slot is not None and request is not None:
         if draft is not None and tried is not None:
             bar.show(slot, workspace, name, request, plan, draft, tried)
-            bar.search(slot.second, workspace, name, draft, tried)
+            if is_open:
+                bar.search(slot.second, workspace, name, draft)
         else:
             bar.show_none(slot, workspace, name, request)
             with slot.buttons:

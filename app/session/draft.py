@@ -73,7 +73,7 @@ def of(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | N
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
         # It was kept, here or elsewhere: History has the way back.
-        _drop(workspace, name, draft)
+        _drop(workspace, name)
         st.session_state.pop(_steps_key(workspace, name), None)
         return None
     return draft
@@ -119,13 +119,13 @@ def discard(workspace: Workspace, name: str) -> None:
     draft = st.session_state.get(_key(workspace, name))
     if isinstance(draft, Draft):
         _remember(workspace, name, draft, frozenset())
-    _end(workspace, name)
+    _drop(workspace, name)
 
 
 def finish(workspace: Workspace, name: str) -> None:
     """The draft is the scenario's now: forget it, and what could be undone of it, which History has."""
     st.session_state.pop(_steps_key(workspace, name), None)
-    _end(workspace, name)
+    _drop(workspace, name)
 
 
 def undo(workspace: Workspace, name: str, stored: PlanRequest) -> None:
@@ -136,7 +136,7 @@ def undo(workspace: Workspace, name: str, stored: PlanRequest) -> None:
     *left, last = steps
     st.session_state[_steps_key(workspace, name)] = left
     if last.before is None or (last.before.request == stored and last.before.plan is None):
-        _end(workspace, name)
+        _drop(workspace, name)
         return
     _put(workspace, name, replace(last.before, fault=""))
 
@@ -209,8 +209,7 @@ def _set(
         fields = frozenset(change.what for change in difference(was, edited))
         _remember(workspace, name, before, fields)
     if edited == stored and plan is None:
-        if before is not None:
-            _drop(workspace, name, before)
+        _drop(workspace, name)
         return
     ground = request_hash(stored) if before is None else before.kept.ground_sha256
     _put(workspace, name, Draft(KeptDraft(ground, edited, plan, said, _owner(), time.time())))
@@ -247,14 +246,10 @@ def _owner() -> str:
     return str(st.user.get("name") or st.user.get("email") or "") if st.user.get("is_logged_in") else ""
 
 
-def _end(workspace: Workspace, name: str) -> None:
-    _drop(workspace, name, st.session_state.get(_key(workspace, name)))
-
-
-def _drop(workspace: Workspace, name: str, draft: Draft | None) -> None:
-    st.session_state[_key(workspace, name)] = None
-    if draft is not None:
+def _drop(workspace: Workspace, name: str) -> None:
+    if st.session_state.get(_key(workspace, name)) is not None:
         DraftStore(workspace, name).forget(tab.identity())
+    st.session_state[_key(workspace, name)] = None
 
 
 def _key(workspace: Workspace, name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from app.components.saving import HTML, SCRIPT
+from app.components.saving import HTML, script
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +28,7 @@ MOUNT = """async ([script, buttons, table]) => {
 def test_a_table_leaves_as_it_reads_and_runs_nothing(session: Callable[..., Page]) -> None:
     page = session()
     page.goto("about:blank")
-    page.evaluate(MOUNT, [SCRIPT.read_text(encoding="utf-8"), HTML, TABLE])
+    page.evaluate(MOUNT, [script(), HTML, TABLE])
     # Drawn twice, its buttons are there once.
     assert page.get_by_role("button").all_inner_texts() == ["CSV", "Copy"]
     with page.expect_download() as written:

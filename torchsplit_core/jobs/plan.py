@@ -46,8 +46,9 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     if standing is not None and not (plan_answers(request, standing) and is_simulated(request, standing)):
         standing = None
     if standing is None:
-        standing = _simulated(request, known.answer(request))
-        if standing is not None:
+        answer = known.answer(request)
+        if answer is not None and is_simulated(request, answer):
+            standing = answer
             put_answer(workspace, name, request, standing)
     if standing is not None and is_settled(request, standing):
         return _ended(request, standing, name, known, progress)
@@ -69,12 +70,6 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     outcome = found if standing is None else improved(request, standing, found)
     put_answer(workspace, name, request, outcome)
     return _ended(request, outcome, name, known, progress)
-
-
-def _simulated(request: PlanRequest, outcome: PlanOutcome | None) -> PlanOutcome | None:
-    from torchsplit_core.responding.standing import is_simulated
-
-    return outcome if outcome is not None and is_simulated(request, outcome) else None
 
 
 def _ended(
@@ -130,6 +125,8 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
     It is known from then on, with the ways out where there is none. Raises InputFault where no tab has the draft that
     was tried: it was edited or discarded since.
     """
+    from torchsplit_core.responding.standing import is_settled
+
     for draft in DraftStore(workspace, parameters.request).all():
         if request_hash(draft.request) == parameters.sha256:
             request, known = draft.request, KnownPlans(workspace)
@@ -137,7 +134,7 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
             if outcome is not None and outcome.status == "infeasible":
                 # That there is no plan is known: more GPUs are sooner tried than the reasons are found.
                 find_ways_out(request, outcome, known, progress)
-            if outcome is None or not _settled(request, outcome):
+            if outcome is None or not is_settled(request, outcome):
                 outcome = workflow.plan(request, progress=lambda share, text: progress(0.9 * share, text))
             _ended(request, outcome, parameters.request, known, progress)
             return {"plan": write_text(outcome)}
@@ -146,9 +143,3 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
         "was edited or discarded since its proof was asked for",
         "Look again.",
     )
-
-
-def _settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
-    from torchsplit_core.responding.standing import is_settled
-
-    return is_settled(request, outcome)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import plotly.graph_objects as go
 
 from app.charts.colours import PALETTE
-from app.charts.theme import INK, Theme, axis, faint, lay_out, legend_mark, themed
+from app.charts.theme import INK, Theme, axis, faint, lay_out, legend_mark, log_axis, themed
 
 HEIGHT_PX = 260
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -18,8 +17,6 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 FEW_STEPS = 60
 """Up to which each point of a line is marked."""
 PALE = 0.3
-FEW_POWERS = 1e3
-"""The ratio of what is drawn up to which a logarithmic axis says more than whole powers."""
 SYMBOLS: Mapping[str, tuple[str, int]] = {
     "checkpoint": ("circle-open", 8), "restart": ("triangle-up", 11), "rank lost": ("x", 10),
 }  # fmt: skip
@@ -74,17 +71,12 @@ def curves(
         _line(figure, curve, unit, along)
     _happenings(figure, of, theme)
     lay_out(figure, theme, height=height_px, key=f"runs {up} {along} {logarithmic}")
-    upright = _powers(of) if logarithmic else {"rangemode": "tozero"}
-    figure.update_layout(xaxis=axis(along, theme, rangemode="tozero"), yaxis=axis(up, theme, **upright))
+    if logarithmic:
+        upright = log_axis(up, theme, [value for curve in of for value in curve.values])
+    else:
+        upright = axis(up, theme, rangemode="tozero")
+    figure.update_layout(xaxis=axis(along, theme, rangemode="tozero"), yaxis=upright)
     return figure
-
-
-def _powers(of: Sequence[Curve]) -> dict[str, Any]:
-    """A logarithmic axis: whole powers of ten and their parts in between, where these are few 1, 2 and 5 of each."""
-    drawn = [value for curve in of for value in curve.values if value > 0]
-    few = not drawn or max(drawn) / min(drawn) < FEW_POWERS
-    ticks = {"dtick": "D2"} if few else {"dtick": 1, "minor": {"dtick": "D1", "ticks": "outside"}}
-    return {"type": "log", "tickformat": "~g", **ticks}
 
 
 def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:

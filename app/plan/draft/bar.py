@@ -45,7 +45,7 @@ OLD_S = 86400.0
 STYLE = """<style>
 .st-key-draft-bar { height: 3rem !important; flex-wrap: nowrap !important; border-inline-start: 4px solid transparent;
   padding-inline-start: .6rem; }
-.st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 0; min-width: 0; }
+.st-key-draft-bar > [data-testid="stLayoutWrapper"]:first-child { flex: 1 1 0; min-width: 0; }
 .st-key-draft-words { min-width: 0; overflow: hidden; }
 p.draft-line, .st-key-draft-words [data-testid="stCaptionContainer"] p { margin: 0; font-size: .85rem;
   line-height: 1.35rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
@@ -59,7 +59,7 @@ p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
 /* Below the library's own head, which a narrow window shows. */
 @media (max-width: 640px) {
   .st-key-draft-bar { height: 7.9rem !important; flex-wrap: wrap !important; align-content: center; row-gap: .3rem; }
-  .st-key-draft-bar > [data-testid="stLayoutWrapper"]:has(> .st-key-draft-words) { flex: 1 1 100%; }
+  .st-key-draft-bar > [data-testid="stLayoutWrapper"]:first-child { flex: 1 1 100%; }
   .st-key-draft-buttons { row-gap: .3rem !important; }
   .st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
 </style>"""
@@ -141,19 +141,13 @@ def _undo_button(workspace: Workspace, name: str, stored: PlanRequest) -> None:
     )  # fmt: skip
 
 
-def search(place: DeltaGenerator, workspace: Workspace, name: str, draft: Draft, tried: Trial) -> None:
-    """How far the search for the draft is, while it may say more; nothing for a plan that was chosen."""
-    if _is_open(workspace, draft, tried):
-        with place:
-            st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
+def search(place: DeltaGenerator, workspace: Workspace, name: str, draft: Draft) -> None:
+    """How far the search for the draft is, to be shown while it may say more (`is_open`)."""
+    with place:
+        st.fragment(_prove, run_every=proof.REST_S)(workspace, name, draft.request)
 
 
-def is_searched(workspace: Workspace, name: str, draft: Draft, tried: Trial) -> bool:
-    """Whether a search for the draft goes on, or begins as soon as the edits rest."""
-    return _is_open(workspace, draft, tried) and proof.is_looked_for(workspace, name, draft.request)
-
-
-def _is_open(workspace: Workspace, draft: Draft, tried: Trial) -> bool:
+def is_open(workspace: Workspace, draft: Draft, tried: Trial) -> bool:
     """Whether a search could say more: of a plan its proof, of an infeasible request the reasons and the ways out."""
     outcome = tried.outcome
     if outcome is None or draft.plan is not None:

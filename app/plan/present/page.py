@@ -26,6 +26,7 @@ from app.plan.present.figures import Side, figures_html, verdict_html
 from app.plan.present.slides import MOST_SLIDERS, Slide, slides, with_sliders, written
 from app.plan.present.style import STYLE
 from app.plan.verdict import verdict_of
+from app.plan.what_if import proof
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
@@ -72,14 +73,13 @@ def show() -> None:
     change = _change(pair)
     _said(shown, beside, side, change)
     with st.container(key="present-map"):
-        searching = False
-        if draft is not None and tried is not None:
-            searching = draft_bar.is_searched(workspace, name, draft, tried)
+        is_open = draft is not None and tried is not None and draft_bar.is_open(workspace, draft, tried)
+        searching = is_open and draft is not None and proof.is_looked_for(workspace, name, draft.request)
         _map(workspace, name, shown, side, change, searching=searching)
     if request is not None:
         _strip(Ground.of(workspace, name, request, draft), shown.plan, plan, asked[address.MODELS])
-    if draft is not None and tried is not None:
-        draft_bar.search(st.container(key="present-search"), workspace, name, draft, tried)
+    if is_open and draft is not None:
+        draft_bar.search(st.container(key="present-search"), workspace, name, draft)
     drafts.save(workspace, name)
     trials.remember(workspace, name)
 

@@ -11,8 +11,8 @@ STYLE = """<style>
 .stMainBlockContainer > .stVerticalBlock { gap: .45rem !important; }
 .st-key-headline { flex-wrap: nowrap !important; }
 .st-key-headline > * { min-width: 0; flex: 0 0 auto !important; }
-.st-key-headline > [data-testid="stElementContainer"]:has([data-testid="stMarkdown"] strong) {
-  flex: 0 1 auto !important; }
+/* The name, behind the button that folds the inputs: it gives way. */
+.st-key-headline > :nth-child(2) { flex: 0 1 auto !important; }
 .st-key-headline [data-testid="stMarkdownContainer"] p { white-space: nowrap; overflow: hidden;
   text-overflow: ellipsis; }
 .st-key-results, .st-key-facts, .st-key-draft-bar { flex: none !important; box-sizing: border-box; }

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.runs.curves import curves
 from app.charts.runs.series import smoothed
+from app.charts.theme import log_axis
 from app.format.numbers import THIN, duration
 from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, Asked, curve, notes
 from app.runs.words import left, with_sizes
@@ -40,7 +41,9 @@ def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view: RunView) ->
     pale, full = figure.data[:2]
     assert pale.y == tuple(view.steps.loss) and pale.line.color.startswith("rgba") and not pale.showlegend
     assert full.y == pytest.approx(smoothed(view.steps.loss, 0.9)) and full.name == "diamond-1"
-    assert figure.layout.yaxis.type == "log" and figure.layout.yaxis.dtick == "D2"
+    every = log_axis("loss", "light", view.steps.loss)
+    assert figure.layout.yaxis.type == "log" and figure.layout.yaxis.minor.dtick == "D1"
+    assert figure.layout.yaxis.nticks == every["nticks"]
     told = notes({"diamond-1": view}, Asked(weight=0.9))
     assert "Smoothed exponentially, weight 0.90" in told
     assert len(curves([curve("a", 0, view, Asked())], "loss", "", dark=False).data) == 1 + 3 + 3

@@ -8,7 +8,7 @@ from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import A30, random_request, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
-from torchsplit_core.planning.infeasibility.relaxation import apply
+from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.values import Colocation, Demand, FleetEntry, PlanRequest
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def test_conflicts_are_minimal_and_the_relaxation_mends(block: int) -> None:
                 assert best_plan(with_demands(request, rest)) is not None, (seed, conflict, demand)
         changes = outcome.least_relaxation
         assert changes is not None, seed
-        assert best_plan(apply(request, changes)) is not None, (seed, changes)
+        assert best_plan(with_relaxation(request, changes)) is not None, (seed, changes)
         total = sum(abs(change.new - change.old) / change.old for change in changes)
         assert total == pytest.approx(least_change(request), rel=1e-5, abs=1e-6), (seed, changes)
     assert seen >= 2
@@ -84,4 +84,4 @@ def test_sharing_is_explained_too(sharing: str) -> None:
     assert outcome.least_relaxation is not None
     total = sum((change.old - change.new) / change.old for change in outcome.least_relaxation)
     assert total == pytest.approx(1.0 if sharing == "exclusive" else 1 / 3, rel=1e-4)
-    assert plan(apply(request, outcome.least_relaxation)).status in ("optimal", "feasible")
+    assert plan(with_relaxation(request, outcome.least_relaxation)).status in ("optimal", "feasible")

@@ -15,8 +15,8 @@ from torchsplit_core.planning.infeasibility.ways_out import (
     scale_question,
     scaled,
     ways_out,
-    with_more,
 )
+from torchsplit_core.planning.request.edit import with_more_gpus
 from torchsplit_core.planning.request.question import question_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
@@ -79,7 +79,7 @@ def test_more_gpus_are_tried_until_they_suffice() -> None:
     asked = request(40.0, 40.0, 40.0)
     _, ways, asking = answered(asked)
     way = next(way for way in ways if way.kind == "gpus")
-    assert way.more == 2 and plan(with_more(asked, 0, 1) or asked, reasons=False).status == "infeasible"
+    assert way.more == 2 and plan(with_more_gpus(asked, 0, 1) or asked, reasons=False).status == "infeasible"
     assert sum(1 for one in asking if one.gpus != asked.gpus) == 2
     _, ways, _ = answered(request(*[40.0] * (MOST_MORE + 3)))
     assert not [way for way in ways if way.kind == "gpus"]
@@ -87,7 +87,7 @@ def test_more_gpus_are_tried_until_they_suffice() -> None:
 
 def test_a_gpu_with_an_id_gets_another_entry_beside_it() -> None:
     asked = replace(request(30.0, 20.0), gpus=(FleetEntry(A30, "mine", node="n1", cost=2.0),))
-    larger = with_more(asked, 0, 1)
+    larger = with_more_gpus(asked, 0, 1)
     assert larger is not None
     assert larger.gpus == (asked.gpus[0], FleetEntry(A30, None, 1, None, 2.0, "n1"))
 

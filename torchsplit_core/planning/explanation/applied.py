@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from torchsplit_core.planning.request.edit import with_more_gpus
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.values import ChangeEffect, FleetEntry, PlanRequest
+from torchsplit_core.values import ChangeEffect, PlanRequest
 
 
 def applied(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
@@ -34,15 +35,8 @@ def _with_gpu(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
     while index >= request.gpus[place].count:
         index -= request.gpus[place].count
         place += 1
-    entries, entry = list(request.gpus), request.gpus[place]
     if (change.new or 0) < (change.old or 0):
+        entries, entry = list(request.gpus), request.gpus[place]
         entries[place : place + 1] = [replace(entry, count=entry.count - 1)] if entry.count > 1 else []
         return replace(request, gpus=tuple(entries)) if entries else None
-    # An entry with an id of its own is one GPU: one like it is another entry.
-    if entry.id is None:
-        entries[place] = replace(entry, count=entry.count + 1)
-    else:
-        entries.append(
-            FleetEntry(entry.type, layouts=entry.layouts, cost=entry.cost, node=entry.node, mig=entry.mig)
-        )
-    return replace(request, gpus=tuple(entries))
+    return with_more_gpus(request, place, 1)

@@ -23,6 +23,7 @@ from torchsplit_core.planning.outcome.assignment import assign_integer, assign_s
 from torchsplit_core.planning.outcome.build import planned_models
 from torchsplit_core.planning.outcome.losses import least_rates
 from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.planning.request.objective import must_survive
 from torchsplit_core.solver.pyomo_model import solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
@@ -56,7 +57,7 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     if not found:
         return LeastRelaxation(None, (NO_RELAXATION,))
     _, changes, _ = min(found, key=lambda item: item[0])
-    if is_feasible(apply(request, changes), deadline) is False:
+    if is_feasible(with_relaxation(request, changes), deadline) is False:
         return LeastRelaxation(None, ("The relaxation found fails its own check.",))
     notes: tuple[str, ...] = (
         () if len(found) == len(steps) and all(proven for _, _, proven in found) else (SMALLER,)
@@ -66,18 +67,6 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
             "With sharing the relaxation is the least for whole slices or for minima alone, whichever is less.",
         )
     return LeastRelaxation(changes, notes)
-
-
-def apply(request: PlanRequest, changes: Sequence[Relaxation]) -> PlanRequest:
-    """The request with the relaxed figures."""
-    models = {model.name: model for model in request.models}
-    for change in changes:
-        model = models[change.model]
-        if change.demand == "min_throughput_rps":
-            models[change.model] = replace(model, min_throughput_rps=change.new)
-        else:
-            models[change.model] = replace(model, max_latency_ms=change.new)
-    return replace(request, models=tuple(models[model.name] for model in request.models))
 
 
 def _step(

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchsplit_core.planning.infeasibility.relaxation import apply
+from torchsplit_core.planning.request.edit import with_more_gpus, with_relaxation
 from torchsplit_core.planning.request.objective import for_the_worst
-from torchsplit_core.planning.request.validate import MAX_GPUS
-from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest
+from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MOST_MORE = 4
 """GPUs of a type that are added at most."""
@@ -41,12 +40,12 @@ def ways_out(request: PlanRequest, outcome: PlanOutcome, known: Known) -> tuple[
     """The ways out of an infeasible request of which a plan is known, the least change of figures first."""
     ways: list[WayOut] = []
     if outcome.least_relaxation:
-        eased = apply(request, outcome.least_relaxation)
+        eased = with_relaxation(request, outcome.least_relaxation)
         if plan := _plan_of(eased, known):
             ways.append(WayOut("relaxation", eased, plan))
     for place, entry in enumerate(request.gpus):
         for more in range(1, MOST_MORE + 1):
-            larger = with_more(request, place, more)
+            larger = with_more_gpus(request, place, more)
             if larger is not None and (plan := _plan_of(larger, known)):
                 if not any(way.gpu_type == entry.type and way.more <= more for way in ways):
                     ways.append(WayOut("gpus", larger, plan, entry.type, more))
@@ -61,12 +60,12 @@ def questions(request: PlanRequest, outcome: PlanOutcome, known: Known) -> Itera
     """Requests to be answered one after the other, so that `ways_out` has its plans; what the answers before make
     needless is not asked. `outcome` says why there is no plan."""
     if outcome.least_relaxation:
-        yield apply(request, outcome.least_relaxation)
+        yield with_relaxation(request, outcome.least_relaxation)
     # Of each type the entry that comes first.
     for kind in dict.fromkeys(entry.type for entry in request.gpus):
         place = next(number for number, entry in enumerate(request.gpus) if entry.type == kind)
         for more in range(1, MOST_MORE + 1):
-            larger = with_more(request, place, more)
+            larger = with_more_gpus(request, place, more)
             if larger is None:
                 break
             yield larger
@@ -77,19 +76,6 @@ def questions(request: PlanRequest, outcome: PlanOutcome, known: Known) -> Itera
         yield question
         if (scale := _known_scale(request, known)) is not None:
             yield scaled(request, scale)
-
-
-def with_more(request: PlanRequest, place: int, more: int) -> PlanRequest | None:
-    """The request with so many GPUs more like those of an entry; None beyond what a plan takes."""
-    if sum(entry.count for entry in request.gpus) + more > MAX_GPUS:
-        return None
-    gpus, entry = list(request.gpus), request.gpus[place]
-    # An entry with an id of its own is one GPU: those like it are another entry.
-    if entry.id is None:
-        gpus[place] = replace(entry, count=entry.count + more)
-    else:
-        gpus.append(FleetEntry(entry.type, None, more, entry.layouts, entry.cost, entry.node, entry.mig))
-    return replace(request, gpus=tuple(gpus))
 
 
 def scale_question(request: PlanRequest) -> PlanRequest | None:

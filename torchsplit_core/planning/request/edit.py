@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.planning.request.build import build_request, model_name, model_names
 from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.validate import check_owed, validate
+from torchsplit_core.planning.request.validate import MAX_GPUS, check_owed, validate
 from torchsplit_core.values import (
     WHOLE_GPU,
     FleetEntry,
@@ -165,6 +165,19 @@ def with_relaxation(request: PlanRequest, changes: Sequence[Relaxation]) -> Plan
         eased: dict[str, Any] = {change.demand: change.new}
         models[change.model] = replace(models[change.model], **eased)
     return replace(request, models=tuple(models[model.name] for model in request.models))
+
+
+def with_more_gpus(request: PlanRequest, place: int, more: int) -> PlanRequest | None:
+    """The request with so many GPUs more like those of the entry at a place; None beyond what a plan takes."""
+    if sum(entry.count for entry in request.gpus) + more > MAX_GPUS:
+        return None
+    gpus, entry = list(request.gpus), request.gpus[place]
+    # An entry with an id of its own is one GPU: those like it are another entry.
+    if entry.id is None:
+        gpus[place] = replace(entry, count=entry.count + more)
+    else:
+        gpus.append(replace(entry, id=None, count=more))
+    return replace(request, gpus=tuple(gpus))
 
 
 def with_demands_as_minima(request: PlanRequest) -> PlanRequest:

@@ -34,13 +34,6 @@ pytestmark = pytest.mark.usefixtures("native_sliders")
 TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
-@pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
-
-
 def told(page: AppTest) -> str:
     kinds = ("markdown", "caption", "error", "warning", "success")
     text = "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")

@@ -12,20 +12,12 @@ from app.plan import page as plan_page
 from app.session import draft as drafts
 from tests.support.app.plan_page import press, said
 from tests.support.app.values import request
-from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
-
-
-@pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
 
 
 def move(page: AppTest, label: str, value: float) -> AppTest:

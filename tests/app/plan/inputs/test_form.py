@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plan.inputs import form
 from tests.support.app.field_rows import Rows
 from tests.support.app.values import profile, request
-from torchsplit_core import workflow
 from torchsplit_core.values import Colocation, FleetEntry
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
-
-
-@pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
 
 
 def said(page: AppTest) -> str:

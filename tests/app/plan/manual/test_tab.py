@@ -29,13 +29,6 @@ pytestmark = pytest.mark.slow
 Open = Callable[..., AppTest]
 
 
-@pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
-
-
 def tab(page: AppTest) -> AppTest:
     page.session_state[plan_page.TAB] = "By hand"
     page.run()

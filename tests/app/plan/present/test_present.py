@@ -27,11 +27,9 @@ TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
 @pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    VersionStore(workspace, "review").keep()
-    return workspace
+def solved(solved: Workspace) -> Workspace:
+    VersionStore(solved, "review").keep()
+    return solved
 
 
 @pytest.fixture

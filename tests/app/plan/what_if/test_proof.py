@@ -26,13 +26,6 @@ Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
-@pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
-
-
 class Jobs:
     """Jobs that end when the test says so."""
 

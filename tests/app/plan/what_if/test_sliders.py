@@ -26,13 +26,6 @@ pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
 @pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    return workspace
-
-
-@pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
