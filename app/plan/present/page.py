@@ -25,6 +25,7 @@ from app.plan.present import sliders
 from app.plan.present.figures import Side, figures_html, verdict_html
 from app.plan.present.slides import MOST_SLIDERS, Slide, slides, with_sliders, written
 from app.plan.present.style import STYLE
+from app.plan.summary import basis_badge
 from app.plan.verdict import verdict_of
 from app.plan.what_if import proof
 from app.session import draft as drafts
@@ -69,6 +70,8 @@ def show() -> None:
     shown = pair[0 if side == BEFORE else -1]
     beside = pair[-1 if side == BEFORE else 0] if len(pair) > 1 else None
     with head:
+        if shown.solved is not None and (basis := basis_badge(shown.solved, shown.request)) is not None:
+            widgets.badge(basis.text, basis.colour)
         _head(workspace, name, side, alone=beside is None, drafted=draft is not None)
     change = _change(pair)
     _said(shown, beside, side, change)

@@ -69,6 +69,7 @@ def test_one_plan_is_shown_with_its_verdict_figures_and_proof_and_without_steps(
     assert opened.title[0].value == "review"
     assert "present-verdict green" in shown and "All 2 models get their demand" in shown
     assert "Worst-served model gets" in shown and "proven optimal" in shown and "▲" not in shown
+    assert "1 of 2 profiles estimated" in shown
     assert "bert" in maps[-1] and "stroke-dasharray" not in maps[-1]
     assert not [button for button in opened.button if button.key in ("present-before", "present-after")]
 
