@@ -24,7 +24,7 @@ from streamlit.web.server.starlette.starlette_websocket import (
 )
 
 from app.format.numbers import plain
-from torchsplit_core.cli.app import is_loopback
+from torchsplit_core.values.serving.hosts import is_loopback
 from torchsplit_core.values import InputFault, quoted
 
 CALLBACK = "/oauth2callback"

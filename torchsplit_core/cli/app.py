@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -14,16 +12,11 @@ from pathlib import Path
 from torchsplit_core import telemetry
 from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 from torchsplit_core.workflow.profiling import restore_slices
 from torchsplit_core.workspace.store import Store
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""The names by which a browser on this machine asks for it."""
-ANY = "*"
-"""Streamlit's word for every host (server.allowedHosts)."""
 FIRST_PORT, PORTS = 8501, 100
-_LABEL = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?")
 
 
 def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -87,45 +80,6 @@ def _tell(address: str, named: Sequence[str], *, private: bool, allowed: bool) -
             "(docs/shared-server.md)",
             file=sys.stderr,
         )
-
-
-def allowed_hosts(address: str, named: Sequence[str]) -> tuple[str, ...]:
-    """The hosts that a request may ask for: loopback names, the address itself, those named.
-
-    On an address that other machines reach, without a name: any, for its names are not known.
-    """
-    if not named and not is_loopback(address):
-        return (ANY,)
-    own = () if address in ("0.0.0.0", "::", "") else (address.lower(),)
-    return tuple(dict.fromkeys((*LOOPBACK, *own, *named)))
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a name or address means this machine alone."""
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def host_name(text: str) -> str:
-    """A host name in lower case, or an IP address without brackets. Raises InputFault for anything else."""
-    name = text.strip().lower().rstrip(".")
-    try:
-        return str(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
-    except ValueError:
-        pass
-    labels = name.split(".")
-    # Digits and dots alone, but no address: a slip of the pen.
-    if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)) or labels[-1].isdigit():
-        raise InputFault(
-            "--host",
-            f"is {quoted(text)}, not a host name or IP address",
-            "Give one without a scheme, a port or a path, for example plan.example.com (other letters as xn--…).",
-        )
-    return name
 
 
 def _in_address(address: str) -> str:

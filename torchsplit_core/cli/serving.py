@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import workflow
+from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.files import read_file
@@ -34,6 +36,7 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
     made.add_argument(
         "--ready-file", metavar="FILE", help="written once all is ready: url and models as JSON"
     )
+    add_client_options(made)
     trust(made)
     made = command(
         "measure", _measure, "serve a plan, load it, and set measured beside simulated and planned"
@@ -76,6 +79,7 @@ def _plan_options(made: argparse.ArgumentParser) -> None:
 
 
 def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSettings:
+    """Those of both commands."""
     return ServeSettings(
         host=host,
         port=port,
@@ -101,7 +105,9 @@ def _serve(options: argparse.Namespace) -> int:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
-    settings = _settings(options, options.host, options.port)
+    settings = replace(
+        _settings(options, options.host, options.port), access=access_of(options), limits=limits_of(options)
+    )
     with_progress(
         lambda progress: workflow.serve(
             outcome, request, settings, progress=progress, ready=ready, announce=announce

@@ -18,7 +18,7 @@ from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.seats import Seat, Station, warm_up
 from torchsplit_core.serving.settings import ServeSettings
-from torchsplit_core.serving.waiting import Batch, Item, Rows, Turns
+from torchsplit_core.serving.waiting import Batch, Item, Turns
 from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, check_rows, port_of
 from torchsplit_core.values import Progress
 
@@ -120,38 +120,46 @@ class Engine:
 
     async def infer(
         self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
-    ) -> list[bytes]:
+    ) -> Sequence[bytes | memoryview]:
         """The bytes of each output. Raises RequestFault with the status that says why there are none."""
+        return await self.submit(model, rows, inputs, timeout_s)
+
+    def submit(
+        self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
+    ) -> asyncio.Future[Sequence[bytes | memoryview]]:
+        """The bytes of each output, once they are there; cancelled, it is not computed any more.
+
+        Raises RequestFault at once, or in the future, with the status that says why there are none.
+        """
         self.check_open(model)
         stations = self.stations[model]
-        if gone := [station for station in stations if station.lost]:
-            raise _lost(gone[0])
-        waiting = sum(station.queue.rows for station in stations)
+        waiting = 0
+        for station in stations:
+            if station.lost:
+                raise _lost(station)
+            waiting += station.queue.rows
         if waiting + rows > self.settings.queue_limit:
             problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
             raise RequestFault(model, problem, "Ask again later.", 429)
         items = self._items(model, rows, inputs)
-        loop = asyncio.get_running_loop()
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
-        late = RequestFault(
-            model, f"gave no answer within {limit_s:g} s", "Ask again later, or allow more time.", 504
-        )
-        deadline = loop.call_later(limit_s, self._expire, stations, items, late)
+        deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, stations, items, limit_s)
         self._inside.update(items)
-        try:
-            for item in items:
-                stations[0].queue.join(item)
-            self._dispatch(stations[0])
-            found: list[Rows] = []
-            for item in items:
-                found.append(await item.answer)
-        finally:
+
+        def over(_: Any) -> None:
             self._inside.difference_update(items)
             deadline.cancel()
             self._abandon(items)
-        if len(found) == 1:
-            return [bytes(block) for block in found[0]]
-        return [b"".join(blocks) for blocks in zip(*found, strict=True)]
+
+        if len(items) == 1:
+            answer: asyncio.Future[Any] = items[0].answer
+        else:
+            answer = asyncio.ensure_future(_joined(items))
+        answer.add_done_callback(over)
+        for item in items:
+            stations[0].queue.join(item)
+        self._dispatch(stations[0])
+        return answer
 
     def _items(self, model: str, rows: int, inputs: Sequence[memoryview]) -> list[Item]:
         """The request in pieces that fit into a batch of any of its workers."""
@@ -170,7 +178,9 @@ class Engine:
             found.append(Item(count, piece, loop.create_future(), now))
         return found
 
-    def _expire(self, stations: Sequence[Station], items: Sequence[Item], late: RequestFault) -> None:
+    def _expire(self, stations: Sequence[Station], items: Sequence[Item], limit_s: float) -> None:
+        problem = f"gave no answer within {limit_s:g} s"
+        late = RequestFault(stations[0].model.name, problem, "Ask again later, or allow more time.", 504)
         self._refuse(items, late)
         for station in stations:
             station.queue.head()
@@ -352,6 +362,12 @@ class Engine:
             },
             "workers": {seat.spec.id: {"state": seat.state, "pid": seat.process.pid} for seat in self.seats},
         }
+
+
+async def _joined(items: Sequence[Item]) -> Sequence[bytes]:
+    """The outputs of a request that is worked on in pieces."""
+    found = [await item.answer for item in items]
+    return [b"".join(blocks) for blocks in zip(*found, strict=True)]
 
 
 def _lost(station: Station) -> RequestFault:

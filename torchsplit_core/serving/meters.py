@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from torchsplit_core.serving.roster import Roster, WorkerSpec
+from torchsplit_core.serving.wire.http import HttpServer
 
 RESPONSE_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -119,6 +120,17 @@ class Meters:
             ["model", "stage", "slice"],
             **make,
         )
+        self._refused = Counter(
+            "torchsplit_refused",
+            "Requests and connections that a limit refused, by the limit",
+            ["reason"],
+            **make,
+        )
+        self._connections = Gauge("torchsplit_connections", "Connections that are open", **make)
+        self._at_work = Gauge("torchsplit_requests_at_work", "Requests that wait for their answer", **make)
+        self._held = Gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet", **make)
+        self._answers: dict[tuple[str, int], Any] = {}
+        self._responses: dict[str, Any] = {}
         self.tallies: dict[str, Tally] = {}
         self._specs: dict[str, WorkerSpec] = {}
         for spec in roster.workers:
@@ -165,9 +177,26 @@ class Meters:
 
     def answered(self, model: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        self.requests.labels(model, str(status)).inc()
+        # Looking a label up takes longer than counting.
+        found = self._answers.get((model, status))
+        if found is None:
+            found = self._answers[model, status] = self.requests.labels(model, str(status))
+        found.inc()
         if status == 200:
-            self.response.labels(model).observe(seconds)
+            times = self._responses.get(model)
+            if times is None:
+                times = self._responses[model] = self.response.labels(model)
+            times.observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        """A limit refused a request or a connection."""
+        self._refused.labels(reason).inc()
+
+    def watch(self, server: HttpServer) -> None:
+        """Tell of its connections, requests and bodies from now on."""
+        self._connections.set_function(lambda: len(server.connections))
+        self._at_work.set_function(lambda: server.in_work)
+        self._held.set_function(lambda: server.held_bytes)
 
     def text(self, waiting: dict[tuple[str, str], int]) -> bytes:
         """What Prometheus reads; `waiting` are the rows in each model's and stage's queue now."""

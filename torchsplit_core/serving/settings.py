@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.limits import check_number
@@ -24,6 +25,40 @@ WARM_UPS = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may ask of a server at most, before any of it is handled.
+
+    `head_bytes` and `head_s` of a request's head, `body_s` of its body, `send_s` in which a client takes nothing of its
+    answer, `idle_s` between requests. `connections` and `requests` at once; `body_bytes` of one body, packed or
+    unpacked, `json_bytes` of the JSON in it, `held_bytes` of all bodies at once.
+    """
+
+    head_bytes: int = 16 * 1024
+    head_s: float = 10.0
+    body_s: float = 30.0
+    send_s: float = 30.0
+    idle_s: float = 75.0
+    connections: int = 4096
+    requests: int = 4096
+    body_bytes: int = 512 * 2**20
+    json_bytes: int = 64 * 2**20
+    held_bytes: int = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask. `hosts`: the names a request may ask for, with "*" any; `token`: what it has to show, unless None.
+
+    `certificate` and `key` are files in PEM: with them the server speaks TLS.
+    """
+
+    hosts: tuple[str, ...] = ("*",)
+    token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServeSettings:
     """`port` 0 takes a free one. `queue_limit` counts rows that wait, by model; `drain_s` is how long requests that
     were taken may still need once the server is told to stop."""
@@ -35,6 +70,14 @@ class ServeSettings:
     drain_s: float = 30.0
     stand_in: StandIn = "none"
     trust: bool = False
+    limits: Limits = Limits()
+    access: Access = Access()
+
+
+def settings_of(told: Mapping[str, Any]) -> ServeSettings:
+    """The settings of what `asdict` has made of them, across JSON."""
+    access = Access(**told["access"] | {"hosts": tuple(told["access"]["hosts"])})
+    return ServeSettings(**{**told, "limits": Limits(**told["limits"]), "access": access})
 
 
 DEFAULT_DURATION_S = 30.0

@@ -23,9 +23,8 @@ from starlette.testclient import TestClient
 from torchsplit_core.files import write_file
 from torchsplit_core.serving.routing.app import router
 from torchsplit_core.serving.routing.calls import call
-from torchsplit_core.serving.wire import bodies
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import headers_of, json_length
+from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
 from torchsplit_core.serving.wire.tensors import LENGTH_HEADER, TensorPort, parse_request, response
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
@@ -256,7 +255,7 @@ def test_no_json_wrong_lengths_and_unknown_models() -> None:
         assert 'torchsplit_route_requests_total{code="400",model="a/b c"} 4.0' in metrics
 
 
-def test_packed_requests_and_a_clients_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_requests_and_a_clients_own_time() -> None:
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         packed = gzip.compress(json.dumps(ASKED).encode())
@@ -267,8 +266,7 @@ def test_packed_requests_and_a_clients_own_time(monkeypatch: pytest.MonkeyPatch)
         two.hold.clear()
         found = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
         assert found.status_code == 504 and "a/b c" in found.json()["error"]
-        monkeypatch.setattr(bodies, "LARGEST_JSON", 8)
-        largest = 8 + 4096 * 8
+        largest = largest_body([TensorPort("x", "FP32", (2,))])
         small = client([one.url])
         assert small.post(f"{PATH}/infer", content=b"1" * (largest + 1)).status_code == 413
         assert one.calls == 2

@@ -16,7 +16,7 @@ from typing import Any
 
 from torchsplit_core.files import read_text
 from torchsplit_core.serving.front.server import serve
-from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.settings import settings_of
 from torchsplit_core.values import InputFault
 
 
@@ -40,7 +40,7 @@ def main() -> int:
         serve(
             outcome,
             request,
-            ServeSettings(**asked["settings"]),
+            settings_of(asked["settings"]),
             progress=lambda share, text: _say("progress", [share, text]),
             announce=lambda serving: _say("ready", asdict(serving)),
         )

@@ -1,126 +1,313 @@
-"""The Open Inference Protocol v2 over HTTP: paths, metadata, inference. Starlette routes them, uvicorn listens."""
+"""The Open Inference Protocol v2: paths, metadata, inference; over the HTTP of `wire`."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
-
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from torchsplit_core import __version__
 from torchsplit_core.serving.engine import Engine
+from torchsplit_core.serving.front.guard import HEALTH, Guard
 from torchsplit_core.serving.meters import Meters
-from torchsplit_core.serving.wire.bodies import (
-    Gone,
-    headers_of,
-    json_length,
-    largest_body,
-    received,
-    unpacked,
-)
+from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
+from torchsplit_core.serving.wire.http import Answer, Request, json_answer, refusal
+from torchsplit_core.serving.wire.reader import INLINE_JSON, Readers
 from torchsplit_core.serving.wire.tensors import (
-    LENGTH_HEADER,
     MOST_ROWS,
+    Head,
+    InferRequest,
     RequestFault,
     TensorPort,
-    parse_request,
-    response,
+    all_binary,
+    parse_head,
+    response_blocks,
+    split_body,
 )
 from torchsplit_core.values import quoted, suggestion
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
-Endpoint = Callable[[Request], Awaitable[Response]]
-INLINE_BYTES = 256 * 1024
-"""A larger body is parsed beside the event loop, so that other requests are not held up."""
+INLINE_ANSWER = 256 * 1024
+"""Bytes of outputs of which more are written as JSON in a thread, piece by piece."""
+LONGEST_KEPT_HEAD, KEPT_HEADS = 2048, 256
+"""Bytes of a request's JSON, and how many of them, that are kept read for each model."""
+SMALL_BODY = 64 * 1024
+"""Bytes of a body that nothing is read of."""
+LENGTH = b"inference-header-content-length"
 
 
-def make_app(engine: Engine, meters: Meters) -> Starlette:
-    """The application over a started engine."""
-    paths = _Paths(engine, meters)
-    infer = Infer(engine, meters)
-    versioned = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
-    routes = [
-        Route("/v2", paths.server),
-        Route("/v2/health/live", paths.live),
-        Route("/v2/health/ready", paths.ready),
-        Route("/v2/repository/index", paths.index, methods=["POST"]),
-        Route("/metrics", paths.metrics),
-        Route("/torchsplit/state", paths.state),
-        Route("/torchsplit/examples/{name}", paths.of_model(paths.example)),
-        Route("/torchsplit/tallies", paths.tallies, methods=["GET", "DELETE"]),
-    ]
-    for path in versioned:
-        routes += [
-            Route(path, paths.of_model(paths.model)),
-            Route(f"{path}/ready", paths.of_model(paths.model_ready, started=False)),
-            Route(f"{path}/config", paths.of_model(paths.config)),
-            Route(f"{path}/stats", paths.of_model(paths.statistics, started=False)),
-            Route(f"{path}/infer", infer, methods=["POST"]),
-        ]
-    return Starlette(routes=routes, exception_handlers={404: _no_path, 405: _no_method})
+class Front:
+    """What clients talk to, over a started engine: `wire.http` calls it."""
+
+    def __init__(self, engine: Engine, meters: Meters, guard: Guard, limits: Limits) -> None:
+        self.engine, self.meters, self.guard, self.limits = engine, meters, guard, limits
+        self.readers = Readers(limits)
+        self._models: dict[str, _Model] = {}
+        self._paths = _Paths(engine, meters, guard)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def admit(self, request: Request) -> int:
+        """Bytes that the body may have. Raises RequestFault for who may not ask."""
+        self.guard.check(request)
+        model = self._model_of(request)
+        if model is not None:
+            return model.most
+        self._paths.find(request)
+        return SMALL_BODY
+
+    def handle(self, request: Request) -> None:
+        """Answer now, or once the engine has."""
+        model = self._model_of(request)
+        if model is None:
+            request.reply(self._paths.find(request)())
+            return
+        inference = Inference(self, model, request)
+        try:
+            inference.begin()
+        except RequestFault as fault:
+            inference.refuse(fault)
+
+    def refused(self, request: Request | None, fault: RequestFault) -> None:
+        """Count what a limit has refused."""
+        self.meters.refused(fault.reason or "request")
+
+    def hold(self, task: asyncio.Task[None]) -> None:
+        """The loop itself keeps no task alive."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _model_of(self, request: Request) -> _Model | None:
+        """The model of a path of inference; None for every other path."""
+        path = request.path
+        if request.method != "POST" or not path.endswith("/infer"):
+            return None
+        if (found := self._models.get(path)) is not None:
+            return found
+        name = _named(path.removesuffix("/infer"))
+        if name is None:
+            return None
+        known = self.engine.stations.get(name[0])
+        if known is None or name[1] != "1" or name[0] not in self.engine.inputs:
+            return None
+        ports, outputs = self.engine.inputs[name[0]], self.engine.outputs[name[0]]
+        found = self._models[path] = _Model(name[0], ports, outputs, largest_body(ports, self.limits))
+        return found
 
 
-async def _no_path(request: Request, error: Exception) -> Response:
-    fault = RequestFault("", f"unknown path {quoted(request.url.path)}", "Ask for /v2.", 404)
-    return _told(fault)
+def _named(path: str) -> tuple[str, str] | None:
+    """Name and version of the model that a path is of."""
+    match path.split("/"):
+        case ["", "v2", "models", name]:
+            return name, "1"
+        case ["", "v2", "models", name, "versions", version]:
+            return name, version
+    return None
 
 
-async def _no_method(request: Request, error: Exception) -> Response:
-    problem = f"does not take {request.method}"
-    allowed = getattr(error, "headers", None) or {}
-    fault = RequestFault(request.url.path, problem, f"Send {allowed.get('Allow', 'another method')}.", 405)
-    return _told(fault, allowed)
+class _Model:
+    """What inference asks of a model each time."""
+
+    def __init__(
+        self, name: str, ports: tuple[TensorPort, ...], outputs: tuple[TensorPort, ...], most: int
+    ) -> None:
+        self.name, self.ports, self.outputs, self.most = name, ports, outputs, most
+        self.output_names = [port.name for port in outputs]
+        self._heads: dict[tuple[bytes, int], Head] = {}
+
+    def parse(self, body: bytes | bytearray, length: int | None) -> InferRequest:
+        """As `parse_request`; JSON that says where bytes are is read once, for clients send the same again and again.
+
+        Raises RequestFault.
+        """
+        text, following = split_body(body, length)
+        if not following or len(text) > LONGEST_KEPT_HEAD:
+            return parse_head(text, len(following), self.ports, self.output_names).request(following)
+        key = bytes(text), len(following)
+        head = self._heads.get(key)
+        if head is None:
+            head = parse_head(text, len(following), self.ports, self.output_names)
+            if head.reusable:
+                if len(self._heads) >= KEPT_HEADS:
+                    self._heads.clear()
+                self._heads[key] = head
+        return head.request(following)
 
 
-def _told(fault: RequestFault, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": str(fault)}, fault.status, headers)
+class Inference:
+    """One request to a model, from its body to its answer."""
+
+    __slots__ = ("begun", "front", "future", "model", "request", "wanted")
+
+    def __init__(self, front: Front, model: _Model, request: Request) -> None:
+        self.front, self.model, self.request = front, model, request
+        self.begun = time.perf_counter()
+        self.wanted: InferRequest | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+    def begin(self) -> None:
+        """Read the request here where that is quick, else beside the event loop. Raises RequestFault."""
+        request, model = self.request, self.model
+        request.gone = self.gone
+        self.front.engine.check_open(model.name)
+        headers, body = request.headers, request.body
+        encoding = request.header(b"content-encoding").strip().lower()
+        told = headers.get(LENGTH)
+        length = json_length(None if told is None else told.decode("latin-1"))
+        if encoding in ("", "identity") and (len(body) if length is None else length) <= INLINE_JSON:
+            self.ask(model.parse(body, length))
+        else:
+            self.front.hold(
+                asyncio.create_task(self._read(encoding, None if length is None else str(length)))
+            )
+
+    async def _read(self, encoding: str, length: str | None) -> None:
+        model = self.model
+        try:
+            found = await self.front.readers.read(
+                self.request.body, encoding, length, model.ports, model.output_names
+            )
+            self.ask(found)
+        except RequestFault as fault:
+            self.refuse(fault)
+        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
+            self._failed(error)
+
+    def ask(self, wanted: InferRequest) -> None:
+        """Hand it to the engine. Raises RequestFault where that does not take it."""
+        self.wanted = wanted
+        self.future = self.front.engine.submit(self.model.name, wanted.rows, wanted.inputs, wanted.timeout_s)
+        self.future.add_done_callback(self._answered)
+
+    def _answered(self, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        found = future.result()
+        assert self.wanted is not None
+        if all_binary(self.wanted) or sum(map(len, found)) <= INLINE_ANSWER:
+            try:
+                self._reply(*response_blocks(self.wanted, self.model.name, self.model.outputs, found))
+            except RequestFault as fault:
+                self.refuse(fault)
+        else:
+            self.front.hold(asyncio.create_task(self._write(found)))
+
+    async def _write(self, found: Sequence[Any]) -> None:
+        assert self.wanted is not None
+        try:
+            self._reply(
+                *await asyncio.to_thread(
+                    response_blocks, self.wanted, self.model.name, self.model.outputs, found
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
+            self._failed(error)
+
+    def _reply(self, text: bytes, blocks: Sequence[bytes | memoryview]) -> None:
+        self._count(200)
+        headers = headers_of(len(text) if blocks else None)
+        self.request.reply(Answer(200, (text, *blocks), tuple(headers.items())))
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, RequestFault):
+            self.refuse(error)
+        else:
+            self._count(500)
+            self.request.fail(error)
+
+    def refuse(self, fault: RequestFault) -> None:
+        """Answer that it is not served."""
+        if fault.reason:
+            self.front.meters.refused(fault.reason)
+        self._count(fault.status)
+        self.request.reply(refusal(fault))
+
+    def gone(self) -> None:
+        """Its client went away: nobody waits for the answer."""
+        self._count(499)
+        if self.future is not None:
+            self.future.cancel()
+
+    def _count(self, status: int) -> None:
+        self.front.meters.answered(self.model.name, status, time.perf_counter() - self.begun)
 
 
 class _Paths:
     """Everything but inference."""
 
-    def __init__(self, engine: Engine, meters: Meters) -> None:
-        self.engine, self.meters = engine, meters
+    def __init__(self, engine: Engine, meters: Meters, guard: Guard) -> None:
+        self.engine, self.meters, self.guard = engine, meters, guard
+        get = ("GET", "HEAD")
+        self._fixed: dict[str, tuple[tuple[str, ...], Callable[[Request], Answer]]] = {
+            "/v2": (get, self.server),
+            HEALTH[0]: (get, self.live),
+            HEALTH[1]: (get, self.ready),
+            "/v2/repository/index": (("POST",), self.index),
+            "/metrics": (get, self.metrics),
+            "/torchsplit/state": (get, self.state),
+            "/torchsplit/tallies": ((*get, "DELETE"), self.tallies),
+        }
+        self._of_model: dict[str, Callable[[str], Answer]] = {
+            "": self.model,
+            "ready": self.model_ready,
+            "config": self.config,
+            "stats": self.statistics,
+        }
 
-    async def server(self, request: Request) -> Response:
-        return JSONResponse({"name": "torchsplit", "version": __version__, "extensions": EXTENSIONS})
+    def find(self, request: Request) -> Callable[[], Answer]:
+        """What answers the request. Raises RequestFault for a path or method that there is not."""
+        path = request.path.rstrip("/") or "/"
+        if path in self._fixed:
+            methods, found = self._fixed[path]
+            _check_method(request, methods)
+            return partial(found, request)
+        if path.startswith("/torchsplit/examples/"):
+            name = path.removeprefix("/torchsplit/examples/")
+            _check_method(request, ("GET", "HEAD"))
+            self._check_known(name, "1", started=True)
+            return partial(self.example, name)
+        named, verb = _named(path), ""
+        if named is None:
+            base, _, verb = path.rpartition("/")
+            named = _named(base)
+        if named is None or verb not in (*self._of_model, "infer"):
+            raise RequestFault("", f"unknown path {quoted(request.path)}", "Ask for /v2.", 404)
+        _check_method(request, ("POST",) if verb == "infer" else ("GET", "HEAD"))
+        self._check_known(*named, started=verb not in ("ready", "stats"))
+        return partial(self._of_model[verb], named[0])
 
-    async def live(self, request: Request) -> Response:
-        return JSONResponse({"live": True})
+    def _check_known(self, name: str, version: str, *, started: bool) -> None:
+        """Raises RequestFault: 404 where there is no such model, 503 before it has `started`."""
+        stations = self.engine.stations
+        if name not in stations:
+            raise RequestFault("", f"unknown model {quoted(name)}", suggestion(name, stations, "models"), 404)
+        if version != "1":
+            raise RequestFault(name, f"has no version {quoted(version)}", "Ask for version 1.", 404)
+        if started and name not in self.engine.inputs:
+            raise RequestFault(name, "is not ready yet", "Ask again later.", 503)
 
-    async def ready(self, request: Request) -> Response:
+    def server(self, request: Request) -> Answer:
+        return json_answer({"name": "torchsplit", "version": __version__, "extensions": EXTENSIONS})
+
+    def live(self, request: Request) -> Answer:
+        return json_answer({"live": True})
+
+    def ready(self, request: Request) -> Answer:
         ready = not self.engine.draining and all(map(self.engine.ready, self.engine.stations))
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        return json_answer({"ready": ready}, 200 if ready else 503)
 
-    def of_model(self, answer: Callable[[str], Response], *, started: bool = True) -> Endpoint:
-        """The answer about the model that a path names: 404 where there is none of it, 503 before it has `started`."""
-
-        async def endpoint(request: Request) -> Response:
-            name = request.path_params["name"]
-            try:
-                check_known(self.engine, request.path_params)
-                if started and name not in self.engine.inputs:
-                    raise RequestFault(name, "is not ready yet", "Ask again later.", 503)
-            except RequestFault as fault:
-                return _told(fault)
-            return answer(name)
-
-        return endpoint
-
-    def model_ready(self, name: str) -> Response:
+    def model_ready(self, name: str) -> Answer:
         ready = self.engine.ready(name)
-        return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
+        return json_answer({"name": name, "ready": ready}, 200 if ready else 503)
 
-    def model(self, name: str) -> Response:
-        return JSONResponse(
+    def model(self, name: str) -> Answer:
+        return json_answer(
             {
                 "name": name,
                 "versions": ["1"],
@@ -130,10 +317,10 @@ class _Paths:
             }
         )
 
-    def config(self, name: str) -> Response:
+    def config(self, name: str) -> Answer:
         """As Triton's model configuration has it, as far as it says something here."""
         stations = self.engine.stations[name]
-        return JSONResponse(
+        return json_answer(
             {
                 "name": name,
                 "platform": "torchsplit",
@@ -147,7 +334,7 @@ class _Paths:
             }
         )
 
-    def statistics(self, name: str) -> Response:
+    def statistics(self, name: str) -> Answer:
         servers = {seat.spec.server for seat in self.engine.stations[name][0].seats}
         found = [self.meters.tallies[server] for server in servers]
         told = {
@@ -156,28 +343,29 @@ class _Paths:
             "inference_count": sum(tally.rows for tally in found),
             "execution_count": sum(tally.batches for tally in found),
         }
-        return JSONResponse({"model_stats": [told]})
+        return json_answer({"model_stats": [told]})
 
-    async def index(self, request: Request) -> Response:
-        return JSONResponse(
+    def index(self, request: Request) -> Answer:
+        return json_answer(
             [
                 {"name": name, "version": "1", "state": "READY" if self.engine.ready(name) else "UNAVAILABLE"}
                 for name in self.engine.stations
             ]
         )
 
-    async def metrics(self, request: Request) -> Response:
+    def metrics(self, request: Request) -> Answer:
         waiting = {
             (name, station.model.stages[station.position]): station.queue.rows
             for name, stations in self.engine.stations.items()
             for station in stations
         }
-        return Response(self.meters.text(waiting), media_type="text/plain; version=0.0.4")
+        headers = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
+        return Answer(200, (self.meters.text(waiting),), headers)
 
-    async def state(self, request: Request) -> Response:
-        return JSONResponse(self.engine.state())
+    def state(self, request: Request) -> Answer:
+        return json_answer(self.engine.state())
 
-    def example(self, name: str) -> Response:
+    def example(self, name: str) -> Answer:
         """One row of each input of a model, in base64."""
         rows = self.engine.stations[name][0].seats[0].ports["example"]
         ports = self.engine.inputs[name]
@@ -185,93 +373,26 @@ class _Paths:
             {**port.told(), "shape": [1, *port.shape], "bytes": row}
             for port, row in zip(ports, rows, strict=True)
         ]
-        return JSONResponse({"inputs": told})
+        return json_answer({"inputs": told})
 
-    async def tallies(self, request: Request) -> Response:
+    def tallies(self, request: Request) -> Answer:
         """The times of every batch since the last DELETE: what `measure` reads."""
         told = {name: tally.told() for name, tally in self.meters.tallies.items()}
         if request.method == "DELETE":
+            if not self.guard.has_token:
+                problem = "are dropped only for who shows a token, and this server was started without one"
+                raise RequestFault("the tallies", problem, "Serve with --token-file FILE.", 403)
             self.meters.reset()
-        return JSONResponse(told)
+        return json_answer(told)
 
 
-def check_known(engine: Engine, parameters: dict[str, str]) -> None:
-    """Raises RequestFault where the path names no model that is served."""
-    name, version = parameters["name"], parameters.get("version", "1")
-    if name not in engine.stations:
-        raise RequestFault(
-            "", f"unknown model {quoted(name)}", suggestion(name, engine.stations, "models"), 404
-        )
-    if version != "1":
-        raise RequestFault(name, f"has no version {quoted(version)}", "Ask for version 1.", 404)
+def _check_method(request: Request, methods: Sequence[str]) -> None:
+    if request.method not in methods:
+        problem, allowed = f"does not take {request.method}", ", ".join(methods)
+        raise RequestFault(request.path, problem, f"Send {allowed}.", 405, "", {"allow": allowed})
 
 
 def _configured(ports: Sequence[TensorPort]) -> list[dict[str, Any]]:
     return [
         {"name": port.name, "data_type": f"TYPE_{port.datatype}", "dims": list(port.shape)} for port in ports
     ]
-
-
-class Infer:
-    """Inference as an application of its own: what happens a thousand times a second."""
-
-    def __init__(self, engine: Engine, meters: Meters) -> None:
-        self.engine, self.meters = engine, meters
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begin = time.perf_counter()
-        name = scope["path_params"]["name"]
-        status, body, json_bytes = 500, b"", None
-        try:
-            check_known(self.engine, scope["path_params"])
-            body, json_bytes = await self._answer(name, scope, receive)
-            status = 200
-        except RequestFault as refused:
-            status, body = refused.status, json.dumps({"error": str(refused)}).encode()
-        except Gone:
-            status = 499
-        # A name that is not served would be a series of its own for whatever a client writes.
-        if name in self.engine.stations:
-            self.meters.answered(name, status, time.perf_counter() - begin)
-        if status == 499:
-            return
-        headers = {**headers_of(json_bytes), "content-length": str(len(body))}
-        if status in (429, 503):
-            headers["retry-after"] = "1"
-        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": status, "headers": pairs})
-        await send({"type": "http.response.body", "body": body})
-
-    async def _answer(self, name: str, scope: Scope, receive: Receive) -> tuple[bytes, int | None]:
-        """The body of an answer and the length of its JSON. Raises RequestFault or Gone."""
-        self.engine.check_open(name)
-        headers = Headers(scope=scope)
-        ports, outputs = self.engine.inputs[name], self.engine.outputs[name]
-        names = [port.name for port in outputs]
-        most = largest_body(ports)
-        body = unpacked(await received(headers, receive, most), headers.get("content-encoding", ""), most)
-        length = json_length(headers.get(LENGTH_HEADER))
-        if len(body) > INLINE_BYTES:
-            request = await asyncio.to_thread(parse_request, body, length, ports, names)
-        else:
-            request = parse_request(body, length, ports, names)
-        inference = asyncio.ensure_future(
-            self.engine.infer(name, request.rows, request.inputs, request.timeout_s)
-        )
-        leaving = asyncio.ensure_future(_gone(receive))
-        try:
-            await asyncio.wait((inference, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not inference.done():
-                raise Gone
-            found = inference.result()
-        finally:
-            inference.cancel()
-            leaving.cancel()
-        if sum(map(len, found)) > INLINE_BYTES:
-            return await asyncio.to_thread(response, request, name, outputs, found)
-        return response(request, name, outputs, found)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,20 +10,27 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+import uvloop
 
 from torchsplit_core.files import replace_file
 from torchsplit_core.isolation import private_room
 from torchsplit_core.serving.engine import Engine
-from torchsplit_core.serving.front.protocol import make_app
+from torchsplit_core.serving.front.guard import Guard, tls_of
+from torchsplit_core.serving.front.protocol import Front
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.parts import write_parts
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import Roster, make_roster
 from torchsplit_core.serving.settings import ServeSettings, Serving, check_settings
-from torchsplit_core.serving.wire.listening import answering, listening, told_to_stop, url_of
+from torchsplit_core.serving.wire.http import HttpServer
+from torchsplit_core.serving.wire.listening import listening, told_to_stop, url_of
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
+OTHER_FILES = 256
+"""Files of the front that are no connections."""
 GRACE_S = 2
 """For answers to be written, once all that was taken has one."""
 
@@ -63,8 +70,9 @@ def serve(
         await serve_until(told_to_stop(), roster, settings, listener, tell, progress)
 
     with listening(settings.host, settings.port) as listener, _apart_from(roster):
-        _raise_file_limit()
-        asyncio.run(until_told())
+        settings = _within_file_limit(settings)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(until_told())
 
 
 async def serve_until(
@@ -80,20 +88,24 @@ async def serve_until(
     with private_room() as room:
         engine = Engine(roster, settings, meters)
         try:
-            async with answering(make_app(engine, meters), listener, GRACE_S):
+            front = Front(engine, meters, Guard(settings.access), settings.limits)
+            server = HttpServer(front, settings.limits, tls_of(settings.access))
+            meters.watch(server)
+            async with server.answering(listener, GRACE_S):
                 stopped = asyncio.create_task(stop.wait())
                 starting = asyncio.create_task(_start(engine, roster, room, settings, progress))
                 try:
                     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
                     if starting.done():
                         starting.result()
-                        url = url_of(settings.host, listener)
+                        url = url_of(settings.host, listener, "http" if server.tls is None else "https")
                         announce(Serving(url, tuple(engine.stations), roster.warnings))
                         await stopped
                     await engine.drain()
                 finally:
                     starting.cancel()
                     stopped.cancel()
+                    front.readers.end()
         finally:
             await engine.stop()
 
@@ -119,9 +131,14 @@ def _apart_from(roster: Roster) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _raise_file_limit() -> None:
-    """A connection is a file: as many as this process may have."""
+def _within_file_limit(settings: ServeSettings) -> ServeSettings:
+    """A connection is a file: as many as this process may have, less what workers and logs need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return settings
+    most = max(1, min(settings.limits.connections, soft - OTHER_FILES))
+    return replace(settings, limits=replace(settings.limits, connections=most))

@@ -7,19 +7,20 @@ import contextlib
 import http.client
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
-from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.settings import Access, ServeSettings
 from torchsplit_core.serving.wire.asking import Tensor, request_of
 from torchsplit_core.serving.wire.bodies import headers_of
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
@@ -50,13 +51,18 @@ class Served:
     host: str
     port: int
     warnings: tuple[str, ...]
+    token: str
 
     def ask(self, method: str, path: str) -> Any:
         """The JSON of an answer. Raises InputFault where the server does not give one."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
-            connection.request(method, path)
-            return json.loads(connection.getresponse().read())
+            connection.request(method, path, headers={"authorization": f"Bearer {self.token}"})
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+            if answer.status != 200:
+                raise ValueError(str(told.get("error")))
+            return told
         except (OSError, ValueError, http.client.HTTPException) as error:
             problem = f"gave no answer to {method} {path}: {error or type(error).__name__}"
             raise InputFault("the server", problem, "Measure again.") from error
@@ -72,7 +78,12 @@ class Served:
                 for one in told["inputs"]
             ]
         )
-        headers = {"host": self.host, "content-length": str(len(body)), **headers_of(length)}
+        headers = {
+            "host": self.host,
+            "authorization": f"Bearer {self.token}",
+            "content-length": str(len(body)),
+            **headers_of(length),
+        }
         lines = [f"POST /v2/models/{model}/infer HTTP/1.1", *(": ".join(pair) for pair in headers.items())]
         return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -82,6 +93,9 @@ def served(
     outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings, progress: Progress
 ) -> Iterator[Served]:
     """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
+    # Only who measures may drop the tallies, or add to them.
+    token = secrets.token_urlsafe()
+    settings = replace(settings, access=Access(token=token))
     asked = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
     with _child(FRONT, asked) as lines:
         for told in lines:
@@ -92,7 +106,8 @@ def served(
                 raise InputFault(where, problem, remedy)
             else:
                 address = urlsplit(told["ready"]["url"])
-                yield Served(str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]))
+                warnings = tuple(told["ready"]["warnings"])
+                yield Served(str(address.hostname), int(address.port or 0), warnings, token)
                 return
         raise InputFault(
             "the server",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from torchsplit_core.serving.settings import Limits
 from torchsplit_core.serving.wire.tensors import (
     LENGTH_HEADER,
     MOST_ROWS,
@@ -20,23 +22,63 @@ from torchsplit_core.values import quoted
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-BODY_S = 30.0
+LIMITS = Limits()
+BODY_S = LIMITS.body_s
 """How long a client may take to send a request."""
-LARGEST_JSON = 64 * 2**20
-"""Bytes of a request beside its binary tensors."""
-LARGEST_BODY = 2**34
-"""Bytes of a request whose tensors have sizes that are free."""
+NUMBER_BYTES = 32
+"""JSON of one number at most: a float64 has up to 24 characters, with a comma, a space and brackets."""
+BESIDE_BYTES = 64 * 1024
+"""JSON of a request beside its numbers."""
+PARSED_NUMBER = 200
+"""Memory that a number of JSON takes while it is read: itself, its place in a list, a list of its own."""
+MOST_PARSED = 2**30
+"""Memory that the reading of one request may take."""
 
 
 class Gone(Exception):
     """The client went away: nobody waits for the answer."""
 
 
-def largest_body(ports: Sequence[TensorPort]) -> int:
-    """Bytes that a request for these inputs has at most."""
+def _most_numbers(ports: Sequence[TensorPort]) -> int | None:
+    """Numbers in the largest request for these inputs; None where a size is free."""
     if any(-1 in port.shape for port in ports):
-        return LARGEST_BODY
-    return LARGEST_JSON + MOST_ROWS * sum(port.row_bytes for port in ports)
+        return None
+    return MOST_ROWS * sum(math.prod(port.shape) for port in ports)
+
+
+def largest_json(ports: Sequence[TensorPort], limits: Limits) -> int:
+    """Bytes of JSON that a request for these inputs can need, within the limit."""
+    numbers = _most_numbers(ports)
+    return (
+        limits.json_bytes
+        if numbers is None
+        else min(limits.json_bytes, BESIDE_BYTES + NUMBER_BYTES * numbers)
+    )
+
+
+def largest_body(ports: Sequence[TensorPort], limits: Limits = LIMITS) -> int:
+    """Bytes that a request for these inputs can have, in JSON or as bytes, within the limit."""
+    if any(-1 in port.shape for port in ports):
+        return limits.body_bytes
+    as_bytes = BESIDE_BYTES + MOST_ROWS * sum(port.row_bytes for port in ports)
+    return min(limits.body_bytes, max(as_bytes, largest_json(ports, limits)))
+
+
+def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) -> None:
+    """Raises RequestFault for JSON that is longer, or takes more memory to read, than a request for these inputs."""
+    from torchsplit_core.files import measure
+
+    most = largest_json(ports, limits)
+    if len(text) > most:
+        problem = f"has {len(text)} bytes of JSON, of {most} that are taken"
+        raise RequestFault(REQUEST, problem, "Send its tensors as bytes, or the rows in parts.", 413, "json")
+    numbers = _most_numbers(ports)
+    memory = MOST_PARSED
+    if numbers is not None:
+        memory = min(memory, 2**20 + PARSED_NUMBER * numbers + 4 * most)
+    if (needed := measure(bytes(text)).read_bytes) > memory:
+        problem = f"has JSON that may take {needed} bytes to read, of {memory} that its rows can need"
+        raise RequestFault(REQUEST, problem, "Send numbers, and nothing else, in data.", 413, "json")
 
 
 async def received(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:

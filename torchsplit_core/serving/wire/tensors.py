@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
 
 MOST_ROWS = 4096
 """Rows of one request."""
+LONGEST_TIMEOUT_US = 1e12
+"""Beyond the deadline of every server: 12 days."""
 LENGTH_HEADER = "inference-header-content-length"
 """Bytes of a body's JSON, where tensors follow it as bytes."""
 REQUEST = "the request"
+PIECE = 2**16
+"""Numbers that are written as JSON in one go: a few milliseconds."""
 SEND_OBJECT = 'Send {"inputs": [{"name": …, "datatype": …, "shape": …, "data": …}]}.'
 SEND_LENGTH = "Send the number of bytes that the JSON part of the body has."
 
 
 class RequestFault(InputFault):
-    """A request that is not served: the protocol's status, and the message of its answer."""
+    """A request that is not served: the protocol's status, and the message of its answer.
 
-    def __init__(self, where: str, problem: str, remedy: str, status: int = 400) -> None:
+    `reason`: which limit refused it, in one word; empty where none did. `headers` go with the answer.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        problem: str,
+        remedy: str,
+        status: int = 400,
+        reason: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(where, problem, remedy)
-        self.status = status
+        self.status, self.reason = status, reason
+        self.headers = headers or ({"retry-after": "1"} if status in (429, 503) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +81,53 @@ class InferRequest:
     timeout_s: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The JSON of a request, read: each input is a slice of the bytes behind it, or has its numbers from the JSON."""
+
+    id: str
+    rows: int
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: tuple[slice | memoryview, ...]
+    wanted: tuple[tuple[str, bool], ...]
+    binary: bool
+    timeout_s: float | None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it says the same of another body with the same JSON: all inputs are bytes behind it."""
+        return all(isinstance(one, slice) for one in self.inputs)
+
+    def request(self, following: memoryview) -> InferRequest:
+        """The request with the bytes that follow the JSON."""
+        inputs = tuple(following[one] if isinstance(one, slice) else one for one in self.inputs)
+        return InferRequest(self.id, self.rows, self.shapes, inputs, self.wanted, self.binary, self.timeout_s)
+
+
 def parse_request(
-    body: bytes, json_bytes: int | None, inputs: Sequence[TensorPort], outputs: Sequence[str]
+    body: bytes | bytearray, json_bytes: int | None, inputs: Sequence[TensorPort], outputs: Sequence[str]
 ) -> InferRequest:
     """The request to such a model in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
+    text, following = split_body(body, json_bytes)
+    return parse_head(text, len(following), inputs, outputs).request(following)
+
+
+def split_body(body: bytes | bytearray, json_bytes: int | None) -> tuple[memoryview, memoryview]:
+    """The JSON of a body and what follows it. Raises RequestFault."""
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
         raise RequestFault(LENGTH_HEADER, f"is {json_bytes}, and the body has {len(body)} bytes", SEND_LENGTH)
-    try:
-        told = json.loads(body[:json_bytes])
-    except (ValueError, RecursionError) as error:
-        raise RequestFault(REQUEST, f"is not JSON: {error}", SEND_OBJECT) from error
+    view, at = memoryview(body), len(body) if json_bytes is None else json_bytes
+    return view[:at], view[at:]
+
+
+def parse_head(
+    text: memoryview, following: int, inputs: Sequence[TensorPort], outputs: Sequence[str]
+) -> Head:
+    """The JSON of a request, behind which so many bytes follow. Raises RequestFault."""
+    told = _json(text)
     if not isinstance(told, dict) or not isinstance(told.get("inputs"), list):
         raise RequestFault(REQUEST, "is not a JSON object with a list of inputs", SEND_OBJECT)
-    binary = memoryview(body)[json_bytes if json_bytes is not None else len(body) :]
-    found: dict[str, tuple[tuple[int, ...], memoryview]] = {}
+    found: dict[str, tuple[tuple[int, ...], slice | memoryview]] = {}
     known = {port.name: port for port in inputs}
     used = 0
     for entry in told["inputs"]:
@@ -87,14 +137,14 @@ def parse_request(
         if name in found:
             raise RequestFault(f"input {name}", "is given twice", "Send it once.")
         shape = _shape(entry, known[name])
-        raw, used = _input(entry, known[name], shape, binary, used)
+        raw, used = _input(entry, known[name], shape, following, used)
         found[name] = shape, raw
     if missing := [name for name in known if name not in found]:
         raise RequestFault(f"input {missing[0]}", "is missing", f"Send {', '.join(known)}.")
-    if used != len(binary):
+    if used != following:
         raise RequestFault(
             REQUEST,
-            f"has {len(binary) - used} bytes behind its JSON that belong to no input",
+            f"has {following - used} bytes behind its JSON that belong to no input",
             "Give each input that is sent as bytes its binary_data_size.",
         )
     counts = {shape[0] for shape, _ in found.values()}
@@ -106,7 +156,7 @@ def parse_request(
         )
     parameters = _parameters(told, "parameters")
     wanted = tuple(_wanted(entry, outputs) for entry in _list(told.get("outputs")))
-    return InferRequest(
+    return Head(
         str(told.get("id") or ""),
         counts.pop(),
         tuple(found[port.name][0] for port in inputs),
@@ -115,6 +165,18 @@ def parse_request(
         bool(parameters.get("binary_data_output", False)),
         _timeout_s(parameters.get("timeout")),
     )
+
+
+def _json(text: memoryview) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        pass
+    try:
+        # What orjson refuses and JSON's other readers take: NaN, and integers of more than 64 bits.
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError) as error:
+        raise RequestFault(REQUEST, f"is not JSON: {error}", SEND_OBJECT) from error
 
 
 def _list(value: Any) -> list[Any]:
@@ -127,12 +189,13 @@ def _list(value: Any) -> list[Any]:
 
 def _timeout_s(value: Any) -> float | None:
     """The protocol's timeout is in microseconds; 0 is none."""
-    if value is None or value == 0:
+    if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        problem = f"is {quoted(value)}, not a number of microseconds from 0"
+    # NaN compares with nothing, so it would disorder the event loop's timers; a long integer is beyond every float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_TIMEOUT_US:
+        problem = f"is {quoted(value)}, not a number of microseconds from 0 to {LONGEST_TIMEOUT_US:.0f}"
         raise RequestFault("parameters.timeout", problem, "Send such a number, or leave it out.")
-    return float(value) / 1e6
+    return float(value) / 1e6 or None
 
 
 def _parameters(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -192,9 +255,9 @@ def too_many_rows(name: str, rows: int, most: int) -> RequestFault:
 
 
 def _input(
-    entry: Mapping[str, Any], port: TensorPort, shape: tuple[int, ...], binary: memoryview, used: int
-) -> tuple[memoryview, int]:
-    """The bytes of one input, and how many of the binary bytes are used then."""
+    entry: Mapping[str, Any], port: TensorPort, shape: tuple[int, ...], following: int, used: int
+) -> tuple[slice | memoryview, int]:
+    """Where the bytes of one input are, of those that follow, or its numbers; and how many of those are used then."""
     size = math.prod(shape) * SIZES[port.datatype]
     given = _parameters(entry, f"input {port.name}: parameters").get("binary_data_size")
     if given is not None:
@@ -204,10 +267,10 @@ def _input(
                 f"is {quoted(given)}, and its shape takes {size} bytes",
                 "Send the bytes of all its numbers.",
             )
-        if used + size > len(binary):
-            problem = f"has {len(binary) - used} bytes in the body, and its shape takes {size}"
+        if used + size > following:
+            problem = f"has {following - used} bytes in the body, and its shape takes {size}"
             raise RequestFault(f"input {port.name}", problem, "Send the bytes of all its numbers.")
-        return binary[used : used + size], used + size
+        return slice(used, used + size), used + size
     return _of_json(entry.get("data"), shape, port), used
 
 
@@ -258,37 +321,72 @@ def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
 def response(
     request: InferRequest, model: str, outputs: Sequence[TensorPort], found: Sequence[bytes | memoryview]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer to a request for these outputs, and the length of its JSON where bytes follow."""
-    place = {port.name: index for index, port in enumerate(outputs)}
-    wanted = request.wanted or tuple((port.name, request.binary) for port in outputs)
-    entries, blocks = [], []
-    for name, binary in wanted:
-        port, raw = outputs[place[name]], found[place[name]]
-        entry: dict[str, Any] = {
-            "name": name,
-            "datatype": port.datatype,
-            "shape": [request.rows, *port.shape],
-        }
-        if binary:
-            entry["parameters"] = {"binary_data_size": len(raw)}
-            blocks.append(raw)
-        else:
-            entry["data"] = _numbers(raw, port.datatype)
-        entries.append(entry)
-    told = {"model_name": model, "model_version": "1", "outputs": entries}
-    if request.id:
-        told["id"] = request.id
-    text = json.dumps(told, separators=(",", ":")).encode()
+    """The body of an answer to a request for these outputs, and the length of its JSON where bytes follow.
+
+    Raises RequestFault as `response_blocks` does.
+    """
+    text, blocks = response_blocks(request, model, outputs, found)
     return (b"".join([text, *blocks]), len(text)) if blocks else (text, None)
 
 
-def _numbers(raw: bytes | memoryview, datatype: str) -> list[Any]:
-    if datatype == "BF16":
+def response_blocks(
+    request: InferRequest, model: str, outputs: Sequence[TensorPort], found: Sequence[bytes | memoryview]
+) -> tuple[bytes, list[bytes | memoryview]]:
+    """The JSON of an answer and the tensors that follow it as bytes.
+
+    Raises RequestFault for numbers that JSON has no word for.
+    """
+    entries, blocks = [], []
+    for number, binary in _asked(request, outputs):
+        port, raw = outputs[number], found[number]
+        shape = ",".join(map(str, (request.rows, *port.shape)))
+        start = f'{{"name":{_text(port.name)},"datatype":"{port.datatype}","shape":[{shape}],'
+        if binary:
+            entries.append(f'{start}"parameters":{{"binary_data_size":{len(raw)}}}}}'.encode())
+            blocks.append(raw)
+        else:
+            entries.append(b"".join((start.encode(), b'"data":[', _numbers(raw, port), b"]}")))
+    id_ = f',"id":{_text(request.id)}' if request.id else ""
+    head = f'{{"model_name":{_text(model)},"model_version":"1"{id_},"outputs":['.encode()
+    return b"".join((head, b",".join(entries), b"]}")), blocks
+
+
+def all_binary(request: InferRequest) -> bool:
+    """Whether every output is wanted as bytes."""
+    return all(binary for _, binary in request.wanted) if request.wanted else request.binary
+
+
+def _asked(request: InferRequest, outputs: Sequence[TensorPort]) -> Iterator[tuple[int, bool]]:
+    """Place and form of each output that is wanted."""
+    if not request.wanted:
+        yield from ((number, request.binary) for number in range(len(outputs)))
+        return
+    place = {port.name: number for number, port in enumerate(outputs)}
+    for name, binary in request.wanted:
+        yield place[name], binary
+
+
+def _text(value: str) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # half a surrogate pair, which UTF-8 has no bytes for
+        return json.dumps(value)
+
+
+def _numbers(raw: bytes | memoryview, port: TensorPort) -> bytes:
+    """The numbers of a tensor as JSON, without brackets, in pieces between which other threads run."""
+    if port.datatype == "BF16":
         wide = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << 16
-        found: list[Any] = wide.view(np.float32).tolist()
-        return found
-    numbers: list[Any] = np.frombuffer(raw, dtype=OF_NUMPY[datatype]).tolist()
-    return numbers
+        array: np.ndarray[Any, Any] = wide.view(np.float32)
+    else:
+        array = np.frombuffer(raw, dtype=OF_NUMPY[port.datatype])
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        problem = "holds NaN or infinity, for which JSON has no number"
+        raise RequestFault(f"output {port.name}", problem, "Ask for it as bytes (binary_data).", 400)
+    # As float64, every float is written with the digits of its exact value.
+    kind = np.float64 if array.dtype.kind == "f" else array.dtype
+    pieces = (array[at : at + PIECE].astype(kind) for at in range(0, len(array), PIECE))
+    return b",".join(orjson.dumps(one, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1] for one in pieces)
 
 
 def port_of(told: Mapping[str, Any]) -> TensorPort:

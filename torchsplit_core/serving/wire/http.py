@@ -1,0 +1,463 @@
+"""HTTP/1.1 for the front and the router: httptools parses, limits hold before any handler sees a byte.
+
+A connection is read up to a head, a body and a time that are limited, and has one request at work; what it sends
+meanwhile waits in order. Everything runs in the event loop's thread, in callbacks: a request makes no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+from socket import socket
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import httptools
+
+from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.wire.listening import BACKLOG
+from torchsplit_core.serving.wire.tensors import REQUEST, RequestFault
+
+MOST_PIPELINED = 32
+"""Requests of a connection that wait for the one at work."""
+LINGER_S = 2.0
+"""How long a client that was refused in the middle of its request is heard out, so that it reads the answer."""
+SWEEP_S = 0.5
+"""Between two looks at connections whose time may be over."""
+LARGE_BODY = 64 * 1024
+"""A body whose length is told is received in place from here on."""
+JSON = (("content-type", "application/json"),)
+_ONCE = frozenset(
+    (b"host", b"content-length", b"authorization", b"origin", b"inference-header-content-length")
+)
+_REASONS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus} | {
+    499: "HTTP/1.1 499 Client Closed Request\r\n"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered with; `body` is written block by block, uncopied."""
+
+    status: int
+    body: tuple[bytes | memoryview, ...] = ()
+    headers: tuple[tuple[str, str], ...] = JSON
+
+
+def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer in JSON."""
+    text = json.dumps(content, separators=(",", ":")).encode()
+    return Answer(status, (text,), (*JSON, *(headers or {}).items()))
+
+
+def refusal(fault: RequestFault) -> Answer:
+    """The answer that says why a request is not served."""
+    return json_answer({"error": str(fault)}, fault.status, fault.headers)
+
+
+class Request:
+    """A request as it came. `headers` by names in lower case; `path` unquoted, without its query."""
+
+    __slots__ = ("body", "connection", "gone", "headers", "held", "keep_alive", "method", "path", "refused")
+
+    def __init__(self, connection: Connection, method: str, path: str, headers: dict[bytes, bytes]) -> None:
+        self.connection = connection
+        self.method, self.path, self.headers = method, path, headers
+        self.body: bytes | bytearray = b""
+        self.keep_alive = True
+        self.held = 0
+        self.refused: RequestFault | None = None
+        self.gone: Callable[[], None] | None = None
+        """What is called where the client goes away before its answer."""
+
+    def header(self, name: bytes) -> str:
+        """A header's value, empty where it is not there."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    def reply(self, answer: Answer) -> None:
+        """Answer it; once, and from the event loop."""
+        self.connection.answered(self, answer)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with what went wrong: a RequestFault in its words, anything else as a fault of ours."""
+        if not isinstance(error, RequestFault):
+            traceback.print_exception(error, file=sys.stderr)
+            remedy = "Report it with the server's log."
+            error = RequestFault(REQUEST, f"met an internal fault ({type(error).__name__})", remedy, 500)
+        self.reply(refusal(error))
+
+
+class Application(Protocol):
+    """What answers."""
+
+    def admit(self, request: Request) -> int:
+        """Bytes that the body may have, asked when the head is there. Raises RequestFault to refuse it."""
+        ...
+
+    def handle(self, request: Request) -> None:
+        """See that `request.reply` or `request.fail` is called, now or later. May raise RequestFault."""
+        ...
+
+    def refused(self, request: Request | None, fault: RequestFault) -> None:
+        """Hears of what was refused before it could be handled."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
+        self.parser = httptools.HttpRequestParser(self)
+        self.transport: Any = None
+        self.since = server.now()
+        """When what is being read began, or the connection became idle."""
+        self.reading = "idle"
+        self.at_work: Request | None = None
+        self.waiting: deque[Request] = deque()
+        self.stuck_since: float | None = None
+        """Since when the client takes no more of its answer."""
+        self.ending = ""
+        """"answered": to be closed with the next answer; "lingering": heard out, unread; "closed"."""
+        self._incoming: Request | None = None
+        self._url, self._headers = b"", dict[bytes, bytes]()
+        self._head_bytes = 0
+        self._blocks: list[bytes] = []
+        self._room: bytearray | None = None
+        self._got, self._most = 0, 0
+
+    # --- of the transport ---
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if self.server.has_room():
+            self.server.connections.add(self)
+            return
+        problem = f"has {self.server.limits.connections} connections, which is the most"
+        self._refuse(RequestFault("the server", problem, "Ask again later.", 503, "connections"))
+        # Not heard out: whoever opens thousands would keep them all.
+        self.ending = "closed"
+        transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ending = "closed"
+        self.server.connections.discard(self)
+        request, self.at_work = self.at_work, None
+        if request is not None:
+            self.server.in_work -= 1
+            if request.gone is not None:
+                request.gone()
+        for one in (request, self._incoming, *self.waiting):
+            self._release(one)
+        self.waiting.clear()
+        self._incoming = None
+
+    def pause_writing(self) -> None:
+        self.stuck_since = self.server.now()
+
+    def resume_writing(self) -> None:
+        self.stuck_since = None
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        if self.ending:
+            self._got += len(data)
+            if self._got > LARGE_BODY * 16:
+                self.transport.abort()
+            return
+        in_head = self.reading != "body"
+        if in_head:
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # The request is answered as any other; what follows it would be of a protocol that is not spoken here.
+            if self.at_work is None and not self.waiting:
+                self._end()
+            else:
+                self.ending = "answered"
+        except httptools.HttpParserCallbackError as error:
+            # What one of the callbacks below has raised.
+            if not isinstance(error.__context__, RequestFault):
+                raise
+            self._refuse(error.__context__)
+        except httptools.HttpParserError as error:
+            self._refuse(_malformed(f"is not HTTP/1.1: {error}"))
+        else:
+            if in_head and self.reading == "head" and self._head_bytes > self.server.limits.head_bytes:
+                self._refuse(_large_head(self.server.limits))
+
+    # --- of the parser ---
+
+    def on_message_begin(self) -> None:
+        self.reading, self.since = "head", self.server.now()
+        self._url, self._headers = b"", {}
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in self._headers:
+            if name in _ONCE:
+                raise _malformed(f"has the header {name.decode('latin-1')} twice")
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        limits, headers = self.server.limits, self._headers
+        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers.items())
+        if size > limits.head_bytes:
+            raise _large_head(limits)
+        request = Request(self, self.parser.get_method().decode("ascii"), _path(self._url), headers)
+        request.keep_alive = self.parser.should_keep_alive()
+        self._incoming, self.reading, self.since = request, "body", self.server.now()
+        self._head_bytes, self._blocks, self._room, self._got = 0, [], None, 0
+        if len(self.waiting) >= MOST_PIPELINED:
+            raise _malformed(f"comes before the answers to {MOST_PIPELINED} others on its connection")
+        length = int(headers.get(b"content-length", 0))
+        try:
+            self._most = self.server.application.admit(request)
+        except RequestFault as fault:
+            if length > LARGE_BODY:
+                raise
+            # What is short is read to its end, and the connection stays.
+            self.server.application.refused(request, fault)
+            request.refused, self._most = fault, LARGE_BODY
+        if length:
+            if length > self._most:
+                raise _large_body(self._most)
+            self._hold(request, length)
+            if length >= LARGE_BODY:
+                self._room = bytearray(length)
+        if self.at_work is None and headers.get(b"expect", b"").lower() == b"100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, block: bytes) -> None:
+        request, at = self._incoming, self._got
+        assert request is not None
+        self._got += len(block)
+        if self._got > self._most:
+            raise _large_body(self._most)
+        if self._room is not None:
+            self._room[at : self._got] = block
+            return
+        if self._got > request.held:
+            self._hold(request, self._got - request.held)
+        self._blocks.append(block)
+
+    def on_message_complete(self) -> None:
+        request = self._incoming
+        assert request is not None
+        blocks = self._blocks
+        if self._room is not None:
+            request.body = self._room
+        elif blocks:
+            request.body = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        self._incoming, self._room, self._blocks = None, None, []
+        self.reading, self.since = "idle", self.server.now()
+        self.waiting.append(request)
+        self._next()
+
+    # --- requests ---
+
+    def _next(self) -> None:
+        """Begin with the next request where none is at work and the client takes its answers."""
+        server = self.server
+        while self.waiting and self.at_work is None and self.stuck_since is None and self.ending != "closed":
+            request = self.at_work = self.waiting.popleft()
+            server.in_work += 1
+            try:
+                if request.refused is not None:
+                    raise request.refused
+                if server.in_work > server.limits.requests:
+                    problem = f"has {server.limits.requests} requests at work, which is the most"
+                    fault = RequestFault("the server", problem, "Ask again later.", 503, "requests")
+                    server.application.refused(request, fault)
+                    raise fault
+                server.application.handle(request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+                request.fail(error)
+
+    def answered(self, request: Request, answer: Answer) -> None:
+        """Write the answer to the request at work; nothing where its client is gone."""
+        if self.at_work is not request:
+            return
+        server = self.server
+        self.at_work = None
+        server.in_work -= 1
+        self._release(request)
+        last = not request.keep_alive or server.closing or (self.ending == "answered" and not self.waiting)
+        length = sum(map(len, answer.body))
+        lines = [_REASONS[answer.status], server.date]
+        lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
+        lines.append(
+            f"content-length: {length}\r\nconnection: close\r\n\r\n"
+            if last
+            else f"content-length: {length}\r\n\r\n"
+        )
+        head = "".join(lines).encode("latin-1")
+        if request.method == "HEAD" or not length:
+            self.transport.write(head)
+        elif length < LARGE_BODY:
+            self.transport.write(b"".join((head, *answer.body)))
+        else:
+            self.transport.writelines((head, *answer.body))
+        if last:
+            self._end()
+        else:
+            self.since = server.now() if self.reading == "idle" else self.since
+            self._next()
+
+    def _refuse(self, fault: RequestFault) -> None:
+        """Answer in its turn that what comes cannot be served, and close: where its end is, nobody knows."""
+        request = self._incoming or Request(self, "", "", {})
+        self.server.application.refused(self._incoming, fault)
+        self._incoming, self._room, self._blocks = None, None, []
+        request.refused, self.ending, self._got = fault, "answered", 0
+        self.waiting.append(request)
+        self._next()
+
+    def expire(self, now: float) -> None:
+        """End what takes longer than it may."""
+        limits, taken = self.server.limits, now - self.since
+        if self.stuck_since is not None and now - self.stuck_since > limits.send_s:
+            self.transport.abort()
+        elif self.ending == "lingering":
+            if taken > LINGER_S:
+                self.transport.abort()
+        elif self.ending:
+            return
+        elif self.reading == "head" and taken > limits.head_s:
+            self._refuse(_late("a head", limits.head_s, "head_time"))
+        elif self.reading == "body" and taken > limits.body_s:
+            self._refuse(_late("a body", limits.body_s, "body_time"))
+        elif self.idle and taken > limits.idle_s:
+            self.transport.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request of it is at work or being read."""
+        return self.reading == "idle" and self.at_work is None and not self.waiting and not self.ending
+
+    def _end(self) -> None:
+        """Close after the answer: unread bytes would make the kernel take it back, so they are read first."""
+        if self.ending == "answered" and self.transport.can_write_eof():
+            self.ending, self.since = "lingering", self.server.now()
+            self.transport.write_eof()
+        else:
+            self.ending = "closed"
+            self.transport.close()
+
+    def _hold(self, request: Request, size: int) -> None:
+        server = self.server
+        if server.held_bytes + size > server.limits.held_bytes:
+            problem = (
+                f"holds bodies of {server.held_bytes} bytes, and at most {server.limits.held_bytes} at once"
+            )
+            raise RequestFault("the server", problem, "Ask again later, or in smaller parts.", 503, "memory")
+        server.held_bytes += size
+        request.held += size
+
+    def _release(self, request: Request | None) -> None:
+        if request is not None:
+            self.server.held_bytes -= request.held
+            request.held = 0
+
+
+class HttpServer:
+    """An application on a socket."""
+
+    def __init__(self, application: Application, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+        self.application, self.limits, self.tls = application, limits, tls
+        self.connections: set[Connection] = set()
+        self.in_work = 0
+        self.held_bytes = 0
+        self.closing = False
+        self.date = ""
+        self.now: Callable[[], float] = asyncio.get_running_loop().time
+
+    @asynccontextmanager
+    async def answering(self, listener: socket, grace_s: float) -> AsyncIterator[None]:
+        """Answer on the socket; at the end what was taken is answered, at most for so long."""
+        loop = asyncio.get_running_loop()
+        self._tell_date()
+        sweeping = asyncio.create_task(self._sweep())
+        server = await loop.create_server(
+            lambda: Connection(self), sock=listener, ssl=self.tls, backlog=BACKLOG
+        )
+        try:
+            yield
+        finally:
+            self.closing = True
+            server.close()
+            for connection in tuple(self.connections):
+                if connection.idle:
+                    connection.transport.close()
+            until = self.now() + grace_s
+            while self.connections and self.now() < until:
+                await asyncio.sleep(0.01)
+            sweeping.cancel()
+            for connection in tuple(self.connections):
+                connection.transport.abort()
+
+    def has_room(self) -> bool:
+        """Whether another connection can be had; one that is idle gives way to it."""
+        if len(self.connections) < self.limits.connections:
+            return True
+        idle = next((one for one in self.connections if one.idle), None)
+        if idle is not None:
+            self.connections.discard(idle)
+            idle.transport.close()
+        return idle is not None
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._tell_date()
+            now = self.now()
+            for connection in tuple(self.connections):
+                connection.expire(now)
+
+    def _tell_date(self) -> None:
+        self.date = f"date: {formatdate(usegmt=True)}\r\n"
+
+
+def _path(url: bytes) -> str:
+    """Raises RequestFault for what is no path."""
+    try:
+        if b"?" in url or not url.startswith(b"/"):
+            url = httptools.parse_url(url).path or b"/"
+        text = url.decode("ascii")
+        return unquote(text, errors="strict") if "%" in text else text
+    except (httptools.HttpParserError, ValueError):
+        raise _malformed("asks for what is no path") from None
+
+
+def _malformed(problem: str) -> RequestFault:
+    return RequestFault(REQUEST, problem, "Send HTTP/1.1.", 400, "malformed")
+
+
+def _large_head(limits: Limits) -> RequestFault:
+    problem = f"has a head of more than the {limits.head_bytes} bytes that are taken"
+    return RequestFault(REQUEST, problem, "Send fewer or shorter headers.", 431, "head")
+
+
+def _large_body(most: int) -> RequestFault:
+    problem = f"has more than the {most} bytes that are taken"
+    return RequestFault(REQUEST, problem, "Send the rows in parts.", 413, "body")
+
+
+def _late(what: str, limit_s: float, reason: str) -> RequestFault:
+    return RequestFault(
+        REQUEST, f"has {what} that did not come within {limit_s:g} s", "Send it again.", 408, reason
+    )

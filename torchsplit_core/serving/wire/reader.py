@@ -1,0 +1,211 @@
+"""Bodies that take long to read, read in a process of their own: packed ones, and JSON of more than INLINE_JSON bytes.
+
+Python reads JSON and unpacks with its one lock held, so in a thread of the front they would stop every other answer.
+The process has limits of memory and time, a lower priority than the front, and is started with the first such body.
+What crosses is as in `messages`: a head in JSON and bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.serving.messages import HEAD, lengths, packed_head
+from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.wire.bodies import MOST_PARSED, check_json, json_length, largest_body, unpacked
+from torchsplit_core.serving.wire.tensors import (
+    REQUEST,
+    InferRequest,
+    RequestFault,
+    TensorPort,
+    parse_request,
+)
+
+INLINE_JSON = 64 * 1024
+"""JSON of so many bytes is read in about 2 ms."""
+READERS = 2
+READ_S = 20.0
+"""How long the reading of one body may take."""
+OWN_BYTES = 2**30
+"""Address space beside what a body may need: Python with numpy."""
+NICE = 5
+
+
+def read_body(
+    body: Any,
+    encoding: str,
+    length_header: str | None,
+    inputs: Sequence[TensorPort],
+    outputs: Sequence[str],
+    limits: Limits,
+) -> InferRequest:
+    """The request in a body, which is unpacked and measured before it is parsed. Raises RequestFault."""
+    plain = unpacked(body, encoding, largest_body(inputs, limits))
+    length = json_length(length_header)
+    check_json(memoryview(plain)[:length], inputs, limits)
+    return parse_request(plain, length, inputs, outputs)
+
+
+class Readers:
+    """Up to READERS processes that read a body each."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._free: list[_Reader] = []
+        self._turn = asyncio.Semaphore(READERS)
+
+    async def read(
+        self,
+        body: Any,
+        encoding: str,
+        length_header: str | None,
+        inputs: Sequence[TensorPort],
+        outputs: Sequence[str],
+    ) -> InferRequest:
+        """As `read_body`. Raises RequestFault, also where reading takes too long or too much."""
+        head = {
+            "encoding": encoding,
+            "length": length_header,
+            "inputs": [[port.name, port.datatype, port.shape] for port in inputs],
+            "outputs": list(outputs),
+        }
+        async with self._turn:
+            reader = self._free.pop() if self._free else _Reader(self.limits)
+            try:
+                async with asyncio.timeout(READ_S):
+                    found = await reader.read(head, body)
+            except (OSError, EOFError, ValueError, TimeoutError):
+                reader.end()
+                problem = f"cannot be read within {READ_S:g} s and the memory for it"
+                raise RequestFault(
+                    REQUEST, problem, "Send its tensors as bytes, or the rows in parts.", 413, "reading"
+                ) from None
+            except BaseException:
+                reader.end()
+                raise
+            self._free.append(reader)
+        if isinstance(found, RequestFault):
+            raise found
+        return found
+
+    def end(self) -> None:
+        """End the processes."""
+        for reader in self._free:
+            reader.end()
+        self._free.clear()
+
+
+class _Reader:
+    """One process."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def read(self, head: dict[str, Any], body: Any) -> InferRequest | RequestFault:
+        if self._process is None:
+            await self._start()
+        assert self._reader is not None and self._writer is not None
+        self._writer.write(packed_head(head, len(body)))
+        self._writer.write(body)
+        await self._writer.drain()
+        size, following = lengths(await self._reader.readexactly(HEAD.size))
+        told = json.loads(await self._reader.readexactly(size))
+        payload = memoryview(await self._reader.readexactly(following))
+        return _told(told, payload)
+
+    async def _start(self) -> None:
+        own, there = socket.socketpair()
+        root = Path(__file__).resolve().parents[3]
+        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        limits = self._limits
+        with there:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-m", __name__,
+                    str(there.fileno()), str(limits.body_bytes), str(limits.json_bytes),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(there.fileno(),),
+                env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+            )  # fmt: skip
+        own.setblocking(False)
+        self._reader, self._writer = await asyncio.open_connection(sock=own, limit=2**20)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _told(head: dict[str, Any], payload: memoryview) -> InferRequest | RequestFault:
+    if "fault" in head:
+        return RequestFault(*head["fault"])
+    at, inputs = 0, []
+    for size in head["sizes"]:
+        inputs.append(payload[at : at + size])
+        at += size
+    return InferRequest(
+        head["id"],
+        head["rows"],
+        tuple(map(tuple, head["shapes"])),
+        tuple(inputs),
+        tuple((name, binary) for name, binary in head["wanted"]),
+        head["binary"],
+        head["timeout_s"],
+    )
+
+
+def main(descriptor: int, limits: Limits) -> None:
+    """Read bodies until the front hangs up."""
+    os.nice(NICE)
+    most = OWN_BYTES + 2 * limits.body_bytes + MOST_PARSED
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    with socket.socket(fileno=descriptor) as stream, stream.makefile("rb") as incoming:
+        while start := incoming.read(HEAD.size):
+            size, following = lengths(start)
+            told = json.loads(incoming.read(size))
+            head, blocks = _read(told, incoming.read(following), limits)
+            stream.sendall(packed_head(head, sum(map(len, blocks))))
+            for block in blocks:
+                stream.sendall(block)
+
+
+def _read(told: dict[str, Any], body: bytes, limits: Limits) -> tuple[dict[str, Any], Sequence[Any]]:
+    ports = [TensorPort(name, datatype, tuple(shape)) for name, datatype, shape in told["inputs"]]
+    try:
+        found = read_body(body, told["encoding"], told["length"], ports, told["outputs"], limits)
+    except RequestFault as fault:
+        return {"fault": [*fault.parts, fault.status, fault.reason]}, ()
+    except MemoryError:
+        remedy = "Send its tensors as bytes, or the rows in parts."
+        return {"fault": [REQUEST, "takes more memory to read than it may", remedy, 413, "reading"]}, ()
+    head = {
+        "id": found.id,
+        "rows": found.rows,
+        "shapes": found.shapes,
+        "sizes": [len(one) for one in found.inputs],
+        "wanted": found.wanted,
+        "binary": found.binary,
+        "timeout_s": found.timeout_s,
+    }
+    return head, found.inputs
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main(int(sys.argv[1]), Limits(body_bytes=int(sys.argv[2]), json_bytes=int(sys.argv[3])))
