@@ -24,8 +24,8 @@ from streamlit.web.server.starlette.starlette_websocket import (
 )
 
 from app.format.numbers import plain
-from torchsplit_core.values.serving.hosts import is_loopback
 from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.serving.hosts import is_loopback
 
 CALLBACK = "/oauth2callback"
 """Where Streamlit waits for the provider's answer."""

@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
-from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 from torchsplit_core.cli.command import main
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 
 pytestmark = pytest.mark.slow
 

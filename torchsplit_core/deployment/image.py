@@ -21,8 +21,8 @@ USER = 10001
 """Nobody's number on a host: the server needs no rights."""
 
 SERVING = (
-    "torch", "numpy", "pydantic", "PyYAML", "starlette", "uvicorn", "httptools", "uvloop", "orjson", "prometheus-client", "nvidia-ml-py",
-    "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
+    "torch", "numpy", "pydantic", "PyYAML", "starlette", "uvicorn", "httptools", "uvloop", "orjson",
+    "prometheus-client", "nvidia-ml-py", "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
 )  # fmt: skip
 """What `serve`, its workers and `route` import, beside what these need themselves; a test holds it complete."""
 

@@ -401,7 +401,7 @@ class HttpServer:
             self.closing = True
             server.close()
             for connection in tuple(self.connections):
-                if connection.idle:
+                if connection.idle or connection.ending == "lingering":
                     connection.transport.close()
             until = self.now() + grace_s
             while self.connections and self.now() < until:
@@ -409,6 +409,8 @@ class HttpServer:
             sweeping.cancel()
             for connection in tuple(self.connections):
                 connection.transport.abort()
+            # The loop tells the connections so in its next round.
+            await asyncio.sleep(0)
 
     def has_room(self) -> bool:
         """Whether another connection can be had; one that is idle gives way to it."""
