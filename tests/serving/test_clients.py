@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
+import ssl
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
 from torchsplit_core.files import read_file
 from torchsplit_core.model_source import load_client
+from torchsplit_core.serving.settings import Access, ServeSettings
 
 
 def test_the_public_client_gets_the_models_own_answers() -> None:
@@ -115,7 +120,42 @@ def test_statuses_metadata_and_metrics(doubling: Running) -> None:
     unpackable = {"Content-Encoding": "gzip"}
     assert doubling.ask("POST", "/v2/models/double/infer", b"nothing packed", unpackable)[0] == 400
     assert doubling.ask("POST", "/v2/models/double/infer", b"{}", {"Content-Encoding": "br"})[0] == 415
+    for name in ([], {}, 1, None):
+        assert doubling.infer("double", [dict(x(1)[0], name=name)])[0] == 400
+    for timeout in (float("nan"), float("inf"), -1, 10**400, "1", [], True):
+        assert doubling.infer("double", x(1), parameters={"timeout": timeout})[0] == 400
+    assert doubling.ask("DELETE", "/torchsplit/tallies")[0] == 403
     text = doubling.ask("GET", "/metrics")[1]
     assert 'torchsplit_requests_total{model="double",status="200"} 1.0' in text
+    assert "torchsplit_connections 1.0" in text and "torchsplit_held_bytes 0.0" in text
     assert 'torchsplit_batch_rows_sum{model="double",slice="host0/1c@0",stage="whole"} 3.0' in text
     assert 'torchsplit_queue_rows{model="double",stage="whole"} 0.0' in text
+
+
+def test_numbers_that_json_lacks_come_as_bytes_alone(doubling: Running) -> None:
+    status, told = doubling.infer("double", x(3e38))
+    assert status == 400 and "output_0: holds NaN or infinity" in told["error"] and "as bytes" in told["error"]
+    wanted = [{"name": "output_0", "parameters": {"binary_data": True}}]
+    status, text = doubling.infer("double", x(3e38), outputs=wanted)
+    assert status == 200 and text.endswith("@")
+
+
+def test_a_token_and_tls_are_asked_for(file: Path) -> None:
+    pems = Path(__file__).parents[1] / "support/serving/tls"
+    token = "a token of sixteen".replace(" ", "-")
+    access = Access(("localhost",), token, str(pems / "certificate.pem"), str(pems / "key.pem"))
+    plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
+    with running(plan, ServeSettings(trust=True, access=access)) as server:
+        assert server.serving.url == f"https://127.0.0.1:{server.port}"
+        trusted = ssl.create_default_context(cafile=pems / "certificate.pem")
+        connection = http.client.HTTPSConnection("localhost", server.port, context=trusted, timeout=60)
+        for headers, wanted in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
+            connection.request("POST", "/v2/models/double/infer", json.dumps({"inputs": x(4)}), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == wanted
+        assert json.loads(text)["outputs"][0]["data"] == [8.0, 2.0]
+        connection.request("DELETE", "/torchsplit/tallies", headers=headers)
+        assert connection.getresponse().status == 200
+        with pytest.raises((OSError, http.client.HTTPException)):
+            server.ask("GET", "/v2/health/live")
