@@ -1,0 +1,435 @@
+"""Clients that mean harm, against a served plan: what was tried how often, what failed, and what others felt of it.
+
+    python -m benchmarks.front_attacks [--share 1.0] [--only NAME …]
+
+An empty model is served by the command line, with time limits of two seconds. Another process asks it all the while,
+as clients that mean no harm do: for its health, and for inference. A try fails where the server ends, answers in
+anything but HTTP and JSON, or holds a connection for longer than its limits; a family fails where the server's memory
+grows by more than MOST_GROWTH. Ends with 1 where anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torchsplit_core.files import read_file
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = """
+import torch
+
+class Empty(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+class Client:
+    batch_sizes = (1, 2, 4, 8, 16, 32)
+    def get_model(self):
+        return Empty()
+    def get_example_inputs(self, batch_size):
+        return (torch.zeros(batch_size, 4),)
+"""
+LIMIT_S = 2.0
+LIMITS = (
+    f"--head-timeout-s {LIMIT_S} --body-timeout-s {LIMIT_S} --send-timeout-s {LIMIT_S} --max-connections 1000 "
+    "--max-held-mib 64"
+).split()
+PATIENCE_S = 30.0
+MOST_GROWTH = 400 * 2**20
+"""Bytes: the bodies that are held at once, and two readers with what they may take."""
+HEAD = "POST /v2/models/empty/infer HTTP/1.1\r\nhost: localhost\r\n"
+ENTRY = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+VALUES = (
+    "NaN",
+    "Infinity",
+    "1e400",
+    "1" + "0" * 400,
+    "-1",
+    "[]",
+    "{}",
+    '"x"',
+    "null",
+    "true",
+    "1e-320",
+    "[[[[]]]]",
+)
+
+
+class Failed(Exception):
+    """A try that went wrong."""
+
+
+@dataclass
+class Server:
+    """The process that is attacked."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def answers(self, *pieces: bytes, pause_s: float = 0.0) -> list[int]:
+        """The statuses that bytes get until the server closes or has answered; raises Failed."""
+        reader, writer = await self.open()
+        try:
+            with contextlib.suppress(ConnectionError):
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(pause_s)
+            return await statuses(reader)
+        finally:
+            writer.close()
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes of the front and of its readers."""
+        found = 0
+        for pid in (self.process.pid, *children(self.process.pid)):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if pid == self.process.pid or b"wire.reader" in command:
+                    found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
+                        "SC_PAGE_SIZE"
+                    )
+        return found
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+async def statuses(reader: asyncio.StreamReader) -> list[int]:
+    """Of the answers until the server closes; each has JSON. Raises Failed for anything else, and for waiting."""
+    found: list[int] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                except asyncio.IncompleteReadError as end:
+                    if end.partial:
+                        raise Failed(f"half an answer: {end.partial[:80]!r}") from None
+                    return found
+                except ConnectionError:
+                    return found
+                lines = head.decode("latin-1").split("\r\n")
+                headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+                body = await reader.readexactly(int(headers["content-length"]))
+                json.loads(body)
+                found.append(int(lines[0].split()[1]))
+                if headers.get("connection") != "close":
+                    return found
+    except (TimeoutError, ValueError, KeyError, asyncio.IncompleteReadError) as error:
+        raise Failed(f"{type(error).__name__}: {error}") from error
+
+
+def infer(body: bytes, *headers: str) -> bytes:
+    """A whole request."""
+    return (
+        HEAD + "".join(f"{one}\r\n" for one in headers) + f"content-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def told(**entry: object) -> bytes:
+    """The JSON of a request."""
+    return json.dumps({"inputs": [ENTRY | entry]}).encode()
+
+
+async def half_heads(server: Server, rng: random.Random) -> None:
+    text = infer(told())[: rng.randrange(1, 60)]
+    if (found := await server.answers(text)) not in ([408], []):
+        raise Failed(f"half a head got {found}")
+
+
+async def half_bodies(server: Server, rng: random.Random) -> None:
+    text = infer(told())
+    if (found := await server.answers(text[: -rng.randrange(1, 60)])) not in ([408], [503], []):
+        raise Failed(f"half a body got {found}")
+
+
+async def dripping(server: Server, rng: random.Random) -> None:
+    await server.answers(*(b"GET /v2 HTTP/1.1\r\nx: " + b"a" * 20)[:].split(b"a"), pause_s=0.3)
+
+
+async def endless_headers(server: Server, rng: random.Random) -> None:
+    lines = b"".join(b"x-%d: %s\r\n" % (number, b"b" * rng.choice((1, 1000))) for number in range(500))
+    found = await server.answers(HEAD.encode(), *[lines] * 40)
+    if found not in ([431], []):
+        raise Failed(f"headers without end got {found}")
+
+
+async def packed_bombs(server: Server, rng: random.Random) -> None:
+    body = rng.choice(bombs())
+    found = await server.answers(infer(body, "content-encoding: deflate", "connection: close"))
+    if found not in ([413], [400], [503]):
+        raise Failed(f"a packed bomb got {found}")
+
+
+async def dear_json(server: Server, rng: random.Random) -> None:
+    mark = rng.choice((b"[", b"{", b"{},", b'{"a":', b'"",', b"0,"))
+    body = b'{"inputs":[' + mark * (rng.choice((1_000, 100_000, 500_000)) // len(mark))
+    if (found := await server.answers(infer(body, "connection: close"))) not in ([400], [413], [503]):
+        raise Failed(f"JSON made to cost got {found}")
+
+
+async def odd_timeouts(server: Server, rng: random.Random) -> None:
+    value = rng.choice(VALUES)
+    body = told()[:-1] + f', "parameters": {{"timeout": {value}}}}}'.encode()
+    if (found := await server.answers(infer(body, "connection: close"))) not in ([200], [400]):
+        raise Failed(f"the timeout {value} got {found}")
+
+
+async def odd_fields(server: Server, rng: random.Random) -> None:
+    field = rng.choice(("name", "datatype", "shape", "data", "parameters"))
+    body = told(**{field: "@"}).replace(b'"@"', rng.choice(VALUES).encode())
+    if (found := await server.answers(infer(body, "connection: close"))) not in ([200], [400]):
+        raise Failed(f"{body!r} got {found}")
+
+
+async def mutated(server: Server, rng: random.Random) -> None:
+    text = bytearray(infer(told()))
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(len(text))
+        text[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+    await server.answers(bytes(text))
+
+
+async def deaf_clients(server: Server, rng: random.Random) -> None:
+    """Ask for much, take nothing of it, and wait to be cut off."""
+    entry = ENTRY | {"shape": [900, 4], "data": [0.5] * 3600}
+    _reader, writer = await server.open()
+    with contextlib.suppress(ConnectionError):
+        writer.write(infer(json.dumps({"inputs": [entry]}).encode()) * 20)
+        await asyncio.sleep(0.5)
+    writer.close()
+
+
+async def crowding(server: Server, rng: random.Random) -> None:
+    """Open a connection and say nothing for a while."""
+    _, writer = await server.open()
+    await asyncio.sleep(rng.random())
+    writer.close()
+
+
+@cache
+def bombs() -> tuple[bytes, ...]:
+    """Small when packed."""
+    return (
+        zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}", 9),
+        zlib.compress(bytes(200 * 2**20), 9),
+        zlib.compress(b"[" * 50_000_000, 9),
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tries of one kind, so many of them at once."""
+
+    name: str
+    tries: int
+    at_once: int
+    run: Callable[[Server, random.Random], Awaitable[None]]
+
+
+FAMILIES = (
+    Family("half heads, held", 1500, 750, half_heads),
+    Family("half bodies, held", 1500, 750, half_bodies),
+    Family("heads a few bytes at a time", 500, 250, dripping),
+    Family("headers without end", 500, 8, endless_headers),
+    Family("packed bombs", 300, 6, packed_bombs),
+    Family("JSON made to cost", 700, 6, dear_json),
+    Family("timeouts that are none", 1500, 8, odd_timeouts),
+    Family("odd values in each field", 1500, 8, odd_fields),
+    Family("mutated requests", 1500, 100, mutated),
+    Family("clients that take no answer", 200, 20, deaf_clients),
+    Family("more connections than there may be", 2000, 1200, crowding),
+)
+
+
+async def attack(server: Server, family: Family, tries: int) -> tuple[list[str], int]:
+    """What failed, and the most memory that the server held."""
+    turn, faults, most = asyncio.Semaphore(family.at_once), list[str](), 0
+
+    async def one(seed: int) -> None:
+        async with turn:
+            try:
+                await family.run(server, random.Random(seed))
+            except (Failed, OSError) as error:
+                faults.append(f"{family.name}, seed {seed}: {error}")
+
+    work = asyncio.gather(*(one(seed) for seed in range(tries)))
+    while not work.done():
+        most = max(most, server.memory)
+        await asyncio.wait((work,), timeout=0.1)
+    await work
+    if server.process.poll() is not None:
+        faults.append(f"{family.name}: the server ended with {server.process.returncode}")
+    return faults, most
+
+
+def watch(port: int) -> None:
+    """Ask for health and inference until told to stop; then the times of both, in ms, as JSON."""
+    times: dict[str, list[float]] = {"health": [], "infer": []}
+    body, stop = told(), []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    print("begun", flush=True)
+    while not stop:
+        for name, method, path, content in (
+            ("health", "GET", "/v2/health/live", None), ("infer", "POST", "/v2/models/empty/infer", body),
+        ):  # fmt: skip
+            begin = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            status = 0
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request(method, path, content)
+                status = connection.getresponse().status
+            connection.close()
+            # Where connections are at their limit a newcomer is told so, at once.
+            times[name].append((time.perf_counter() - begin) * 1e3 if status in (200, 503) else 60_000.0)
+        time.sleep(0.01)
+    print(json.dumps(times))
+
+
+@contextmanager
+def watched(port: int) -> Iterator[dict[str, list[float]]]:
+    """Other clients' times while the block runs; there when it has ended."""
+    command = [sys.executable, "-m", "benchmarks.front_attacks", "--watch", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.5)
+        found: dict[str, list[float]] = {}
+        yield found
+        process.terminate()
+        found |= json.loads(process.communicate()[0])
+
+
+@contextmanager
+def served() -> Iterator[Server]:
+    """The empty model behind a front of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "empty.py").write_text(MODEL)
+        run = [sys.executable, "-c", "import sys; from torchsplit_core.cli import main; sys.exit(main())"]
+        model = f"{folder / 'empty.py'}:Client"
+        for words in (
+            [
+                "profile",
+                model,
+                "--trust",
+                "--device",
+                "cpu:1c",
+                "--name",
+                "empty",
+                "-o",
+                folder / "profile.json",
+            ],
+            [
+                "request",
+                folder / "profile.json",
+                "--gpus",
+                "1xCPU-1c",
+                "--demand",
+                "empty=10",
+                "-o",
+                folder / "request.json",
+            ],
+            ["plan", folder / "request.json", "-o", folder / "plan.json"],
+        ):
+            subprocess.run([*run, *map(str, words)], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
+        read_file(folder / "plan.json", expected="torchsplit.plan")
+        ready = folder / "ready.json"
+        words = [
+            "serve",
+            folder / "plan.json",
+            "--request",
+            folder / "request.json",
+            "--trust",
+            "--port",
+            "0",
+        ]
+        process = subprocess.Popen(
+            [*run, *map(str, words), "--ready-file", str(ready), *LIMITS], cwd=ROOT, stderr=subprocess.DEVNULL
+        )
+        try:
+            while not ready.exists():
+                if process.poll() is not None:
+                    sys.exit("the server did not start")
+                time.sleep(0.1)
+            yield Server(process, int(json.loads(ready.read_text())["url"].rpartition(":")[2]))
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def percentile(times: list[float], q: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(q * len(times)))]
+
+
+def main() -> int:
+    """Attack, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--share", type=float, default=1.0, help="scales the tries")
+    parser.add_argument("--only", nargs="*", default=[], help="families by the start of their names")
+    parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.watch:
+        watch(options.watch)
+        return 0
+    chosen = [one for one in FAMILIES if not options.only or one.name.startswith(tuple(options.only))]
+    faults: list[str] = []
+    total = 0
+    bombs()
+    with served() as server:
+        with watched(server.port) as quiet:
+            time.sleep(5.0)
+        at_rest = server.memory
+        print("| clients | tries | failures | memory grew by, MiB | slowest health, ms | p99 of others, ms |")
+        print("|---|---|---|---|---|---|")
+        row = "| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} |"
+        print(row.format("nobody", 0, 0, 0, max(quiet["health"]), percentile(quiet["infer"], 0.99)))
+        for family in chosen:
+            tries = max(1, round(family.tries * options.share))
+            with watched(server.port) as times:
+                found, most = asyncio.run(attack(server, family, tries))
+            grown = max(0, most - at_rest)
+            if grown > MOST_GROWTH:
+                found.append(f"{family.name}: memory grew by {grown} bytes")
+            total += tries
+            faults += found
+            print(
+                row.format(
+                    family.name, tries, len(found), grown / 2**20, max(times["health"]),
+                    percentile(times["infer"], 0.99),
+                ),
+                flush=True,
+            )  # fmt: skip
+    print(f"\n{total} tries, {len(faults)} failures. The front at rest: {at_rest / 2**20:.0f} MiB.")
+    for fault in faults[:40]:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
