@@ -14,7 +14,7 @@ from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, quoted
 
 TIMEOUT_S = 30.0
-"""How long a server may take for its part of a request."""
+"""How long the router may take for an answer, through all of a model's parts."""
 
 
 def add_deploy_commands(command: Command) -> None:
@@ -59,7 +59,11 @@ def add_deploy_commands(command: Command) -> None:
     made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
     made.add_argument("--port", type=int, default=8000)
     made.add_argument(
-        "--timeout-s", type=float, default=TIMEOUT_S, metavar="S", help="for one part of a request (504)"
+        "--timeout-s",
+        type=float,
+        default=TIMEOUT_S,
+        metavar="S",
+        help=f"for a whole answer, through all of a model's parts, then 504 (default {TIMEOUT_S:g})",
     )
 
 

@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -22,7 +23,6 @@ from starlette.testclient import TestClient
 
 from torchsplit_core.files import write_file
 from torchsplit_core.serving.routing.app import router
-from torchsplit_core.serving.routing.calls import call
 from torchsplit_core.serving.wire import bodies
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
 from torchsplit_core.serving.wire.bodies import headers_of, json_length
@@ -120,9 +120,19 @@ def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
     return Routes((model,))
 
 
+OPEN = ExitStack()
+"""Routers of a test: each in one event loop for all that it is asked, as when it runs."""
+
+
+@pytest.fixture(autouse=True)
+def routers_end() -> Iterator[None]:
+    with OPEN:
+        yield
+
+
 def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> TestClient:
     """A router of that model."""
-    return TestClient(router(routes_of(*steps), timeout_s))
+    return OPEN.enter_context(TestClient(router(routes_of(*steps), timeout_s)))
 
 
 PATH = "/v2/models/a%2Fb%20c"
@@ -294,13 +304,12 @@ def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path)
             refused = subprocess.run([*command, told[2]], capture_output=True, text=True, timeout=60)
             assert refused.returncode == 2 and "--port" in refused.stderr
             two.hold.clear()
-            taken = pool.submit(
-                call, told[1], "POST", f"{PATH}/infer", {}, json.dumps(ASKED).encode(), timeout_s=60
-            )
+            request = Request(f"{told[1]}{PATH}/infer", json.dumps(ASKED).encode())
+            taken = pool.submit(lambda: urlopen(request, timeout=60).read())
             while two.calls == 0:
                 threading.Event().wait(0.01)
             process.terminate()
             threading.Event().wait(0.2)
             two.hold.set()
-            assert json.loads(taken.result(60).body)["outputs"][0]["data"] == [6, 12, 18, 24]
+            assert json.loads(taken.result(60))["outputs"][0]["data"] == [6, 12, 18, 24]
             assert process.wait(60) == 0
