@@ -6,6 +6,7 @@ import asyncio
 
 from torchsplit_core.serving.routing.app import router
 from torchsplit_core.serving.settings import check_port
+from torchsplit_core.serving.wire.descriptors import raise_file_limit
 from torchsplit_core.serving.wire.listening import answering, listening, told_to_stop, url_of
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.serving.routes import Routes
@@ -26,4 +27,5 @@ def run_router(routes: Routes, host: str, port: int, timeout_s: float) -> None:
             await stop.wait()
 
     with listening(host, port) as listener:
+        raise_file_limit()
         asyncio.run(until_told())
