@@ -111,13 +111,9 @@ def _stand_in() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_store() -> Iterator[None]:
-    """TORCHSPLIT_HOME for this process and the commands its tests start: nothing of the user's is read or written."""
+    """A store and a folder of locks for this process and the commands its tests start: nothing of the user's is read
+    or written, and the servers of tests that run side by side may share cores."""
     folder = tempfile.mkdtemp(prefix="torchsplit-tests-")
-    before = os.environ.get("TORCHSPLIT_HOME")
-    os.environ["TORCHSPLIT_HOME"] = folder
-    yield
-    if before is None:
-        del os.environ["TORCHSPLIT_HOME"]
-    else:
-        os.environ["TORCHSPLIT_HOME"] = before
+    with mock.patch.dict(os.environ, TORCHSPLIT_HOME=f"{folder}/store", XDG_RUNTIME_DIR=folder):
+        yield
     shutil.rmtree(folder, ignore_errors=True)

@@ -31,7 +31,9 @@ def test_every_limit_has_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         "--head-timeout-s 1 --body-timeout-s 2 --send-timeout-s 3 --keep-alive-s 4"
     )
     mib = 2**20
-    assert limits_of(options(*words.split())) == Limits(7 * 2**10, 1, 2, 3, 4, 5, 6, 8 * mib, 9 * mib, 10 * mib)
+    assert limits_of(options(*words.split())) == Limits(
+        7 * 2**10, 1, 2, 3, 4, 5, 6, 8 * mib, 9 * mib, 10 * mib
+    )
     (tmp_path / "token").write_text("sixteen-letters-or-more\nand a comment\n")
     found = access_of(options("--token-file", str(tmp_path / "token"), "--allowed-host", "Plan.Example.com"))
     assert found.token == "sixteen-letters-or-more" and found.hosts[-1] == "plan.example.com"

@@ -90,6 +90,8 @@ def test_the_job_starts_every_server_and_drains_them(tmp_path: Path) -> None:
         assert len(started) == 3
         assert sum("TORCHSPLIT_SERVER=" in line and "--gres=gpu:1g.10gb:1" in line for line in started) == 2
         assert sum("TORCHSPLIT_ROUTES=" in line and "--gres=none" in line for line in started) == 1
+        # With cores of its own it would wait for ever where the slices are all of the node's.
+        assert ["--overlap" in line for line in started if "TORCHSPLIT_ROUTES=" in line] == [True]
         job.send_signal(signal.SIGTERM)
         job.wait(timeout=60)
         assert log.read_text().count("drained") == 3

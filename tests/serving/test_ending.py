@@ -43,7 +43,7 @@ def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling: Running)
 
 
 def test_no_process_is_left_behind(file: Path, tmp_path: Path) -> None:
-    """kill -9 of the front: the workers end by themselves. Then SIGTERM, and a port that is taken."""
+    """kill -9 of the front: the workers end by themselves. Then SIGTERM, a port and a slice that are taken."""
     plan, request = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, cores=1)
     write_file(plan, tmp_path / "plan.json")
     write_file(request, tmp_path / "request.json")
@@ -66,6 +66,12 @@ def test_no_process_is_left_behind(file: Path, tmp_path: Path) -> None:
             time.sleep(0.1)
         below = children_of(process.pid)
         assert below
+        before = (tmp_path / "ready").read_text()
+        second = subprocess.run(
+            [*command, "--port", "0"], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert second.returncode == 2 and f"is taken: process {process.pid} serves on core" in second.stderr
+        assert (tmp_path / "ready").read_text() == before
         process.send_signal(number)
         _, told = process.communicate(timeout=60)
         assert process.returncode == (0 if number == signal.SIGTERM else -number), told

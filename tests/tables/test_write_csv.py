@@ -99,6 +99,13 @@ def test_no_profiles_are_a_header_alone() -> None:
     assert write_profile_csv([]) == ",".join(FIRST) + "\n"
 
 
+def test_rows_of_a_hosts_cores_come_back() -> None:
+    rows = (replace(ROW, gpu_type="CPU", profile="1c"), replace(ROW, gpu_type="CPU", profile="16c"))
+    assert back([Profile("import:m", "", {}, rows)])[0].rows == rows
+    with pytest.raises(InputFault, match="is '1c', not a slice of A100-80GB"):
+        back([Profile("import:m", "", {}, (replace(ROW, profile="1c"),))])
+
+
 def test_rows_of_a_whole_gpu_come_back_without_a_slice() -> None:
     (read,) = back([Profile("import:m", "", {}, (replace(ROW, profile=None),))])
     assert read.rows[0].profile is None

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchsplit_core import workflow
+from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, quoted
 
 TIMEOUT_S = 30.0
-"""How long a server may take for its part of a request."""
+"""How long the router may take for an answer, through all of a model's parts."""
 
 
 def add_deploy_commands(command: Command) -> None:
@@ -59,8 +60,13 @@ def add_deploy_commands(command: Command) -> None:
     made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
     made.add_argument("--port", type=int, default=8000)
     made.add_argument(
-        "--timeout-s", type=float, default=TIMEOUT_S, metavar="S", help="for one part of a request (504)"
+        "--timeout-s",
+        type=float,
+        default=TIMEOUT_S,
+        metavar="S",
+        help=f"for a whole answer, through all of a model's parts, then 504 (default {TIMEOUT_S:g})",
     )
+    add_client_options(made)
 
 
 def _deploy(options: argparse.Namespace) -> int:
@@ -125,5 +131,5 @@ def _route(options: argparse.Namespace) -> int:
     from torchsplit_core.serving.routing.run import run_router
 
     _, routes = read_file(options.routes, expected="torchsplit.routes")
-    run_router(routes, options.host, options.port, options.timeout_s)
+    run_router(routes, options.host, options.port, options.timeout_s, access_of(options), limits_of(options))
     return 0

@@ -21,8 +21,8 @@ USER = 10001
 """Nobody's number on a host: the server needs no rights."""
 
 SERVING = (
-    "torch", "numpy", "pydantic", "PyYAML", "starlette", "uvicorn", "httptools", "uvloop", "orjson",
-    "prometheus-client", "nvidia-ml-py", "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
+    "torch", "numpy", "pydantic", "PyYAML", "httptools", "uvloop", "orjson", "h11", "prometheus-client", "nvidia-ml-py",
+    "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
 )  # fmt: skip
 """What `serve`, its workers and `route` import, beside what these need themselves; a test holds it complete."""
 
@@ -42,7 +42,7 @@ _DOCKERFILE = """\
 
 FROM {triton} AS triton
 COPY requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir $(grep -E '^(torch|numpy)==' /tmp/requirements.txt)
+RUN pip install --no-cache-dir $(grep -E '^(torch|numpy|h11)==' /tmp/requirements.txt)
 COPY torchsplit_core /srv/torchsplit_core
 ENV PYTHONPATH=/srv
 

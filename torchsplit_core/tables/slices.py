@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchsplit_core.hardware import catalogue, peak_names
+from torchsplit_core.hardware import catalogue, peak_names, profile_cores
 from torchsplit_core.tables.cells import CellFault, is_missing
-from torchsplit_core.values import GpuType, InputFault, quoted, suggestion
+from torchsplit_core.values import CPU, GpuType, InputFault, quoted, suggestion
 
 _COUNT = re.compile(r"([1-9][0-9]?)(?:\.0*)?g?")
 _LEADING = re.compile(r"(?:mig[ _-]*)?([0-9]+(?:\.[0-9]+)?)(?:g(?:\..*)?)?", re.IGNORECASE)
@@ -33,7 +33,7 @@ def refuse_unknown_gpu(name: str) -> None:
 
 
 def _gpus() -> tuple[str, ...]:
-    return (*catalogue(), *peak_names(), "CPU")
+    return (*catalogue(), *peak_names(), CPU)
 
 
 def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> Chosen | None:
@@ -59,6 +59,8 @@ def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> Chosen | N
 def _one(gpu_type: str, text: str, column: str) -> Chosen | None:
     if is_missing(text) or text.lower() in ("whole", "full"):
         return None
+    if gpu_type == CPU and column == "profile" and profile_cores(text.lower()):
+        return Chosen(text.lower())
     gpu = catalogue().get(gpu_type)
     if gpu is None:
         raise CellFault(

@@ -10,19 +10,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
+import httpx2
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
+from tests.support.serving.routers import routed
 from torchsplit_core.files import write_file
-from torchsplit_core.serving.routing.app import router
-from torchsplit_core.serving.routing.calls import call
 from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
 from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
 from torchsplit_core.serving.wire.tensors import LENGTH_HEADER, TensorPort, parse_request, response
@@ -119,9 +119,19 @@ def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
     return Routes((model,))
 
 
-def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> TestClient:
+OPEN = ExitStack()
+"""Routers of a test: each in one event loop for all that it is asked, as when it runs."""
+
+
+@pytest.fixture(autouse=True)
+def routers_end() -> Iterator[None]:
+    with OPEN:
+        yield
+
+
+def client(*steps: list[str | tuple[str, float]], timeout_s: float = 20.0) -> httpx2.Client:
     """A router of that model."""
-    return TestClient(router(routes_of(*steps), timeout_s))
+    return OPEN.enter_context(routed(routes_of(*steps), timeout_s))
 
 
 PATH = "/v2/models/a%2Fb%20c"
@@ -246,7 +256,7 @@ def test_what_is_no_request_is_refused_before_any_part_works(body: dict[str, Any
 def test_no_json_wrong_lengths_and_unknown_models() -> None:
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
-        for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 100_000, None)):
+        for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 10_000, None)):
             headers = {} if length is None else {LENGTH_HEADER: length}
             assert asked.post(f"{PATH}/infer", content=content, headers=headers).status_code == 400
         assert asked.post("/v2/models/b/infer", json=ASKED).status_code == 404
@@ -292,13 +302,12 @@ def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path)
             refused = subprocess.run([*command, told[2]], capture_output=True, text=True, timeout=60)
             assert refused.returncode == 2 and "--port" in refused.stderr
             two.hold.clear()
-            taken = pool.submit(
-                call, told[1], "POST", f"{PATH}/infer", {}, json.dumps(ASKED).encode(), timeout_s=60
-            )
+            request = Request(f"{told[1]}{PATH}/infer", json.dumps(ASKED).encode())
+            taken = pool.submit(lambda: urlopen(request, timeout=60).read())
             while two.calls == 0:
                 threading.Event().wait(0.01)
             process.terminate()
             threading.Event().wait(0.2)
             two.hold.set()
-            assert json.loads(taken.result(60).body)["outputs"][0]["data"] == [6, 12, 18, 24]
+            assert json.loads(taken.result(60))["outputs"][0]["data"] == [6, 12, 18, 24]
             assert process.wait(60) == 0

@@ -70,7 +70,8 @@ server() { # KIND, port, MPS, options of srun...
 """
 
 _ROUTER = """\
-srun --exact --nodes=1 --ntasks=1 --cpus-per-task=1 --gres=none \\
+# Beside the others: where slices are cores they may have all of the node's.
+srun --overlap --nodes=1 --ntasks=1 --cpu-bind=none --gres=none \\
   env TORCHSPLIT_ROUTES="$here/routes.json" TORCHSPLIT_PORT={port} bash "$root/entrypoint.sh" &
 steps+=("$!")
 """

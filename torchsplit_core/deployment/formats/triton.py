@@ -85,6 +85,7 @@ class TritonPythonModel:
 _REMOTE = '''\
 """A stage that other Triton servers have, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
 
+import asyncio
 import json
 
 import numpy as np
@@ -107,25 +108,30 @@ class TritonPythonModel:
         self.inputs = [entry["name"] for entry in config["input"]]
         self.outputs = [entry["name"] for entry in config["output"]]
         self.servers = Balancer(tuple(RouteServer(url, weight) for url, weight in json.loads(told["servers"])))
+        self.loop = asyncio.new_event_loop()
 
     def execute(self, requests):
-        return [self.answer(request) for request in requests]
+        return self.loop.run_until_complete(self.answers(requests))
 
-    def answer(self, request):
+    async def answers(self, requests):
+        return await asyncio.gather(*map(self.answer, requests))
+
+    async def answer(self, request):
         try:
-            given = self.ask(request)
+            async with asyncio.timeout(self.timeout_s):
+                given = await self.ask(request)
         except (OSError, ValueError) as error:
-            said = pb_utils.TritonError(f"{self.model}: {error}")
+            said = pb_utils.TritonError(f"{self.model}: {str(error) or 'no answer in time'}")
             return pb_utils.InferenceResponse(output_tensors=[], error=said)
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, given[name]) for name in self.outputs])
 
-    def ask(self, request):
+    async def ask(self, request):
         sent = []
         for name in self.inputs:
             found = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
             sent.append(Tensor(name, self.datatypes[name], found.shape, found.tobytes()))
         body, length = request_of(sent)
-        answer = self.servers.post(self.model, headers_of(length), body, self.timeout_s)
+        answer = await self.servers.post(self.model, headers_of(length), body)
         if answer.status != 200:
             raise ValueError(f"{answer.status} {answer.body[:500].decode(errors='replace')}")
         return {

@@ -10,10 +10,10 @@ from typing import Any
 
 from torchsplit_core import __version__
 from torchsplit_core.serving.engine import Engine
-from torchsplit_core.serving.front.guard import HEALTH, Guard
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.settings import Limits
 from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
+from torchsplit_core.serving.wire.guard import HEALTH, Guard
 from torchsplit_core.serving.wire.http import Answer, Request, json_answer, refusal
 from torchsplit_core.serving.wire.reader import INLINE_JSON, Readers
 from torchsplit_core.serving.wire.tensors import (

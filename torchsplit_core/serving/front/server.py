@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
-import resource
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,19 +16,19 @@ import uvloop
 from torchsplit_core.files import replace_file
 from torchsplit_core.isolation import private_room
 from torchsplit_core.serving.engine import Engine
-from torchsplit_core.serving.front.guard import Guard, tls_of
 from torchsplit_core.serving.front.protocol import Front
+from torchsplit_core.serving.front.slice_locks import held
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.parts import write_parts
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import Roster, make_roster
 from torchsplit_core.serving.settings import ServeSettings, Serving, check_settings
+from torchsplit_core.serving.wire.descriptors import most_connections
+from torchsplit_core.serving.wire.guard import Guard, tls_of
 from torchsplit_core.serving.wire.http import HttpServer
 from torchsplit_core.serving.wire.listening import listening, told_to_stop, url_of
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
-OTHER_FILES = 256
-"""Files of the front that are no connections."""
 GRACE_S = 2
 """For answers to be written, once all that was taken has one."""
 
@@ -39,6 +37,11 @@ def prepare(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings)
     """Who will serve what, checked before anything starts. Raises InputFault."""
     check_settings(settings)
     return make_roster(outcome, request, find_places(outcome, settings.stand_in))
+
+
+def slices_held(roster: Roster, settings: ServeSettings) -> AbstractContextManager[None]:
+    """With the roster's slices for this process alone. What stands in for slices is shared: that is its purpose."""
+    return held(roster.slices) if settings.stand_in == "none" else nullcontext()
 
 
 def serve(
@@ -53,7 +56,7 @@ def serve(
     """Serve the plan in this process until SIGTERM or SIGINT, then answer what was taken and end.
 
     `announce` gets what is served once it is ready, and so does the file `ready`. Raises InputFault for a plan that
-    cannot be served here, a port that is taken, and a model that does not load.
+    cannot be served here, a slice or a port that is taken, and a model that does not load.
     """
     roster = prepare(outcome, request, settings)
 
@@ -69,8 +72,13 @@ def serve(
     async def until_told() -> None:
         await serve_until(told_to_stop(), roster, settings, listener, tell, progress)
 
-    with listening(settings.host, settings.port) as listener, _apart_from(roster):
-        settings = _within_file_limit(settings)
+    with (
+        slices_held(roster, settings),
+        listening(settings.host, settings.port) as listener,
+        _apart_from(roster),
+    ):
+        limits = replace(settings.limits, connections=most_connections(settings.limits.connections))
+        settings = replace(settings, limits=limits)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(until_told())
 
@@ -129,16 +137,3 @@ def _apart_from(roster: Roster) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _within_file_limit(settings: ServeSettings) -> ServeSettings:
-    """A connection is a file: as many as this process may have, less what workers and logs need."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    if soft == resource.RLIM_INFINITY:
-        return settings
-    most = max(1, min(settings.limits.connections, soft - OTHER_FILES))
-    return replace(settings, limits=replace(settings.limits, connections=most))

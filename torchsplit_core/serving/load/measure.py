@@ -58,7 +58,7 @@ def measure(
     `hear` gets a moment of the run twice a second: `at_s`, and by model what the generator and the queues say.
     Raises InputFault as `serve` does, and for a load that makes no sense.
     """
-    from torchsplit_core.serving.front.server import prepare
+    from torchsplit_core.serving.front.server import prepare, slices_held
 
     load = load or LoadSettings()
     check_number("--load", load.load, positive=True)
@@ -67,6 +67,9 @@ def measure(
         problem = f"is {load.duration_s:g}, above the longest measurement, {LONGEST_S:g} s"
         raise InputFault("--duration-s", problem, "Measure for less time.")
     roster = prepare(outcome, request, serving)
+    # The server takes them for as long as it is there; one that has them already is not disturbed meanwhile.
+    with slices_held(roster, serving):
+        pass
     times = arrival_times(request, roster, load, arrivals)
     of_slices = {core for place in roster.slices for core in place.cores}
     cores = sorted(os.sched_getaffinity(0) - of_slices)

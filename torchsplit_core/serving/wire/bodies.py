@@ -1,12 +1,10 @@
-"""Bodies as they come over HTTP: received up to a size and within a time, unpacked, and where their JSON ends."""
+"""Bodies as they come over HTTP: how large they may be, unpacked, and where their JSON ends."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from torchsplit_core.serving.settings import Limits
 from torchsplit_core.serving.wire.tensors import (
@@ -19,12 +17,7 @@ from torchsplit_core.serving.wire.tensors import (
 )
 from torchsplit_core.values import quoted
 
-if TYPE_CHECKING:
-    from starlette.types import Receive
-
 LIMITS = Limits()
-BODY_S = LIMITS.body_s
-"""How long a client may take to send a request."""
 NUMBER_BYTES = 32
 """JSON of one number at most: a float64 has up to 24 characters, with a comma, a space and brackets."""
 BESIDE_BYTES = 64 * 1024
@@ -33,10 +26,6 @@ PARSED_NUMBER = 200
 """Memory that a number of JSON takes while it is read: itself, its place in a list, a list of its own."""
 MOST_PARSED = 2**30
 """Memory that the reading of one request may take."""
-
-
-class Gone(Exception):
-    """The client went away: nobody waits for the answer."""
 
 
 def _most_numbers(ports: Sequence[TensorPort]) -> int | None:
@@ -79,29 +68,6 @@ def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) ->
     if (needed := measure(bytes(text)).read_bytes) > memory:
         problem = f"has JSON that may take {needed} bytes to read, of {memory} that its rows can need"
         raise RequestFault(REQUEST, problem, "Send numbers, and nothing else, in data.", 413, "json")
-
-
-async def received(headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
-    """The whole body as it was sent. Raises RequestFault where it is too large or does not come, Gone."""
-    too_large = _too_large(most)
-    if (told := headers.get("content-length", "0")).isascii() and told.isdigit() and int(told) > most:
-        raise too_large
-    blocks, size = [], 0
-    try:
-        async with asyncio.timeout(BODY_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Gone
-                blocks.append(message.get("body", b""))
-                size += len(blocks[-1])
-                if size > most:
-                    raise too_large
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        raise RequestFault(REQUEST, f"did not come within {BODY_S:g} s", "Send it again.", 408) from None
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def unpacked(body: bytes, encoding: str, most: int) -> bytes:

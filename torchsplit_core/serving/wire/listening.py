@@ -1,4 +1,4 @@
-"""An application on a port until the process is told to stop."""
+"""A port to listen on, and what tells a server to stop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-
-import uvicorn
-from starlette.applications import Starlette
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torchsplit_core.values import InputFault, quoted
 
@@ -53,33 +50,3 @@ def told_to_stop() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-@asynccontextmanager
-async def answering(app: Starlette, listener: socket.socket, grace_s: int) -> AsyncIterator[None]:
-    """The application on the socket; at the end what was taken is answered, at most for so long."""
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=grace_s,
-            ws="none",
-        )
-    )
-    task = asyncio.create_task(server.serve([listener]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await task
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: a request that comes while draining gets an answer."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from torchsplit_core.serving.front.guard import Guard, tls_of
 from torchsplit_core.serving.settings import Access
+from torchsplit_core.serving.wire.guard import Guard, tls_of
 from torchsplit_core.serving.wire.http import Request
 from torchsplit_core.serving.wire.tensors import RequestFault
 from torchsplit_core.values import InputFault
