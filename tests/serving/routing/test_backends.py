@@ -279,6 +279,11 @@ def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch: pytest.M
             one.gives = answer(bytes(200 + rows * 8 + 1))
             status, told = await ask("/v2/models/m/infer", body)
             assert status == 502 and f"more than {200 + rows * 8} bytes" in told["error"]
+            monkeypatch.setattr(app, "LARGEST_TEXT", 200)
+            for json_bytes in ("201", "no number", "9" * 5000):
+                one.gives = answer(bytes(201), **{LENGTH_HEADER: json_bytes})
+                status, told = await ask("/v2/models/m/infer", body)
+                assert status == 502 and "more than 200 bytes of JSON" in told["error"]
 
     asyncio.run(work())
 

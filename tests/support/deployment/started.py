@@ -31,7 +31,7 @@ ADDRESS = 8000
 
 SRUN = """\
 #!/bin/bash
-# Steps that are --exact get cores of the node's for their own, and wait where none is free; --overlap takes none.
+# An --exact step gets cores of its own of the node's and waits where none is free; an --overlap step takes none.
 need=1 overlap=
 while [[ $1 == --* ]]; do
   case $1 in

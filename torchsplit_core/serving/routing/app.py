@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 
-from torchsplit_core.serving.routing.calls import REDEPLOY, Balancer, most_bytes, refusal
+from torchsplit_core.serving.routing.calls import LARGEST_TEXT, REDEPLOY, Balancer, most_bytes, refusal
 from torchsplit_core.serving.routing.connections import Answer
 from torchsplit_core.serving.settings import Access, Limits
 from torchsplit_core.serving.wire import http
@@ -271,8 +271,11 @@ class _Routed:
         answer = await balancer.post(step.model, headers_of(length), body, most)
         if answer.status != 200:
             return answer
+        told = answer.headers.get(LENGTH_HEADER, "")
+        if (int(told) if told.isdecimal() and len(told) < 13 else len(answer.body)) > LARGEST_TEXT:
+            return _wrong(step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON")
         try:
-            given = outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
+            given = outputs_of(answer.body, told or None)
         except ValueError as fault:
             return _wrong(step.model, f"gave an answer that cannot be read: {fault}")
         if len(given) != len(step.outputs):

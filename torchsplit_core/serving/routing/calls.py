@@ -16,7 +16,7 @@ from torchsplit_core.values.serving.routes import RouteServer
 
 ELSEWHERE = (429, 503)
 """What one server answers that another may not: its queue is full; it is not ready, draining, or lost its worker."""
-LARGEST_ANSWER = 2**30
+LARGEST_ANSWER = 512 * 2**20
 """Bytes of an answer whose outputs have sizes that are free or not known."""
 LARGEST_TEXT = 2**20
 """Bytes of an answer beside its tensors: its JSON, a message, metadata."""

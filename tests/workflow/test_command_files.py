@@ -1,0 +1,218 @@
+"""Every file that a command writes is read by the commands that say they read it, in one walk through all of them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli import command
+from torchsplit_core.files import read_file
+
+pytestmark = pytest.mark.torch
+
+FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "trace": (("parts",), ("graph",)),
+    "draw": (("graph",), ("picture",)),
+    "profile": (("parts",), ("profile",)),
+    "partition": (("parts", "profile", "partition request"), ("partition", "parts")),
+    "export": (("profile",), ("rows",)),
+    "import": (("rows", "predicted rows", "profile"), ("profile",)),
+    "estimate": (("rows",), ("predicted rows",)),
+    "request": (("profile", "partition"), ("plan request",)),
+    "plan": (("plan request",), ("plan", "plan request")),
+    "sweep": (("plan request",), ("sweep",)),
+    "simulate": (("plan", "plan request", "simulation request"), ("simulation", "simulation request")),
+    "serve": (("plan", "plan request"), ()),
+    "measure": (("plan", "plan request"), ("measurement",)),
+    "deploy": (("plan", "plan request"), ("deployment", "routes")),
+    "route": (("routes",), ()),
+    "place": (("placement request",), ("placement", "placement request", "frontier")),
+    "strategy": (("strategy request",), ("strategy", "program")),
+    "train": (("strategy", "strategy request", "run"), ("fleet files", "run")),
+    "estimate-training": (("training rows",), ("training rows",)),
+    "evaluate": (("evaluation",), ("evaluation",)),
+    "app": ((), ()),
+}
+"""What each command reads and writes, beside models of its users and its own folder for stored work."""
+ANSWERS = {
+    "picture", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program", "fleet files",
+}  # fmt: skip
+"""What is read by people, by the dashboard, or by other programs."""
+ELSEWHERE = {
+    ("plan", "serve"): "tests/workflow/test_deployed_servers.py",
+    ("plan request", "serve"): "tests/workflow/test_deployed_servers.py",
+    ("routes", "route"): "tests/workflow/test_deployed_servers.py",
+    ("partition request", "partition"): "tests/cli/test_examples.py",
+    ("run", "train"): "tests/running",
+    ("evaluation", "evaluate"): "tests/evaluation",
+}
+"""Where it is shown of a command that does not end by itself, takes minutes, or reads what no command writes."""
+EXAMPLES = ROOT / "examples"
+
+
+class Walk:
+    """Runs commands in a folder, and keeps who wrote and who read which kind of file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kinds: dict[Path, tuple[str, str]] = {}
+        self.written: set[tuple[str, str]] = set()
+        self.read: set[tuple[str, str]] = set()
+        self.used: set[tuple[str, str]] = set()
+
+    def go(self, name: str, *words: str | Path, **writes: str) -> None:
+        """A command as it is typed; `writes` has by its option (`o`, `save_request`, …) what it writes: KIND=FILE."""
+        told = [str(word) for word in words]
+        for word in words:
+            if word in self.kinds:
+                kind, writer = self.kinds[Path(word)]
+                self.read.add((kind, name))
+                self.used.add((writer, kind))
+        for option, text in writes.items():
+            kind, _, file = text.partition("=")
+            told += [
+                f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}",
+                str(self.folder / file),
+            ]
+            self.has(file, kind, name)
+        assert command.main([name, *told]) == 0, (name, told)
+        for text in writes.values():
+            assert (self.folder / text.partition("=")[2]).exists(), text
+
+    def has(self, file: str, kind: str, writer: str) -> Path:
+        """That the command wrote this file."""
+        path = self.folder / file
+        self.kinds[path] = kind, writer
+        self.written.add((writer, kind))
+        return path
+
+    def __call__(self, file: str) -> Path:
+        return self.folder / file
+
+
+def models(walk: Walk) -> None:
+    """Graph, profile, cuts, parts and their own."""
+    quick = ("--device", "cpu:1c", "--batch-sizes", "2", "--point-budget", "0.01", "--gpu-types", "A30-24GB")
+    walk.go("trace", "sample:diamond", o="graph=graph.json")
+    walk.go("draw", walk("graph.json"), o="picture=graph.svg")
+    walk.go("profile", "sample:diamond", *quick, o="profile=diamond.json")
+    walk.go(
+        "partition",
+        "sample:diamond",
+        "--profile",
+        walk("diamond.json"),
+        o="partition=cuts.json",
+        export="parts=parts",
+    )
+    part = walk.has("parts/stage0.pt2", "parts", "partition")
+    walk.go("trace", part, o="graph=part_graph.json")
+    walk.go("profile", part, "--trust", *quick, o="profile=part.json")
+    walk.go("partition", part, "--profile", walk("part.json"), o="partition=part_cuts.json")
+
+
+def tables(walk: Walk) -> None:
+    """Profiles as tables and back, and predicted rows."""
+    walk.go("export", walk("diamond.json"), o="rows=rows.csv")
+    walk.go("import", walk("rows.csv"), o="profile=again.json")
+    walk.go("import", walk("again.json"), o="profile=twice.json")
+    assert read_file(walk("again.json"))[1].rows == read_file(walk("diamond.json"))[1].rows
+    walk.go("export", "library:bert", o="rows=library.csv")
+    with walk("library.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with walk("query.csv").open("w") as file:
+        asked = csv.DictWriter(
+            file, ["model", "compute_slices", "batch_size", "processes"], extrasaction="ignore"
+        )
+        asked.writeheader()
+        asked.writerows(rows[:5])
+    walk.go("estimate", walk("library.csv"), walk("query.csv"), o="predicted rows=predicted.csv")
+    walk.go("import", walk("predicted.csv"), o="profile=predicted.json")
+    walk.go("request", walk("predicted.json"), "--gpus", "A100-80GB", o="plan request=predicted_request.json")
+
+
+def plans(walk: Walk) -> None:
+    """Plans of cores with a cut, of GPUs without models, and all that is made of them."""
+    walk.go(
+        "request", walk("diamond.json"), "--candidates", walk("cuts.json"), "--gpus", "cpu0=CPU-1c", "--demand",
+        "diamond=5", "--sharing", "fractional", "--forbid", "diamond=whole", o="plan request=request.json",
+    )  # fmt: skip
+    request = walk("request.json")
+    walk.go(
+        "plan", request, "--plan-at", "low", o="plan=low.json", save_request="plan request=low_request.json"
+    )
+    low = (walk("low.json"), "--request", walk("low_request.json"))
+    walk.go("sweep", request, "--vary", "demand:diamond=1,2", o="sweep=sweep.csv")
+    few = ("--requests", "200", "--replications", "1")
+    walk.go(
+        "simulate", *low, *few, o="simulation=simulation.json", save_request="simulation request=asked.json"
+    )
+    walk.go("simulate", walk("asked.json"), o="simulation=again_simulation.json")
+    walk.go("measure", *low, "--duration-s", "1", o="measurement=measurement.json")
+    walk.go("deploy", *low, o="deployment=deployed")
+    for folder in ("compose", "systemd", "slurm"):
+        assert read_file(walk.has(f"deployed/{folder}/routes.json", "routes", "deploy"))[1].models
+    walk.go("request", walk("again.json"), "--gpus", "A30-24GB", o="plan request=gpus_request.json")
+    walk.go("plan", walk("gpus_request.json"), o="plan=gpus.json")
+    walk.go("deploy", walk("gpus.json"), "--request", walk("gpus_request.json"), o="deployment=gpus")
+    written = {path.name for path in walk("gpus").iterdir()}
+    # The table says nothing of what the model is: a placeholder runs where images can be named.
+    assert {"mig-parted.yaml", "apply-mig.sh", "kubernetes", "compose", "systemd", "slurm"} <= written
+
+
+def trainings(walk: Walk) -> None:
+    """Placements, strategies, and rows of trainings."""
+    walk.go(
+        "place", "llama-3.1-8b", "--fleet", "1x2xA100-80GB", "--time-limit", "5", o="placement=placement.json",
+        request="placement request=place.json", frontier="frontier=frontier.json",
+    )  # fmt: skip
+    walk.go("place", walk("place.json"), "--time-limit", "5", o="placement=again_placement.json")
+    asked = walk.has("two_ranks.json", "strategy request", "")
+    asked.write_text((EXAMPLES / "training" / "two_ranks.json").read_text())
+    walk.go("strategy", asked, o="strategy=strategy.json", export="program=train.py")
+    fleet = ("--write-fleet", "slurm", "--nnodes", "1", "--processes", "2")
+    for number, one in enumerate((walk("strategy.json"), asked)):
+        walk.go("train", "sample:llama", "--strategy", one, *fleet, o=f"fleet files=fleet{number}")
+    measured = walk.has("measured.csv", "training rows", "")
+    measured.write_text((ROOT / "benchmarks" / "data" / "training_steps.csv").read_text())
+    walk.go("estimate-training", measured, o="training rows=predicted_steps.csv")
+    again = walk("predicted_steps.csv")
+    walk.go("estimate-training", again, "--known", again, o="training rows=again_steps.csv")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_a_command_writes_the_next_one_reads(tmp_path: Path) -> None:
+    walk = Walk(tmp_path)
+    for part in (models, tables, plans, trainings):
+        part(walk)
+    for path, (kind, _) in walk.kinds.items():
+        if path.suffix == ".json":
+            read_file(path)
+        assert path.exists(), kind
+    reads = {(kind, name) for name, (kinds, _) in FILES.items() for kind in kinds}
+    assert walk.read == reads - set(ELSEWHERE)
+    writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
+    assert walk.written - {("", "strategy request"), ("", "training rows")} == writes - {
+        ("train", "run"),
+        ("evaluate", "evaluation"),
+    }
+    # Of several that write a kind each one's is read, by one command at least.
+    read = {kind for kind, _ in walk.read}
+    assert {one for one in writes if one[1] in read} <= walk.used
+
+
+def test_every_command_is_in_the_table_and_in_the_documentation() -> None:
+    (found,) = (one.choices for one in command._parser()._actions if isinstance(one.choices, dict))
+    assert set(found) == set(FILES)
+    text = (ROOT / "docs" / "file-formats.md").read_text()
+    assert set(re.findall(r"(?m)^\| `([a-z-]+)(?: |`)", text.partition("### Options of request")[0])) == set(
+        FILES
+    )
+    read = {kind for reads, _ in FILES.values() for kind in reads}
+    assert {kind for _, writes in FILES.values() for kind in writes} - read == ANSWERS
+    for where in ELSEWHERE.values():
+        assert (ROOT / where).exists()
