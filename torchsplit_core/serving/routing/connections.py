@@ -108,10 +108,16 @@ class _Connection:
         self.heard = False
         self.left -= 1
         try:
-            # Not drained: a server that refuses a large body answers before it has read it.
-            self.writer.write(self.http.send(request) or b"")
-            self.writer.write(self.http.send(h11.Data(data=body)) or b"")
+            head = self.http.send(request) or b""
+            # What h11 gives for a body of a known length is that body.
+            self.http.send(h11.Data(data=body))
             self.http.send(h11.EndOfMessage())
+            # Not drained: a server that refuses a large body answers before it has read it.
+            if len(body) <= READ_BYTES:
+                self.writer.write(head + body)
+            else:
+                self.writer.write(head)
+                self.writer.write(body)
             return await self._answer(most)
         except h11.RemoteProtocolError as error:
             raise NoAnswerError(str(error)) from error
