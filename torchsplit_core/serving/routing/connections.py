@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -112,15 +113,27 @@ class _Connection:
             # What h11 gives for a body of a known length is that body.
             self.http.send(h11.Data(data=body))
             self.http.send(h11.EndOfMessage())
-            # Not drained: a server that refuses a large body answers before it has read it.
             if len(body) <= READ_BYTES:
                 self.writer.write(head + body)
-            else:
-                self.writer.write(head)
-                self.writer.write(body)
-            return await self._answer(most)
+                return await self._answer(most)
+            self.writer.write(head)
+            sending = asyncio.ensure_future(self._send(body))
+            try:
+                return await self._answer(most)
+            finally:
+                # A server that refuses a large body answers before it has read it.
+                if not sending.done():
+                    self.left = 0
+                sending.cancel()
         except h11.RemoteProtocolError as error:
             raise NoAnswerError(str(error)) from error
+
+    async def _send(self, body: bytes) -> None:
+        """A large body piece by piece, so that neither it nor its copy holds up the event loop."""
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, len(body), READ_BYTES):
+                self.writer.write(memoryview(body)[start : start + READ_BYTES])
+                await self.writer.drain()
 
     async def _answer(self, most: int) -> Answer:
         head: h11.Response | None = None
