@@ -228,6 +228,7 @@ BAD: list[tuple[bytes | Writes, int, str]] = [
     (endless_line, 502, "no answer that can be read"),
     (half, 502, "no answer that can be read"),
     (b"220 mail.example ESMTP\r\n\r\n", 502, "no answer that can be read"),
+    (answer({}, 999), 502, "the status 999"),
     (hang_up, 503, "no server that can be reached"),
 ]
 

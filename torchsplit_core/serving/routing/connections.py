@@ -148,6 +148,8 @@ class _Connection:
                 self.heard = True
                 self.http.receive_data(data)
             elif isinstance(event, h11.Response):
+                if event.status_code >= 600:
+                    raise NoAnswerError(f"the status {event.status_code}")
                 head = event
             elif isinstance(event, h11.Data):
                 blocks.append(event.data)
