@@ -165,7 +165,8 @@ class _Connection:
 
     def again(self) -> bool:
         """Whether it can carry another request; then it is made ready for that."""
-        if self.left <= 0 or {self.http.our_state, self.http.their_state} != {h11.DONE}:
+        behind, _ = self.http.trailing_data
+        if self.left <= 0 or behind or {self.http.our_state, self.http.their_state} != {h11.DONE}:
             return False
         self.http.start_next_cycle()
         return not self.reader.at_eof()
