@@ -266,6 +266,23 @@ def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read() -> N
     asyncio.run(work())
 
 
+def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchsplit_core.serving.routing.calls.LARGEST_TEXT", 200)
+
+    async def work() -> None:
+        one = Backend()
+        # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
+        most = 200 + len(json.dumps(ASKED)) // 4 * 52
+        async with routing([one], lambda: model("m", [one.url])) as ask:
+            for size, status in ((most, 200), (most + 1, 502)):
+                one.gives = answer(b"1" * size)
+                assert (await ask.infer())[0] == status
+
+    asyncio.run(work())
+
+
 def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchsplit_core.serving.routing.calls.LARGEST_TEXT", 200)
 
