@@ -41,7 +41,7 @@ def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan: PlanO
     assert set(options) == OPTIONS
     assert options["nodelist"] == "node0"
     assert options["gres"] == "gpu:1g.10gb:2,gpu:2g.20gb:2,gpu:3g.40gb:2"
-    assert options["ntasks"] == "7"
+    assert options["ntasks"] == "6"
     steps = Counter(re.findall(r"(?m)^server .*--gres=gpu:(\S+):1", job))
     assert steps == {"1g.10gb": 2, "2g.20gb": 2, "3g.40gb": 2}
 

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -63,6 +63,7 @@ class Backend:
     open: int = 0
     asked: int = 0
     port: int = 0
+    reads: bool = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -72,7 +73,8 @@ class Backend:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 lines = (line.partition(": ") for line in head.split("\r\n")[1:])
                 told = {name.lower(): value for name, _, value in lines}
-                await reader.readexactly(int(told["content-length"]))
+                if self.reads:
+                    await reader.readexactly(int(told["content-length"]))
                 if head.startswith("GET"):
                     writer.write(self.about)
                     continue
@@ -229,6 +231,7 @@ BAD: list[tuple[bytes | Writes, int, str]] = [
     (endless_line, 502, "no answer that can be read"),
     (half, 502, "no answer that can be read"),
     (b"220 mail.example ESMTP\r\n\r\n", 502, "no answer that can be read"),
+    (answer({}, 999), 502, "the status 999"),
     (hang_up, 503, "no server that can be reached"),
 ]
 
@@ -262,6 +265,23 @@ def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read() -> N
             for _ in range(4):
                 assert (await ask.infer())[0] == 200
         assert bad.asked == 4
+
+    asyncio.run(work())
+
+
+def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchsplit_core.serving.routing.calls.LARGEST_TEXT", 200)
+
+    async def work() -> None:
+        one = Backend()
+        # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
+        most = 200 + len(json.dumps(ASKED)) // 4 * 52
+        async with routing([one], lambda: model("m", [one.url])) as ask:
+            for size, status in ((most, 200), (most + 1, 502)):
+                one.gives = answer(b"1" * size)
+                assert (await ask.infer())[0] == status
 
     asyncio.run(work())
 
@@ -426,6 +446,30 @@ def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(
             assert (await ask.infer())[0] == 200
             while one.open:
                 await asyncio.sleep(0.01)
+
+    asyncio.run(work())
+
+
+def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have() -> None:
+    async def work() -> None:
+        one = Backend()
+        large = {"text": "a" * 8 * 2**20}
+
+        def made() -> RoutedModel:
+            free = RoutedTensor("v0", "FP32", (-1, -1))
+            return replace(model("m", [one.url]), inputs=(free,))
+
+        async with routing([one], made) as ask:
+            for _ in range(2):
+                assert (await ask("/v2/models/m/infer", large))[0] == 200
+            assert (one.asked, one.connections) == (2, 1)
+            one.reads, one.gives = False, answer({"error": "too large"}, 413)
+            status, told = await ask("/v2/models/m/infer", large)
+            assert (status, told) == (413, {"error": "too large"})
+            # What was cut off carries no other request.
+            one.reads, one.gives = True, tensors()
+            assert (await ask.infer())[0] == 200
+            assert (one.asked, one.connections) == (4, 2)
 
     asyncio.run(work())
 

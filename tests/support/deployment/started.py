@@ -28,6 +28,8 @@ import yaml
 READY_S = 240.0
 ADDRESS = 8000
 """Where all models are, in every format."""
+NODE = 2
+"""Cores of the host that is planned."""
 
 SRUN = """\
 #!/bin/bash
@@ -152,11 +154,15 @@ class Host:
         node = self.folder / "node"
         node.mkdir()
         job = self.deployed / "slurm" / "serve.sbatch"
+        tasks = re.search(r"(?m)^#SBATCH --ntasks=(\d+)$", job.read_text())
+        assert tasks is not None and int(tasks[1]) <= NODE, (
+            "sbatch refuses more tasks than the node has cores"
+        )
         environment = {
             "TORCHSPLIT_ROOT": str(self.image),
             "SLURM_SUBMIT_DIR": str(job.parent),
             "NODE": str(node),
-            "NODE_CORES": " ".join(map(str, self.cores[:2])),
+            "NODE_CORES": " ".join(map(str, self.cores[:NODE])),
         }
         self._run(["bash", job.name], job.parent, environment)
 

@@ -161,7 +161,8 @@ def _job(workload: Workload, host: Host) -> str:
     ]
     return _JOB.format(
         plan=workload.plan,
-        tasks=len(servers) + len(containers) + bool(workload.routes),
+        # Without the router, which overlaps: a node of as many cores as slices has no more tasks.
+        tasks=len(servers) + len(containers),
         options=options,
         host=one_line(host.shown),
         note=(_SERVED.format(file=file) if workload.routes else f"#   sbatch {file}\n#\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -115,13 +116,31 @@ class _Connection:
         self.heard = False
         self.left -= 1
         try:
-            # Not drained: a server that refuses a large body answers before it has read it.
-            self.writer.write(self.http.send(request) or b"")
-            self.writer.write(self.http.send(h11.Data(data=body)) or b"")  # type: ignore[arg-type]
+            head = self.http.send(request) or b""
+            # What h11 gives for a body of a known length is that body.
+            self.http.send(h11.Data(data=body))  # type: ignore[arg-type]
             self.http.send(h11.EndOfMessage())
-            return await self._answer(most)
+            if len(body) <= READ_BYTES:
+                self.writer.write(head + body)
+                return await self._answer(most)
+            self.writer.write(head)
+            sending = asyncio.ensure_future(self._send(body))
+            try:
+                return await self._answer(most)
+            finally:
+                # A server that refuses a large body answers before it has read it.
+                if not sending.done():
+                    self.left = 0
+                sending.cancel()
         except h11.RemoteProtocolError as error:
             raise NoAnswerError(str(error)) from error
+
+    async def _send(self, body: Body) -> None:
+        """A large body piece by piece, so that neither it nor its copy holds up the event loop."""
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, len(body), READ_BYTES):
+                self.writer.write(memoryview(body)[start : start + READ_BYTES])
+                await self.writer.drain()
 
     async def _answer(self, most: int) -> Answer:
         head: h11.Response | None = None
@@ -136,6 +155,8 @@ class _Connection:
                 self.heard = True
                 self.http.receive_data(data)
             elif isinstance(event, h11.Response):
+                if event.status_code >= 600:
+                    raise NoAnswerError(f"the status {event.status_code}")
                 head = event
             elif isinstance(event, h11.Data):
                 blocks.append(event.data)
@@ -151,7 +172,8 @@ class _Connection:
 
     def again(self) -> bool:
         """Whether it can carry another request; then it is made ready for that."""
-        if self.left <= 0 or {self.http.our_state, self.http.their_state} != {h11.DONE}:
+        behind, _ = self.http.trailing_data
+        if self.left <= 0 or behind or {self.http.our_state, self.http.their_state} != {h11.DONE}:
             return False
         self.http.start_next_cycle()
         return not self.reader.at_eof()
