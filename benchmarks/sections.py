@@ -270,6 +270,17 @@ BENCHMARKS = (
         ("--share", "0.01", "--only", "kill", "damaged", "hostile"),
     ),
     Benchmark(
+        "Fuzzing of what reads",
+        "benchmarks.fuzz",
+        "Ten minutes of atheris, guided by coverage, on everything that reads a file, a request or an option of "
+        "somebody else's, from the seeds of the repository, a process and a twelfth of the time each. A fault is any "
+        "exception but the reader's own refusal, a message that steers a terminal, an answer that breaks what is "
+        "promised of it (what was read, written and read again is equal; a connection's requests are the same in any "
+        "pieces), more than 10 s for an input of 64 KiB, or more than 2 GiB. Edges are of this package alone; what "
+        "runs in compiled libraries is not counted.",
+        ("--seconds", "12"),
+    ),
+    Benchmark(
         "Training steps estimated against published measurements",
         "benchmarks.training_estimates",
         "Seconds a step, a family (a framework on a cluster) left out of the fit at a time: nothing of it moved the "

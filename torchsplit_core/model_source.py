@@ -307,13 +307,17 @@ def is_user_file(filename: str) -> bool:
 
 def _existing(path: str) -> str:
     """The absolute path of a file that is there."""
-    found = Path(path).expanduser()
     try:
+        found = Path(path).expanduser()
         problem = (
             "" if found.is_file() else "is not a file" if found.exists() else "cannot be read: no such file"
         )
     except PermissionError:
         problem = "cannot be read: permission denied"
+    except RuntimeError:  # ~name without such a user
+        problem = (
+            f"is in the home folder of {quoted(path[1:].partition('/')[0])}, who is no user of this machine"
+        )
     if problem:
         raise InputFault(path, problem, "Check the path.")
     # A child is let see the file's folder and none of those that a path with ".." leads through.

@@ -16,6 +16,7 @@ from tests.support.hardware.listings import A30_LAYOUT as A30
 from tests.support.hardware.listings import layout, replay
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import NvmlFault, restore_from_journal, temporary_slices
+from torchsplit_core.hardware.mig_journal import take_journal
 from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
@@ -336,3 +337,12 @@ def test_a_journal_that_cannot_be_written_stops_before_any_change(tmp_path: Path
     ):
         raise AssertionError("the measurement must not start")
     assert layout(nvml) == A30
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{\xf8", b"[" * 100_000, b'{"format": "x", "version": 1}'])
+def test_a_journal_that_is_none_is_one_message(content: bytes, tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    journal.write_bytes(content)
+    with pytest.raises(InputFault, match="is not a readable"), take_journal(journal):
+        pass
+    assert journal.read_bytes() == content

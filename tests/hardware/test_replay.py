@@ -164,6 +164,8 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
         broken(type=None),
         broken(type="A31"),
         broken(memory_mib="much"),
+        broken(memory_mib="12"),
+        broken(memory_mib=10**400),
         broken(
             instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]
         ),
@@ -178,7 +180,7 @@ def test_a_listing_that_is_none_is_refused_with_its_name(
     assert "a30_three_slices.json" in str(found.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "null"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])
 def test_a_file_that_is_no_listing_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,11 @@ def test_a_fault_reads_as_sentences() -> None:
     assert str(fault.within("a.zip")) == "a.zip: r.json: cannot be read: no such file. Check the path."
 
 
+def test_a_message_steers_no_terminal_whatever_it_quotes() -> None:
+    fault = InputFault("a\x1b[2J.json", "holds \u202e\ud800\r\n  line 2", "Mend “it” – 1\u202f%.")
+    assert str(fault) == "a\\x1b[2J.json: holds \\u202e\\ud800\\r\n  line 2. Mend “it” – 1\u202f%."
+
+
 def test_a_fault_crosses_processes_whole() -> None:
     fault = InputFault("gpus[0].type", "unknown GPU type 'A100'", "Did you mean A100-80GB or A100-40GB?")
     again = pickle.loads(pickle.dumps(fault))

@@ -92,7 +92,7 @@ def take_journal(path: Path) -> Iterator[Change | None]:
     Raises InputFault for a file that is no journal.
     """
     try:
-        stream = path.open(encoding="utf-8")
+        stream = path.open("rb")
     except FileNotFoundError:
         yield None
         return
@@ -118,14 +118,14 @@ def _link(written: Path, path: Path) -> None:
         ) from error
 
 
-def _parsed(path: Path, text: str) -> Change:
+def _parsed(path: Path, text: bytes) -> Change:
     try:
         data: dict[str, Any] = json.loads(text)
         if (data["format"], data["version"]) != (FORMAT, 1):
             raise ValueError(f"not {FORMAT} version 1")
         former, target = _instances(data["former"]), _instances(data["target"])
         return Change(data["gpu_uuid"], data["gpu_name"], former, target)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "Compare `nvidia-smi mig -lgi` with what the GPU should have, then delete the file."
         raise InputFault(str(path), f"is not a readable {FORMAT} file: {_missing(error)}", remedy) from error
 

@@ -32,6 +32,8 @@ from torchsplit_core.values.units import GIB, MIB
 
 VARIABLE = "TORCHSPLIT_NVML_REPLAY"
 FORMAT = "torchsplit.nvml_replay"
+MOST_MIB = 2**30
+"""Memory of a GPU in a listing: 1 PiB is no GPU's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class ReplayNvml:
             _check(data)
         except OSError as error:
             raise _bad_file(self.path, f"cannot be read: {system_reason(error)}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise _bad_file(self.path, f"is not a readable {FORMAT} file: {said}") from error
         return data
@@ -191,7 +193,8 @@ def _check(data: Mapping[str, Any]) -> None:
             item[key]
         if item["mig"] not in ("on", "off", None) or (item["mig"] == "on" and item["type"] is None):
             raise ValueError("mig is not on, off or null, or is on without a type of the catalogue")
-        int(item["memory_mib"])
+        if type(item["memory_mib"]) is not int or not 0 <= item["memory_mib"] <= MOST_MIB:
+            raise ValueError(f"memory_mib is no whole number from 0 to {MOST_MIB}")
         if item["instances"] and item["mig"] != "on":
             raise ValueError("a GPU has instances where MIG is off")
         placed = [PlacedProfile(one["profile"], int(one["start"])) for one in item["instances"]]

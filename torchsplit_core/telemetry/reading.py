@@ -96,7 +96,7 @@ def _spans_of(file: Path) -> Iterator[SpanRecord]:
                 continue
             try:
                 yield from _parse(line)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise InputFault(
                     f"{file}, line {number}",
                     f"is {quoted(line.decode(errors='replace'))}, not OTLP JSON with resourceSpans",
@@ -117,8 +117,8 @@ def _record(span: dict[str, Any], service: str) -> SpanRecord:
     status = span.get("status", {})
     failed = int(status.get("code", 0)) == STATUS_ERROR
     start, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
-    if end < start:
-        raise ValueError("a span ends before it starts")
+    if not 0 <= start <= end < 2**64:
+        raise ValueError("a span ends before it starts, or its times are not those of 64 bits")
     parent = span.get("parentSpanId")
     return SpanRecord(
         name=str(span["name"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -44,7 +45,14 @@ class InputFault(ValueError):
 def _message(where: str, problem: str, remedy: str) -> str:
     # A problem may end in somebody else's sentence.
     stop = "" if problem.endswith((".", "!", "?", "…")) else "."
-    return f"{where}: {problem}{stop} {remedy}".removeprefix(": ").rstrip()
+    text = f"{where}: {problem}{stop} {remedy}".removeprefix(": ").rstrip()
+    return text if text.isprintable() else "".join(map(_harmless, text))
+
+
+def _harmless(letter: str) -> str:
+    """The letter, unless it steers a terminal or a log (control, direction of writing, half a surrogate pair)."""
+    steers = letter != "\n" and unicodedata.category(letter) in ("Cc", "Cf", "Cs")
+    return repr(letter)[1:-1] if steers else letter
 
 
 def quoted(value: object) -> str:

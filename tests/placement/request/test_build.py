@@ -72,6 +72,7 @@ def test_experts_weigh_all_and_work_in_part() -> None:
         ({"hidden_size": None}, "here: hidden_size: is missing"),
         ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
         ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
+        ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
     ],
 )

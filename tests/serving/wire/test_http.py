@@ -171,6 +171,41 @@ def test_what_passes_a_limit_is_told_so_and_cut_off(text: str, status: int, reas
     served(test)
 
 
+CHUNKED = "POST /t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+
+
+def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing() -> None:
+    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+        client = await opened()
+        client.writer.write((CHUNKED + "host: y\r\nx: y\r\n\r\n" + CHUNKED).encode())
+        assert (await client.answer())[:2] == (200, {"method": "POST", "path": "/t", "body": "a"})
+        await asyncio.sleep(0.05)  # what follows comes by itself
+        for trailers in (["x: " + "b" * 2000], ["x: b\r\n" * 100] * 2):
+            for part in trailers:
+                client.writer.write(part.encode())
+                await asyncio.sleep(0.05)
+            assert (await client.answer())[0] == 431 and await client.ended()
+            client = await opened()
+            client.writer.write(CHUNKED.encode())
+            await asyncio.sleep(0.05)
+        assert echo.reasons == ["head", "head"] and server.held_bytes == 1
+
+    served(test)
+
+
+@pytest.mark.parametrize("last", ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nconnection: close\r\n\r\n"])
+def test_what_follows_the_last_request_is_no_fault_of_ours(
+    last: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+        client = await opened()
+        assert (await client.ask(last + "garbage"))[0] == 200
+        assert await client.ended() and echo.reasons == []
+
+    served(test)
+    assert not caplog.records
+
+
 def test_a_refusal_that_is_short_leaves_the_connection() -> None:
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()

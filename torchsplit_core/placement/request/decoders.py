@@ -120,7 +120,7 @@ def _head(config: Mapping[str, Any], origin: str) -> int:
 
 def _bytes(config: Mapping[str, Any], origin: str) -> float:
     name = config.get("torch_dtype") or config.get("dtype")
-    if name not in BYTES:
+    if not isinstance(name, str) or name not in BYTES:
         raise InputFault(
             f"{origin}: torch_dtype",
             f"{quoted(name)} is none of {', '.join(BYTES)}" if name else "is missing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import ssl
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from torchsplit_core.values.serving.hosts import ANY
 
 HEALTH = ("/v2/health/live", "/v2/health/ready")
 """What needs no token: an orchestrator's probes have none."""
+_HOST = re.compile(rb"(\[[0-9A-Za-z:.]+\]|[-0-9A-Za-z._]+)(:\d*)?")
+"""A name or address with or without a port; urlsplit takes letters as a port and reads past brackets."""
 
 
 class Guard:
@@ -47,7 +50,7 @@ class Guard:
     def _check_host(self, host: bytes) -> None:
         try:
             told = urlsplit(f"//{host.decode('ascii')}")
-            name = "" if told.username is not None else (told.hostname or "").rstrip(".")
+            name = (told.hostname or "").rstrip(".") if _HOST.fullmatch(host) else ""
         except ValueError:
             name = ""
         if name not in self._hosts:

@@ -174,9 +174,7 @@ class Connection(asyncio.Protocol):
             if self._got > LARGE_BODY * 16:
                 self.transport.abort()
             return
-        in_head = self.reading != "body"
-        if in_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -193,7 +191,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._refuse(_malformed(f"is not HTTP/1.1: {error}"))
         else:
-            if in_head and self.reading == "head" and self._head_bytes > self.server.limits.head_bytes:
+            # Behind a body's last chunk too: what is no body is a head.
+            if self.reading != "idle" and self._head_bytes > self.server.limits.head_bytes:
                 self._refuse(_large_head(self.server.limits))
 
     # --- of the parser ---
@@ -206,6 +205,8 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.reading == "body":
+            return  # a trailer: the head was admitted without it
         name = name.lower()
         if name in self._headers:
             if name in _ONCE:
@@ -245,6 +246,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, block: bytes) -> None:
         request, at = self._incoming, self._got
         assert request is not None
+        self._head_bytes = 0
         self._got += len(block)
         if self._got > self._most:
             raise _large_body(self._most)
@@ -264,6 +266,7 @@ class Connection(asyncio.Protocol):
         elif blocks:
             request.body = blocks[0] if len(blocks) == 1 else b"".join(blocks)
         self._incoming, self._room, self._blocks = None, None, []
+        self._head_bytes = 0
         self.reading, self.since = "idle", self.server.now()
         self.waiting.append(request)
         self._next()
@@ -320,6 +323,8 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, fault: RequestFault) -> None:
         """Answer in its turn that what comes cannot be served, and close: where its end is, nobody knows."""
+        if self.ending:
+            return  # behind the last request whose answer was written with its end
         request = self._incoming or Request(self, "", "", {})
         self.server.application.refused(self._incoming, fault)
         self._incoming, self._room, self._blocks = None, None, []

@@ -1,0 +1,447 @@
+"""What `benchmarks.fuzz` feeds: each function imports a reader and gives what reads one input and checks its answer.
+
+The reader raises InputFault for what it refuses; anything else raised is a finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+Read = Callable[[bytes], None]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def zipped(entries: list[tuple[str, bytes]], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A zip file of these entries."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", packing) as archive:
+        for name, content in entries:
+            # The same bytes for the same entries, whatever the clock.
+            archive.writestr(zipfile.ZipInfo(name or "x"), content, packing)
+    return made.getvalue()
+
+
+def zips(seeds: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Seeds that stand in the repository as JSON, entry → text or value, as zip files."""
+    found = {}
+    for name, data in seeds.items():
+        if not name.endswith(".json"):
+            found[name] = data
+            continue
+        parts = {
+            inside: content if isinstance(content, str) else json.dumps(content)
+            for inside, content in json.loads(data).items()
+        }
+        found[name] = zipped([(inside, text.encode()) for inside, text in parts.items()])
+    return found
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _file() -> Path:
+    """A file for readers that take a path."""
+    return Path(tempfile.mkdtemp(prefix="torchsplit-fuzz-file-")) / "input"
+
+
+# Files
+
+
+def contract() -> Read:
+    """Contract files: what is taken is written and read again as the same value."""
+    from torchsplit_core.files import read_text, write_text
+    from torchsplit_core.workspace.foreign import read_contract
+
+    def read(data: bytes) -> None:
+        _, value = read_contract(data, "the file")
+        assert read_text(write_text(value))[1] == value, "another value when written and read again"
+
+    return read
+
+
+def table() -> Read:
+    """Profiles from CSV: what is taken is written as a table that reads and writes as itself."""
+    from torchsplit_core.tables import decode, read_any, write_profile_csv
+
+    def read(data: bytes) -> None:
+        profiles = read_any(decode(data)).profiles
+        text = write_profile_csv(profiles)
+        again = write_profile_csv(read_any(text, mapping={}).profiles)
+        assert again == text, "another table when written and read again"
+
+    return read
+
+
+def cells() -> Read:
+    """Other tables; the first line says which."""
+    from torchsplit_core.placement.request.fleets import matrix_of_csv
+    from torchsplit_core.tables.arrival_times import arrival_times
+    from torchsplit_core.training.table import estimate_table
+
+    def training(data: bytes) -> None:
+        found = estimate_table(_text(data))
+        json.loads(found.json_text(), parse_constant=_no_number)
+        assert len(found.csv_text().encode()) > 0 and found.summary
+
+    def arrivals(data: bytes) -> None:
+        for times in arrival_times(data, "the file").values():
+            assert all(map(math.isfinite, times)) and list(times) == sorted(times), "times that fall"
+
+    readers: dict[bytes, Read] = {
+        b"arrivals": arrivals,
+        b"training": training,
+        b"matrix": lambda data: _taken(matrix_of_csv(_text(data), "the file")),
+    }
+    return _by_first_line(readers)
+
+
+def _no_number(name: str) -> float:
+    raise AssertionError(f"{name} in JSON")
+
+
+def _taken(value: object) -> None:
+    del value
+
+
+def _by_first_line(readers: Mapping[bytes, Read]) -> Read:
+    def read(data: bytes) -> None:
+        name, _, rest = data.partition(b"\n")
+        if name in readers:
+            readers[name](rest)
+
+    return read
+
+
+def pt2() -> Read:
+    """A .pt2 as the child reads it and its parts are put together."""
+    from torchsplit_core.files import read_text, write_text
+    from torchsplit_core.graph.serialization import GraphParts
+    from torchsplit_core.tracing.pt2 import read_pt2
+
+    path = _file()
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        parts = GraphParts()
+        for part in read_pt2(path):
+            parts.add(json.loads(json.dumps(part)))
+        graph = parts.graph()
+        assert read_text(write_text(graph))[1] == graph, "another graph when written and read again"
+
+    return read
+
+
+def archive() -> Read:
+    """An archive as the child checks it."""
+    from torchsplit_core.workspace.archive import check_archive
+    from torchsplit_core.workspace.archive_reading import open_archive
+
+    def read(data: bytes) -> None:
+        check_archive(data)
+        with open_archive(data) as opened:
+            for result in opened.results:
+                opened.content(result)
+
+    return read
+
+
+def config() -> Read:
+    """A config.json, as placements and as trainings read it."""
+    from torchsplit_core.placement.request import decoders
+    from torchsplit_core.training import presets
+    from torchsplit_core.values import InputFault
+
+    def read(data: bytes) -> None:
+        faults = []
+        for reader in (
+            lambda text: decoders.read_config(text, "the file", sequence_length=128, batch_size=2),
+            lambda text: presets.read_config(text, "the file", 128),
+        ):
+            try:
+                reader(_text(data))
+            except InputFault as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+
+    return read
+
+
+def host() -> Read:
+    """What tools and runs tell of a host; the first line says which."""
+    from torchsplit_core.hardware.discovery import discover_host
+    from torchsplit_core.hardware.live.dcgm import read_dmon
+    from torchsplit_core.hardware.mig_journal import take_journal
+    from torchsplit_core.hardware.replay import ReplayNvml
+    from torchsplit_core.telemetry.reading import read_spans, summary
+
+    path = _file()
+
+    def written(data: bytes) -> Path:
+        path.write_bytes(data)
+        return path
+
+    def journal(data: bytes) -> None:
+        with take_journal(written(data)):
+            pass
+
+    return _by_first_line(
+        {
+            b"replay": lambda data: _taken(discover_host(ReplayNvml(written(data)))),
+            b"journal": journal,
+            b"spans": lambda data: _taken(summary(read_spans(written(data)))),
+            b"dcgm": lambda data: _taken(read_dmon(_text(data))),
+        }
+    )
+
+
+def options() -> Read:
+    """Values of the command line; the first line says of which option."""
+    from torchsplit_core.cli.sweep import parse_vary
+    from torchsplit_core.hardware.devices import choose_devices
+    from torchsplit_core.hardware.discovery import discover_host
+    from torchsplit_core.hardware.replay import ReplayNvml
+    from torchsplit_core.model_source import parse_source
+    from torchsplit_core.placement.request.fleets import parse_nodes
+    from torchsplit_core.planning.request.fleet_text import parse_fleet, parse_layouts
+    from torchsplit_core.values.serving.hosts import host_name
+    from torchsplit_core.values.simulation.arrivals_text import parse_arrivals
+
+    known = discover_host(ReplayNvml(ROOT / "tests/hardware/data/a30_three_slices.json"))
+    parsers: dict[bytes, Callable[[str], object]] = {
+        b"gpus": parse_fleet,
+        b"layouts": lambda text: parse_layouts(text, "--layouts"),
+        b"fleet": parse_nodes,
+        b"vary": parse_vary,
+        b"arrivals": lambda text: parse_arrivals(text, 10.0, "--arrivals"),
+        b"devices": lambda text: choose_devices(text, known),
+        b"host": host_name,
+        b"source": lambda text: parse_source(text, trust=False),
+    }
+    return _by_first_line({name: _of_text(parse) for name, parse in parsers.items()})
+
+
+def _of_text(parse: Callable[[str], object]) -> Read:
+    return lambda data: _taken(parse(_text(data).rstrip("\n")))
+
+
+# Requests
+
+
+class _Wire:
+    """A transport without a socket."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.closed = self.ended = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed and not self.ended, "written after the end"
+        self.sent += data
+
+    def writelines(self, blocks: list[bytes]) -> None:
+        for block in blocks:
+            self.write(block)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+class _Application:
+    """Answers at once, or where the path is /held, in the end; notes what it got."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str, bytes, tuple[tuple[bytes, bytes], ...]]] = []
+        self.held: list[Any] = []
+
+    def admit(self, request: Any) -> int:
+        from torchsplit_core.serving.wire.tensors import RequestFault
+
+        if request.path == "/closed":
+            raise RequestFault("the request", "is not wanted", "Go.", 403, "host")
+        return 4096
+
+    def handle(self, request: Any) -> None:
+        from torchsplit_core.serving.wire.http import json_answer
+
+        told = request.method, request.path, bytes(request.body), tuple(sorted(request.headers.items()))
+        self.got.append(told)
+        if request.path == "/held":
+            self.held.append(request)
+        else:
+            request.reply(json_answer({}))
+
+    def refused(self, request: Any, fault: Any) -> None:
+        str(fault).encode()
+        del request
+
+
+ANSWERS = re.compile(
+    rb"(HTTP/1\.1 100 Continue\r\n\r\n|HTTP/1\.1 [1-5]\d\d [ -~]+\r\n([!-~]+: [ -~]*\r\n)+\r\n(\{[^\r\n]*\})?)*"
+)
+
+
+def http() -> Read:
+    """A connection: the same requests in any pieces, answers that are HTTP, an end in time, and nothing kept."""
+    from torchsplit_core.serving.settings import Limits
+    from torchsplit_core.serving.wire.http import Connection, HttpServer
+
+    limits = Limits(head_bytes=2000, body_bytes=4096, held_bytes=2**20)
+
+    async def made() -> HttpServer:
+        return HttpServer(_Application(), limits)
+
+    server = asyncio.run(made())
+    server._tell_date()
+
+    def spoken(pieces: list[bytes]) -> _Application:
+        application, wire, clock = _Application(), _Wire(), [0.0]
+        server.connections, server.in_work, server.held_bytes = set(), 0, 0
+        server.application, server.now = application, lambda: clock[0]
+        connection = Connection(server)
+        connection.connection_made(wire)
+        for piece in pieces:
+            if wire.closed:
+                break
+            connection.data_received(piece)
+            clock[0] += 0.001
+        while application.held and not wire.closed:
+            from torchsplit_core.serving.wire.http import json_answer
+
+            application.held.pop(0).reply(json_answer({}))
+        for _ in range(4):
+            clock[0] += 1000
+            if not wire.closed:
+                connection.expire(clock[0])
+        assert wire.closed, "a connection without an end"
+        connection.connection_lost(None)
+        kept = server.connections, server.in_work, server.held_bytes
+        assert kept == (set(), 0, 0), f"kept after the end: {kept}"
+        assert ANSWERS.fullmatch(bytes(wire.sent)), f"no answers: {bytes(wire.sent)[:300]!r}"
+        assert b" 500 " not in wire.sent, f"an internal fault: {bytes(wire.sent)[:300]!r}"
+        return application
+
+    def read(data: bytes) -> None:
+        if not data:
+            return
+        rng, stream = random.Random(data[0]), data[1:]
+        pieces = []
+        while stream:
+            size = rng.choice((1, 2, 7, 40, 500, 5000))
+            pieces.append(stream[:size])
+            stream = stream[size:]
+        whole, cut = spoken([data[1:]]), spoken(pieces)
+        # Refused in the middle, what came before is the same; a head's limit is looked at between pieces.
+        least = min(len(whole.got), len(cut.got))
+        assert whole.got[:least] == cut.got[:least], f"other requests in pieces: {whole.got} {cut.got}"
+
+    return read
+
+
+def _ports() -> tuple[Any, ...]:
+    from torchsplit_core.serving.wire.tensors import TensorPort
+
+    return (
+        TensorPort("a", "FP32", (3,)),
+        TensorPort("b", "INT64", (-1,)),
+        TensorPort("c", "BOOL", ()),
+        TensorPort("d", "FP16", (2, 2)),
+    )
+
+
+def infer() -> Read:
+    """A request's body; the first line has its encoding, and the length of its JSON or -."""
+    from torchsplit_core.serving.settings import Limits
+    from torchsplit_core.serving.wire.reader import read_body
+    from torchsplit_core.serving.wire.tensors import MOST_ROWS
+    from torchsplit_core.values.serving.datatypes import SIZES
+
+    ports = _ports()
+    # `a` alone has fixed sizes: bodies for it are measured tighter.
+    ways = {"one": ports[:1], "all": ports}
+    limits = Limits(body_bytes=2**20, json_bytes=2**19)
+
+    def read(data: bytes) -> None:
+        head, _, body = data.partition(b"\n")
+        words = [*head.decode("latin-1").split(" "), "", "", ""]
+        inputs = ways.get(words[0], ports)
+        length = None if words[2] in ("-", "") else words[2]
+        found = read_body(body, words[1].replace("-", ""), length, inputs, ("x", "y"), limits)
+        assert 1 <= found.rows <= MOST_ROWS, found.rows
+        assert len(found.inputs) == len(found.shapes) == len(inputs)
+        for port, shape, raw in zip(inputs, found.shapes, found.inputs, strict=True):
+            assert shape[0] == found.rows and len(shape) == 1 + len(port.shape), shape
+            assert all(told in (-1, size) for size, told in zip(shape[1:], port.shape, strict=True)), shape
+            assert raw.nbytes == math.prod(shape) * SIZES[port.datatype], (shape, raw.nbytes)
+        assert all(name in ("x", "y") and isinstance(binary, bool) for name, binary in found.wanted)
+        found.id.encode()
+        assert found.timeout_s is None or 0 < found.timeout_s < math.inf
+
+    return read
+
+
+def answer() -> Read:
+    """An answer; the first line has the length of its JSON or -. Refused is ValueError there."""
+    from torchsplit_core.serving.wire.asking import outputs_of
+    from torchsplit_core.values import InputFault
+    from torchsplit_core.values.serving.datatypes import SIZES
+
+    def read(data: bytes) -> None:
+        head, _, body = data.partition(b"\n")
+        try:
+            found = outputs_of(body, None if head in (b"-", b"") else head.decode("latin-1"))
+        except ValueError as error:
+            raise InputFault("the answer", repr(str(error)), "Ask again.") from error
+        for tensor in found:
+            assert len(tensor.data) == math.prod(tensor.shape) * SIZES[tensor.datatype]
+
+    return read
+
+
+TAKEN = re.compile(rb"(localhost|127\.0\.0\.1|plan\.example\.com)\.*(:\d*)?|\[::1\]\.*(:\d*)?", re.I)
+TOKEN = "a-token-of-32-letters-0123456789"
+
+
+def guard() -> Read:
+    """A head: path, host, origin and authorization, a line each."""
+    from torchsplit_core.serving.front.guard import HEALTH, Guard
+    from torchsplit_core.serving.settings import Access
+
+    names = ("localhost", "127.0.0.1", "::1", "plan.example.com")
+
+    class Head:
+        def __init__(self, path: str, headers: dict[bytes, bytes]) -> None:
+            self.path, self.headers = path, headers
+
+    def read(data: bytes) -> None:
+        lines = [*data.split(b"\n"), b"", b"", b""]
+        given = zip((b"host", b"origin", b"authorization"), lines[1:], strict=False)
+        headers = {name: value for name, value in given if value}
+        head: Any = Head(lines[0].decode("latin-1"), headers)
+        Guard(Access(names, TOKEN)).check(head)
+        host = headers.get(b"host", b"")
+        assert TAKEN.fullmatch(host), f"a host that is not served: {host!r}"
+        assert headers.get(b"origin", b"x://" + host).partition(b"://")[2] == host, headers
+        shown = headers.get(b"authorization", b"").strip()
+        assert head.path in HEALTH or shown.endswith(TOKEN.encode()), f"without a token: {headers}"
+
+    return read
