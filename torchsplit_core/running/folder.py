@@ -164,8 +164,10 @@ class RunFolder:
             return {}
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError
             return found
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = system_reason(error) if isinstance(error, OSError) else "it is not JSON"
             raise InputFault(str(path), f"cannot be read: {reason}", "Start another run.") from error
 
