@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torchsplit_core.files import read_text
-from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.files.fields import Whole
+from torchsplit_core.isolation import Form, Limits, of_form, printable, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.stages.folder import check_target, place
@@ -95,21 +98,37 @@ def export_first(
             "architecture_hash": architecture_hash,
             "directory": room,
         }
-        told = run_limited(
+        number, manifest, refused = run_limited(
             EXPORT,
             arguments,
             limits=limits or _limits(folder.parent),
             progress=progress,
             subject=f"model {Path(parsed.path).name or source}",
+            read=partial(_read, len(candidates)),
             readable=parsed.files,
             writable=(room,),
         )
-        manifest: StageManifest
-        _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
         manifest = replace(manifest, source=source)
         _check_files(Path(room), manifest)
         place(Path(room), folder, manifest)
-    return ExportedCut(told["number"], manifest, tuple(told["refused"]))
+    return ExportedCut(number, manifest, refused)
+
+
+class _Exported(Form):
+    number: Whole
+    manifest: dict[str, Any]
+    refused: list[str]
+
+
+def _read(candidates: int, answer: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
+    """What the child answers, of so many candidates. Raises ValueError for any other form."""
+    told = of_form(_Exported)(answer)
+    number, refused = told["number"], tuple(map(printable, told["refused"]))
+    if number >= candidates or len(refused) != number:
+        raise ValueError(f"number: {number} of {candidates} cuts, {len(refused)} of which are refused")
+    manifest: StageManifest
+    _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
+    return number, manifest, refused
 
 
 @contextmanager
