@@ -14,9 +14,9 @@ from typing import Any
 
 from torchsplit_core.files import read_text
 from torchsplit_core.files.fields import Whole
-from torchsplit_core.isolation import Form, Limits, of_form, printable, run_limited
+from torchsplit_core.isolation import Form, Limits, of_form, printable, refuse_execution, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
-from torchsplit_core.model_source import parse_source
+from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.stages.folder import check_target, place
 from torchsplit_core.values import (
     InputFault,
@@ -81,14 +81,7 @@ def export_first(
     Raises InputFault as it does, one that says why for each where all of them are refused.
     """
     folder = Path(directory).expanduser().absolute()
-    check_target(folder)
-    parsed = parse_source(source, trust=trust)
-    if parsed.kind == "pt2" and not trust:
-        raise InputFault(
-            "model source",
-            f"{quoted(source)} is not trusted, and taking the weights out of a .pt2 executes what it holds",
-            "If you know the file, add --trust.",
-        )
+    parsed = check_export(source, folder, trust)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _room_beside(folder) as room:
         arguments = {
@@ -112,6 +105,21 @@ def export_first(
         _check_files(Path(room), manifest)
         place(Path(room), folder, manifest)
     return ExportedCut(number, manifest, refused)
+
+
+def check_export(source: str, directory: Path, trust: bool) -> ModelSource:
+    """The source, where its parts may be written to that folder. Raises InputFault; executes nothing."""
+    check_target(directory)
+    parsed = parse_source(source, trust=trust)
+    if parsed.kind == "pt2" and not trust:
+        raise InputFault(
+            "model source",
+            f"{quoted(source)} is not trusted, and taking the weights out of a .pt2 executes what it holds",
+            "If you know the file, add --trust.",
+        )
+    if parsed.kind != "sample":
+        refuse_execution(Path(parsed.path).name)
+    return parsed
 
 
 class _Exported(Form):
