@@ -16,6 +16,7 @@ from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.workflow.profiling import restore_slices
+from torchsplit_core.workspace.faults import quota_bytes
 from torchsplit_core.workspace.store import Store
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -54,6 +55,7 @@ def _app(options: argparse.Namespace) -> int:
     print(f"Isolation: {isolation_level().text}", file=sys.stderr)
     store = Store()
     store.check()
+    quota_bytes()  # a bad value is told here, not to a visitor
     if told := restore_slices(store):
         print(f"note: {told}", file=sys.stderr)
     port = _free_port(options.address, options.port)
