@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorSt
 
 from tests.support.running.runs import client_file, losses, run, strategy
 from torchsplit_core.running.checkpoints import checked
+from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.reading import METADATA, Planner, Reader
 from torchsplit_core.values import InputFault
 
@@ -187,6 +188,9 @@ def test_weights_of_every_type_of_numbers_are_read(tmp_path: Path) -> None:
     ("changes", "word"),
     [
         ({"step": "2"}, "it is not the list of the files"),
+        ({"step": 3}, "it is not the list of the files"),
+        ({"world_size": -1}, "it is not the list of the files"),
+        ({"samples": 10**400}, "it is not the list of the files"),
         (
             {"files": {"../manifest.json": [1, "x"]}},
             r"names '\.\./manifest\.json', which is no file beside it",
@@ -200,7 +204,9 @@ def test_a_manifest_names_files_beside_it_alone(
     changes: dict[str, object], word: str, tmp_path: Path
 ) -> None:
     """One that names a pipe or a device is not waited for."""
-    os.mkfifo(tmp_path / "pipe")
+    folder = tmp_path / "step-00000002"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
     whole: dict[str, object] = {
         "step": 2,
         "epoch": 0,
@@ -211,8 +217,27 @@ def test_a_manifest_names_files_beside_it_alone(
         "seed": 0,
     }
     whole |= {"model": "m", "model_sha256": "x", "torch_version": "2", "files": {}}
-    (tmp_path / "manifest.json").write_text(json.dumps(whole))
-    assert checked(tmp_path).step == 2
-    (tmp_path / "manifest.json").write_text(json.dumps(whole | changes))
+    (folder / "manifest.json").write_text(json.dumps(whole))
+    assert checked(folder).step == 2
+    (folder / "manifest.json").write_text(json.dumps(whole | changes))
     with pytest.raises(InputFault, match=word):
-        checked(tmp_path)
+        checked(folder)
+
+
+def test_lines_that_no_run_wrote_end_its_steps(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_step(1, 0.5, 8, 0.5, 2, 1024)
+    good = (tmp_path / "metrics.jsonl").read_bytes()
+    for line in (
+        b"[1]\n",
+        b'{"step": "x", "loss": 1}\n',
+        b'{"step": 2}\n',
+        b"\x80\x04.\n",
+        b"[" * 3000 + b"\n",
+    ):
+        (tmp_path / "metrics.jsonl").write_bytes(good + line)
+        assert [step["step"] for step in folder.steps()] == [1]
+        assert (folder.last_step() or {})["step"] == 1
+    (tmp_path / "run.json").write_text("[1]")
+    with pytest.raises(InputFault, match="it is not JSON"):
+        folder.facts()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, quoted, system_reason
+from torchsplit_core.values.limits import LARGEST_WHOLE
 
 MANIFEST, LATEST = "manifest.json", "LATEST"
 
@@ -119,7 +120,9 @@ def checked(path: Path) -> Manifest:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         manifest = Manifest(**{**data, "files": {name: tuple(told) for name, told in data["files"].items()}})
         _check_form(manifest)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if path.name != _name(manifest.step):
+            raise ValueError("step")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = system_reason(error) if isinstance(error, OSError) else "it is not the list of the files"
         raise _damaged(path, MANIFEST, f"cannot be read: {reason}") from error
     for name, (size, digest) in manifest.files.items():
@@ -137,11 +140,14 @@ def checked(path: Path) -> Manifest:
 
 
 def _check_form(manifest: Manifest) -> None:
-    """Raises TypeError for a value of another type than it is written with."""
+    """Raises TypeError for a value of another type than it is written with, ValueError for a number out of range."""
     for one in fields(manifest):
         value = getattr(manifest, one.name)
         if one.name != "files" and type(value).__name__ != one.type:
             raise TypeError(one.name)
+        least = -LARGEST_WHOLE if one.name == "seed" else 0
+        if isinstance(value, int) and not least <= value <= LARGEST_WHOLE:
+            raise ValueError(one.name)
     for size, digest in manifest.files.values():
         if not (isinstance(size, int) and isinstance(digest, str)):
             raise TypeError("files")

@@ -29,7 +29,7 @@ from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.reading import Planner, Reader
 from torchsplit_core.running.staged.names import name_in_model
-from torchsplit_core.values import InputFault, last_cause, system_reason
+from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -164,7 +164,7 @@ def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
     if manifest.model_sha256 != digest:
         raise InputFault(
             f"checkpoint {path.name}",
-            f"is of {manifest.model}, whose weights differ in name, shape or type from those of {name}",
+            f"is of {quoted(manifest.model)}, whose weights differ in name, shape or type from those of {name}",
             "Train that model, or start another run.",
         )
 
