@@ -14,6 +14,7 @@ from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
 from app.workspace import deleted
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
+from torchsplit_core.workspace.faults import quota_bytes, shown_bytes
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 KIND_WORDS = {
@@ -37,7 +38,8 @@ def show(workspace: Workspace) -> None:
     """The whole page."""
     found = workspace.artifacts()
     st.markdown(
-        f"**{plain(workspace.name)}** has {counted(len(found), 'result')} on this machine. "
+        f"**{plain(workspace.name)}** has {counted(len(found), 'result')} on this machine, "
+        f"{shown_bytes(workspace.bytes_of(found))} of at most {shown_bytes(quota_bytes())}. "
         "Its address leads back here."
     )
     left, right = st.columns([5, 8], gap="medium")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tools.write_examples import within_response_times
-from torchsplit_core.files import FORMATS, read_file, read_text, schema_of, write_file, write_text
+from torchsplit_core.files import FORMATS, parse_json, read_file, read_text, schema_of, write_file, write_text
 from torchsplit_core.profiling.library import mix_request
 from torchsplit_core.values import InputFault, NodeProfile, NodeTimes, PlanOutcome, PlanRequest, Profile
 
@@ -238,3 +238,33 @@ def test_times_of_operations_are_written_where_they_were_measured_and_stay_small
     text = write_text(known)
     assert text.count('"times_ms"') == 10_000 and len(text) < 16 * 2**20
     assert read_text(text) == ("torchsplit.profile", known)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "key", "first"),
+    [
+        ('{"a": 1, "a": 2}', 1, 10, "a", 1),
+        ('{"b": {"a": 1},\n "c": [{"a": 1}, {"a": 1,\n  "d": {"a": 2}, "a" :3}]}', 3, 18, "a", 2),
+        ('{"a b": 1,\n"a\\u0020b": 2}', 2, 1, "a b", 1),
+        ('{"t": "{\\"a\\": 1, ", "a": "a", "u": "\\\\",\n\n"a": 1}', 3, 1, "a", 1),
+        ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
+    ],
+)
+def test_a_key_that_stands_twice_is_named_with_both_places(
+    text: str, line: int, column: int, key: str, first: int
+) -> None:
+    """Also beside keys of other objects, texts that look like keys, and one of the two in escapes."""
+    with pytest.raises(InputFault) as raised:
+        parse_json(text, "mix.json")
+    assert raised.value.where == f"mix.json: line {line}, column {column}"
+    assert raised.value.problem == f"has the key {key!r} a second time in one object, after line {first}"
+
+
+@pytest.mark.parametrize("field", ["format", "version", "gpus", "models"])
+def test_a_contract_file_has_each_field_once(field: str) -> None:
+    """Before anything else of it is said: the last one would count, and an edit of the first go unseen."""
+    text = json.dumps(REQUEST)
+    assert read_text(text)[0] == "torchsplit.plan_request"
+    again = text[:-1] + f', "{field}": {json.dumps(REQUEST[field])}' + "}"
+    with pytest.raises(InputFault, match=f"has the key '{field}' a second time"):
+        read_text(again)

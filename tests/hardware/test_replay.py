@@ -192,3 +192,10 @@ def test_a_file_that_is_no_listing_is_refused(
     path.unlink()
     with pytest.raises(InputFault, match="cannot be read: no such file"):
         discover_host()
+
+
+def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+    nvml = replay(tmp_path, "a30_three_slices.json")
+    nvml.path.write_text(nvml.path.read_text().replace('"mig":', '"mig": "off", "mig":', 1))
+    with pytest.raises(InputFault, match="the key 'mig' stands twice in one object"):
+        nvml.gpu_instances(0)

@@ -236,3 +236,15 @@ def test_ranges_are_read_as_they_are_written() -> None:
     assert parse_vary("weight:sample:x=0.5..2/2") == SweepRequest("weight", "sample:x", (0.5, 2.0))
     assert parse_vary(f"gpus:{A30}=1..64").values == tuple(map(float, range(1, 65)))
     assert len(parse_vary(f"gpus:{A30}=1..1000").values) == len(parse_vary("demand:a=1..9").values) == 8
+
+
+def test_a_model_called_like_a_formula_is_none_in_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = request()
+    models = tuple(replace(one, name=f'=HYPERLINK("{one.name}")') for one in asked.models)
+    file = tmp_path / "request.json"
+    write_file(replace(asked, models=models), file)
+    assert main(["sweep", str(file), "--vary", f"gpus:{A30}=3..3"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["p95_model"] in {f"'{one.name}" for one in models}

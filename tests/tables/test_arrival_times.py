@@ -58,6 +58,8 @@ def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
         ("timestamp\n2023-13-16 18:17:03\n", "row 2: '2023-13-16 18:17:03' is no date of the calendar"),
         ("time_s\n1\n1\n0.5\n", "row 4: the time 0.5 is before that of the row above"),
         ("model,time_s\na,3\nb,1\na,2\n", "row 4: the time 2 is before that of the row above"),
+        ("time_s,time_s\n1,2\n", "header: names 'time_s' twice"),
+        ("model,model,t\na,b,2\n", "header: names 'model' twice"),
         ("time_s\n-1\n2\n", "row 2: the time -1 is below 0"),
     ],
 )

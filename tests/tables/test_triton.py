@@ -114,6 +114,13 @@ def test_files_that_do_not_tell_a_service_time(name: str, words: str) -> None:
         read_any(text_of(name))
 
 
+def test_a_column_that_stands_twice_is_named() -> None:
+    header, *rows = text_of("perf_analyzer_verbose.csv").splitlines()
+    text = "\n".join((header + ",Concurrency", *(row + ",9" for row in rows)))
+    with pytest.raises(InputFault, match="header: names 'Concurrency' twice"):
+        read_perf_analyzer(text, model="m", batch_size=8)
+
+
 def test_models_measured_together_are_refused_or_left_out() -> None:
     text = text_of("metrics-several-models.csv")
     with pytest.raises(InputFault, match="line 2, Model: names several models, 'resnet,encoder'"):

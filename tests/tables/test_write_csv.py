@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from torchsplit_core.files import read_text
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import merge_profiles, read_profile_csv, write_profile_csv
 from torchsplit_core.tables.cells import guarded, unguarded
-from torchsplit_core.tables.write_csv import FIRST, rows_csv
+from torchsplit_core.tables.write_csv import FIRST, lists_csv, rows_csv
 from torchsplit_core.values import (
     InputFault,
     LatencyPercentiles,
@@ -208,3 +209,30 @@ def test_rows_are_told_to_as_many_digits_as_asked() -> None:
     assert rows_csv((*row, "g"), [row]) == 'a,b,c,d,e,f,g\n0.666667,yes,,"x,y",7,no,\n'
     assert rows_csv(("a",), [{"a": 1e9 / 3}], digits=9) == "a\n333333333\n"
     assert rows_csv(("a",), [{"a": 1e9 / 3}]) == "a\n3.33333e+08\n"
+
+
+@pytest.mark.parametrize("mark", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_text_of_any_table_is_a_formula(mark: str) -> None:
+    """Neither a cell nor a head; a number written as text stays one."""
+    text = f'{mark}HYPERLINK("http://x")'
+    rows = csv.reader(io.StringIO(rows_csv(("a", text), [{"a": text, text: -1.5}]), newline=""))
+    assert list(rows) == [["a", f"'{text}"], [f"'{text}", "-1.5"]]
+    found = csv.reader(io.StringIO(lists_csv(("a",), [(text,), ("-2",), ("+1.5e-3",), ("-2+3",), (None,)])))
+    if mark != "\r":
+        assert list(found) == [["a"], [f"'{text}"], ["-2"], ["+1.5e-3"], ["'-2+3"], [""]]
+
+
+def test_rows_have_no_other_columns() -> None:
+    with pytest.raises(ValueError, match="have no b"):
+        rows_csv(("a",), [{"a": 1, "b": 2}])
+
+
+def test_tables_are_written_here_and_by_the_pages_helper_alone() -> None:
+    """Whatever else writes CSV would have to guard its texts itself."""
+    found = {
+        str(path.relative_to(ROOT))
+        for room in ("torchsplit_core", "app", "pages")
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"csv\.(writer|DictWriter)|\.to_csv\(", path.read_text(encoding="utf-8"))
+    }
+    assert found == {"torchsplit_core/tables/write_csv.py", "app/components/saving.py"}

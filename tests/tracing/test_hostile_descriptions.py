@@ -238,3 +238,15 @@ def test_a_description_larger_than_memory_allows_is_refused_with_the_figure(tmp_
     path = zipped(tmp_path / "model.pt2", {"m/models/model.json": nested})
     with pytest.raises(InputFault, match=r"out of memory.*0\.9 GiB"):
         trace(str(path), limits=Limits(memory_bytes=10**9))
+
+
+@pytest.mark.parametrize("key", ["schema_version", "is_single_tensor_return", "target"])
+def test_a_key_that_stands_twice_is_refused(key: str, saved: Path, tmp_path: Path) -> None:
+    """At each depth: in what is walked through and in what is taken whole."""
+    members = members_of(saved)
+    name = next(name for name in members if name.endswith("models/model.json"))
+    mark = f'"{key}":'.encode()
+    assert mark in members[name]
+    members[name] = members[name].replace(mark, mark + b" null, " + mark, 1)
+    with pytest.raises(InputFault, match=f"the key '{key}' stands twice in one object"):
+        read_file(zipped(tmp_path / "model.pt2", members))

@@ -14,6 +14,7 @@ from torchsplit_core.isolation import isolation_level
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 from torchsplit_core.workflow.profiling import restore_slices
+from torchsplit_core.workspace.faults import quota_bytes
 from torchsplit_core.workspace.store import Store
 
 FIRST_PORT, PORTS = 8501, 100
@@ -47,6 +48,7 @@ def _app(options: argparse.Namespace) -> int:
     print(f"Isolation: {isolation_level().text}", file=sys.stderr)
     store = Store()
     store.check()
+    quota_bytes()  # a bad value is told here, not to a visitor
     if told := restore_slices(store):
         print(f"note: {told}", file=sys.stderr)
     port = _free_port(options.address, options.port)

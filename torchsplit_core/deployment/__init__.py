@@ -5,6 +5,7 @@ the models' written parts), after the plan's slices were checked against the cat
 unless told to.
 """
 
+from torchsplit_core.deployment.beforehand import made_up
 from torchsplit_core.deployment.deploy import (
     FORMATS,
     LAYOUT_FORMATS,
@@ -29,6 +30,7 @@ __all__ = [
     "deploy",
     "has_source",
     "left_out",
+    "made_up",
     "models_to_write",
     "own_images",
     "part_folders",

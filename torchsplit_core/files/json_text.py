@@ -13,7 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.names import RepeatedKey, once_each
 
 OWN_BYTES = 6 * 2**30
 """Memory that reading a file on the command line, or one of our own, may need: an upper figure, about twice the
@@ -97,7 +98,7 @@ def parse_json(
     """The JSON value of a text. Raises InputFault for what is none, or could need more memory than it may."""
     refuse_large(measure(text).read_bytes, memory_bytes, origin)
     try:
-        value = json.loads(text, parse_constant=_constant, object_hook=_few_keys)
+        value = json.loads(text, parse_constant=_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         if not text.strip():
             raise InputFault(origin, "is empty", f"Pass {what}.") from error
@@ -110,6 +111,8 @@ def parse_json(
         raise InputFault(origin, "has lists or objects nested too deeply to read", f"Pass {what}.") from error
     except InputFault as fault:
         raise InputFault(origin, fault.problem, fault.remedy) from fault
+    except RepeatedKey as error:
+        raise _twice(text, origin, error.key) from error
     except ValueError as error:
         # int() takes at most sys.get_int_max_str_digits() digits, for more take quadratic time.
         raise InputFault(origin, "has a number of thousands of digits", "Shorten the number.") from error
@@ -144,13 +147,41 @@ def _whole_texts(text: str) -> bool:
     return _ESCAPED_SURROGATE.search(text) is None or _PAIRED.fullmatch(text) is not None
 
 
+_PARTS = re.compile(r'("(?:[^"\\]++|\\.)*+")[ \t\n\r]*(:?)|[{}]', re.DOTALL)
+
+
+def _twice(text: str, origin: str, key: str) -> InputFault:
+    """The fault for a key that stands twice in an object of the text, which is JSON up to there: both lines."""
+    seen: list[dict[str, int]] = []
+    first = second = 0
+    for part in _PARTS.finditer(text):
+        if part[0] == "{":
+            seen.append({})
+        elif part[0] == "}":
+            seen.pop()
+        elif part[2] and json.loads(part[1]) == key:
+            if key in seen[-1]:
+                first, second = seen[-1][key], part.start()
+                break
+            seen[-1][key] = part.start()
+    line, column = text.count("\n", 0, second) + 1, second - text.rfind("\n", 0, second)
+    return InputFault(
+        f"{origin}: line {line}, column {column}",
+        f"has the key {quoted(key)} a second time in one object, after line {text.count(chr(10), 0, first) + 1}",
+        "Leave one of the two.",
+    )
+
+
 def _constant(name: str) -> float:
     raise InputFault(
         "", f"has the number {name}, which JSON does not have", "Replace it by a number, or by null."
     )
 
 
-def _few_keys(found: dict[str, Any]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):  # else not called: a call an object would cost a twentieth of the reading
+        once_each(pairs)
     if len(found) > MOST_KEYS:
         raise InputFault(
             "", f"has an object of {len(found)} keys, more than {MOST_KEYS}", "Split the object."

@@ -28,6 +28,7 @@ from torchsplit_core.hardware.nvml import (
     NvmlFault,
 )
 from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile, system_reason
+from torchsplit_core.values.names import once_each
 from torchsplit_core.values.units import GIB, MIB
 
 VARIABLE = "TORCHSPLIT_NVML_REPLAY"
@@ -157,7 +158,9 @@ class ReplayNvml:
 
     def _read(self) -> dict[str, Any]:
         try:
-            data: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            data: dict[str, Any] = json.loads(
+                self.path.read_text(encoding="utf-8"), object_pairs_hook=once_each
+            )
             _check(data)
         except OSError as error:
             raise _bad_file(self.path, f"cannot be read: {system_reason(error)}") from error

@@ -10,6 +10,7 @@ what each promises.
     child       its start: confined, called     supervisor  above it: counts, and ends all of it
     namespaces, landlock, calls, limits         what holds (`kernel` has what it takes)
     watch       what all of it uses             inside      what a confined process knows of it
+    forms       the form of an answer
     rooms       private temporary folders       faults      what is told of its end
     probe       namespaces tried                cost        how long setting up takes
     forked      a worker of our own code, not confined: it ends with its parent
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from torchsplit_core.isolation.confinement.rooms import private_room, sweep_rooms
     from torchsplit_core.isolation.execution import execution_refused, refuse_execution
     from torchsplit_core.isolation.faults import ChildFault, printable
+    from torchsplit_core.isolation.forms import Form, of_form
     from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
     from torchsplit_core.isolation.run import run_limited
 
 _MODULES = {
     "ChildFault": "faults",
+    "Form": "forms",
     "IsolationLevel": "confinement.level",
     "Limits": "limits",
     "available_levels": "confinement.level",
@@ -46,6 +49,7 @@ _MODULES = {
     "execution_refused": "execution",
     "is_out_of_memory": "limits",
     "isolation_level": "confinement.level",
+    "of_form": "forms",
     "printable": "faults",
     "private_room": "confinement.rooms",
     "refuse_execution": "execution",
@@ -56,6 +60,7 @@ _MODULES = {
 
 __all__ = [
     "ChildFault",
+    "Form",
     "IsolationLevel",
     "Limits",
     "available_levels",
@@ -63,6 +68,7 @@ __all__ = [
     "execution_refused",
     "is_out_of_memory",
     "isolation_level",
+    "of_form",
     "printable",
     "private_room",
     "refuse_execution",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from torchsplit_core.isolation.limits import Limits
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MIB
 
 Kind = Literal["time_limit", "out_of_memory", "crashed"]
@@ -36,6 +36,29 @@ def printable(text: str) -> str:
 def printable_line(text: str) -> str:
     """The same on one line."""
     return printable(" ".join(text.split("\n")))
+
+
+MISREAD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading a value of another form than the one expected raises."""
+
+
+def misread(subject: str, error: Exception) -> ChildFault:
+    """The fault for an answer of another form than the one asked for, by what reading it raised."""
+    told = getattr(error, "errors", None)
+    if callable(told):  # pydantic's
+        first = told(include_url=False, include_input=False)[0]
+        words = ": ".join((".".join(map(str, first["loc"])), first["msg"])).removeprefix(": ")
+    elif isinstance(error, InputFault):
+        words = f"{error.where}: {error.problem}".removeprefix(": ")
+    elif isinstance(error, KeyError):
+        words = f"{quoted(*error.args)} is missing or unknown"
+    else:
+        words = str(error) or type(error).__name__
+    return ChildFault(
+        subject,
+        f"gave an answer that has not the form expected: {printable_line(words[:300])}",
+        "Have the model's code write only to file descriptors that it opened. If it does, report this as a fault.",
+    )
 
 
 def fault_of_excess(subject: str, told: Mapping[str, Any], limits: Limits) -> ChildFault:

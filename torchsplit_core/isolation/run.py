@@ -14,9 +14,11 @@ from typing import Any
 
 from torchsplit_core.isolation.confinement.rooms import private_room
 from torchsplit_core.isolation.faults import (
+    MISREAD,
     ChildFault,
     Kind,
     fault_of_excess,
+    misread,
     printable,
     printable_line,
 )
@@ -31,6 +33,10 @@ READ_BYTES = 2**16
 PIPE_BLOCKS = 64  # a pipe holds at most 1 MiB unless root raised it (pipe(7)): read up to 4 MiB
 
 
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
 def run_limited(
     target: str,
     arguments: Mapping[str, Any],
@@ -38,7 +44,9 @@ def run_limited(
     limits: Limits | None = None,
     progress: Progress = ignore_progress,
     subject: str = "",
+    read: Callable[[Any], Any] = _as_it_is,
     receive: Callable[[Any], None] | None = None,
+    read_part: Callable[[Any], Any] = _as_it_is,
     environment: Mapping[str, str] | None = None,
     readable: Iterable[str | Path] = (),
     writable: Iterable[str | Path] = (),
@@ -50,10 +58,12 @@ def run_limited(
     beside its own folder, Python, its modules and what TORCHSPLIT_READABLE names.
     A function that yields hands each part to `receive` as it comes, and its result is None: so neither
     side ever holds a large answer twice.
+    Foreign code can answer anything: `read` makes of the result what is returned, `read_part` of a part what is
+    received, and what they raise of an answer that has another form (see `of_form`) is a fault of the child.
     Raises the child's InputFault as it was; ChildFault (an InputFault) for a child that passed a limit,
-    crashed or raised; InternalFault where the child broke one of our own promises; InputFault where the level
-    of isolation asked for is not available. Whatever ends this call (an exception of `progress` or
-    KeyboardInterrupt included) also ends the child and all it started, as the end of this thread does.
+    crashed, raised or answered in another form; InternalFault where the child broke one of our own promises;
+    InputFault where the level of isolation asked for is not available. Whatever ends this call (an exception of
+    `progress` or KeyboardInterrupt included) also ends the child and all it started, as the end of this thread does.
     """
     limits = Limits() if limits is None else limits
     subject = subject or target
@@ -69,16 +79,23 @@ def run_limited(
             raise
         finally:
             os.close(writing)
-        return _Run(subject, limits, progress, receive).wait(child, reading)
+        run = _Run(subject, limits, progress, receive, read_part)
+        return run.reading(read, run.wait(child, reading))
 
 
 class _Run:
     """One child from start to end: what it said and how it ended."""
 
     def __init__(
-        self, subject: str, limits: Limits, progress: Progress, receive: Callable[[Any], None] | None
+        self,
+        subject: str,
+        limits: Limits,
+        progress: Progress,
+        receive: Callable[[Any], None] | None,
+        read_part: Callable[[Any], Any],
     ) -> None:
         self.subject, self.limits, self.progress, self.receive = subject, limits, progress, receive
+        self.read_part = read_part
         self.tail = b""
         self.unread = bytearray()
         self.answer: tuple[str, Any] | None = None
@@ -163,9 +180,16 @@ class _Run:
             if kind == "progress":
                 self.progress(*content)
             elif kind == "part" and self.receive is not None:
-                self.receive(content)
+                self.receive(self.reading(self.read_part, content))
             else:
                 self.answer = (kind, content)
+
+    def reading(self, reader: Callable[[Any], Any], content: Any) -> Any:
+        """What the reader makes of it. Raises ChildFault where it cannot."""
+        try:
+            return reader(content)
+        except MISREAD as error:
+            raise misread(self.subject, error) from error
 
     def _decode(self, line: bytes) -> tuple[str, Any]:
         """One answer. Foreign code shares the child, so nothing here may trust its form."""

@@ -12,11 +12,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.values import InputFault, system_reason
+from torchsplit_core.values import InputFault, quoted, system_reason
+from torchsplit_core.values.limits import LARGEST_WHOLE
 
 MANIFEST, LATEST = "manifest.json", "LATEST"
 
@@ -118,11 +119,16 @@ def checked(path: Path) -> Manifest:
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         manifest = Manifest(**{**data, "files": {name: tuple(told) for name, told in data["files"].items()}})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        _check_form(manifest)
+        if path.name != _name(manifest.step):
+            raise ValueError("step")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = system_reason(error) if isinstance(error, OSError) else "it is not the list of the files"
         raise _damaged(path, MANIFEST, f"cannot be read: {reason}") from error
     for name, (size, digest) in manifest.files.items():
         try:
+            if Path(name).name != name or ((path / name).exists() and not (path / name).is_file()):
+                raise _damaged(path, MANIFEST, f"names {quoted(name)}, which is no file beside it")
             found = (path / name).stat().st_size
             if found != size:
                 raise _damaged(path, name, f"has {found} of {size} bytes")
@@ -131,6 +137,20 @@ def checked(path: Path) -> Manifest:
         except OSError as error:
             raise _damaged(path, name, f"cannot be read: {system_reason(error)}") from error
     return manifest
+
+
+def _check_form(manifest: Manifest) -> None:
+    """Raises TypeError for a value of another type than it is written with, ValueError for a number out of range."""
+    for one in fields(manifest):
+        value = getattr(manifest, one.name)
+        if one.name != "files" and type(value).__name__ != one.type:
+            raise TypeError(one.name)
+        least = -LARGEST_WHOLE if one.name == "seed" else 0
+        if isinstance(value, int) and not least <= value <= LARGEST_WHOLE:
+            raise ValueError(one.name)
+    for size, digest in manifest.files.values():
+        if not (isinstance(size, int) and isinstance(digest, str)):
+            raise TypeError("files")
 
 
 def _damaged(path: Path, name: str, how: str) -> InputFault:

@@ -164,8 +164,10 @@ class RunFolder:
             return {}
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict):
+                raise ValueError
             return found
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = system_reason(error) if isinstance(error, OSError) else "it is not JSON"
             raise InputFault(str(path), f"cannot be read: {reason}", "Start another run.") from error
 
@@ -230,11 +232,11 @@ class RunFolder:
     def _lines(self) -> list[tuple[dict[str, Any], str]]:
         path = self.path / METRICS
         found = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else ():
-            try:
-                found.append((json.loads(line), line))
-            except ValueError:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if (step := _step_of(line)) is None:
                 break
+            found.append((step, line))
         return found
 
     def last_step(self) -> dict[str, Any] | None:
@@ -246,11 +248,7 @@ class RunFolder:
             # A line is a tenth of a kilobyte, a run may have millions.
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
             lines = stream.read().decode(errors="replace").splitlines()
-        for line in reversed(lines):
-            with contextlib.suppress(ValueError):
-                found: dict[str, Any] = json.loads(line)
-                return found
-        return None
+        return next((step for line in reversed(lines) if (step := _step_of(line)) is not None), None)
 
     def forget_steps_after(self, step: int) -> int:
         """Leave the lines to `step`, since the later ones are done again; how many went."""
@@ -261,6 +259,15 @@ class RunFolder:
         if path.exists() and path.read_text(encoding="utf-8") != text:
             replace_file(path, text)
         return len(lines) - len(kept)
+
+
+def _step_of(line: str) -> dict[str, Any] | None:
+    """A step's line; None for one that was cut off, or that no run wrote."""
+    try:
+        found = json.loads(line)
+        return found if type(found["step"]) is int and isinstance(found["loss"], int | float) else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
 
 
 def _locked(lock: IO[str], wait_s: float, how: int = fcntl.LOCK_EX) -> bool:

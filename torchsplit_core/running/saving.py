@@ -27,8 +27,9 @@ from torch.distributed.checkpoint.state_dict import (
 
 from torchsplit_core.running.checkpoints import Checkpoints, Manifest
 from torchsplit_core.running.folder import RunFolder
+from torchsplit_core.running.reading import Planner, Reader
 from torchsplit_core.running.staged.names import name_in_model
-from torchsplit_core.values import InputFault, last_cause, system_reason
+from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -123,6 +124,8 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
     """Bring a checkpoint into this process's part of the model and the optimizer.
 
     Random numbers go on where every rank of the checkpoint has its successor, else from the run's seed and the step.
+    Raises InputFault, before anything of the model has changed, where it does not fit or is more than weights and plain
+    values.
     """
     state = state_of(model, optimizer)
     rank = dist.get_rank()
@@ -130,8 +133,11 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
     if same:
         state["random"] = {str(rank): _random_state()}
     try:
-        dcp.load(state, checkpoint_id=path)
+        dcp.load(state, storage_reader=Reader(path), planner=Planner())
     except CheckpointException as error:
+        for one, _ in error.failures.values():
+            if isinstance(one, InputFault):
+                raise one from error
         raise InputFault(
             f"checkpoint {path.name}",
             f"does not fit the model and the optimizer: {_reason(error)}",
@@ -141,7 +147,14 @@ def load(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.opti
     held = get_optimizer_state_dict(model, optimizer, options=FLAT)
     set_optimizer_state_dict(model, optimizer, _as_held(held, state["optimizer"]), options=FLAT)
     if same:
-        _set_random_state(state["random"][str(rank)])
+        try:
+            _set_random_state(state["random"][str(rank)])
+        except (ValueError, TypeError) as error:
+            raise InputFault(
+                f"checkpoint {path.name}",
+                f"holds random numbers that are none: {_reason(error)}",
+                "Remove this checkpoint: the run goes on from an earlier one, if it has one.",
+            ) from error
     else:
         seed_all(manifest.seed + manifest.step, rank)
 
@@ -151,7 +164,7 @@ def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
     if manifest.model_sha256 != digest:
         raise InputFault(
             f"checkpoint {path.name}",
-            f"is of {manifest.model}, whose weights differ in name, shape or type from those of {name}",
+            f"is of {quoted(manifest.model)}, whose weights differ in name, shape or type from those of {name}",
             "Train that model, or start another run.",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import fcntl
 import json
@@ -13,10 +14,13 @@ import subprocess
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
-from torchsplit_core.isolation import Limits, private_room
+from pydantic import AfterValidator, Field
+
+from torchsplit_core.isolation import Form, Limits, of_form, private_room
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.model_source import parse_source
@@ -34,6 +38,18 @@ LONGEST_OUTPUT = 2**20
 """Bytes of what it prints that are kept; of more only the end."""
 LONGEST_LINE = 256 * 2**20
 """Of what it tells of itself: an example of its inputs is in it."""
+
+
+class _Port(Form):
+    name: str
+    datatype: str
+    shape: Annotated[list[int], Field(min_length=1)]
+
+
+class _Ready(Form):
+    inputs: list[_Port]
+    outputs: list[_Port]
+    example: list[Annotated[str, AfterValidator(partial(base64.b64decode, validate=True))]]
 
 
 class WorkerDied(Exception):
@@ -130,7 +146,7 @@ class WorkerProcess:
         try:
             ((kind, content),) = json.loads(line).items()
             if kind == "ready":
-                self.ports = {name: list(content[name]) for name in ("inputs", "outputs", "example")}
+                self.ports = of_form(_Ready)(content)
                 return True
             if kind == "fault":
                 where, problem, remedy = (printable(str(told)) for told in content)

@@ -8,12 +8,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torchsplit_core.files import read_text
-from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.files.fields import Whole
+from torchsplit_core.isolation import Form, Limits, of_form, printable, refuse_execution, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
-from torchsplit_core.model_source import parse_source
+from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.stages.folder import check_target, place
 from torchsplit_core.values import (
     InputFault,
@@ -78,14 +81,7 @@ def export_first(
     Raises InputFault as it does, one that says why for each where all of them are refused.
     """
     folder = Path(directory).expanduser().absolute()
-    check_target(folder)
-    parsed = parse_source(source, trust=trust)
-    if parsed.kind == "pt2" and not trust:
-        raise InputFault(
-            "model source",
-            f"{quoted(source)} is not trusted, and taking the weights out of a .pt2 executes what it holds",
-            "If you know the file, add --trust.",
-        )
+    parsed = check_export(source, folder, trust)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _room_beside(folder) as room:
         arguments = {
@@ -95,21 +91,52 @@ def export_first(
             "architecture_hash": architecture_hash,
             "directory": room,
         }
-        told = run_limited(
+        number, manifest, refused = run_limited(
             EXPORT,
             arguments,
             limits=limits or _limits(folder.parent),
             progress=progress,
             subject=f"model {Path(parsed.path).name or source}",
+            read=partial(_read, len(candidates)),
             readable=parsed.files,
             writable=(room,),
         )
-        manifest: StageManifest
-        _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
         manifest = replace(manifest, source=source)
         _check_files(Path(room), manifest)
         place(Path(room), folder, manifest)
-    return ExportedCut(told["number"], manifest, tuple(told["refused"]))
+    return ExportedCut(number, manifest, refused)
+
+
+def check_export(source: str, directory: Path, trust: bool) -> ModelSource:
+    """The source, where its parts may be written to that folder. Raises InputFault; executes nothing."""
+    check_target(directory)
+    parsed = parse_source(source, trust=trust)
+    if parsed.kind == "pt2" and not trust:
+        raise InputFault(
+            "model source",
+            f"{quoted(source)} is not trusted, and taking the weights out of a .pt2 executes what it holds",
+            "If you know the file, add --trust.",
+        )
+    if parsed.kind != "sample":
+        refuse_execution(Path(parsed.path).name)
+    return parsed
+
+
+class _Exported(Form):
+    number: Whole
+    manifest: dict[str, Any]
+    refused: list[str]
+
+
+def _read(candidates: int, answer: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
+    """What the child answers, of so many candidates. Raises ValueError for any other form."""
+    told = of_form(_Exported)(answer)
+    number, refused = told["number"], tuple(map(printable, told["refused"]))
+    if number >= candidates or len(refused) != number:
+        raise ValueError(f"number: {number} of {candidates} cuts, {len(refused)} of which are refused")
+    manifest: StageManifest
+    _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
+    return number, manifest, refused
 
 
 @contextmanager

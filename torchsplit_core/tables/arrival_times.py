@@ -49,6 +49,9 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
         raise InputFault(origin, "is empty", _REMEDY)
     header = [cell.strip().lower() for cell in rows[0]]
     column, first = _column(header, origin)
+    twice = next((name for name in (*SECONDS, *STAMPS, MODEL) if header.count(name) > 1), None)
+    if twice:
+        raise InputFault(f"{origin}: header", f"names {quoted(twice)} twice", "Rename or remove one.")
     named = header.index(MODEL) if first and MODEL in header else None
     found: dict[str | None, list[Fraction]] = {}
     for line, row in enumerate(rows[first:], first + 1):

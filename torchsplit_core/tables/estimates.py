@@ -5,8 +5,6 @@ The curves do the predicting (`torchsplit_core.curves`); here are the order, the
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,6 +24,7 @@ from torchsplit_core.tables.cells import BadCell
 from torchsplit_core.tables.estimate_rows import asked_queries, measured_samples
 from torchsplit_core.tables.fields import Layout, read_record
 from torchsplit_core.tables.sheet import Sheet, read_sheet
+from torchsplit_core.tables.write_csv import lists_csv
 from torchsplit_core.values import InputFault
 
 ADDED = ("throughput_rps", "latency_ms", "low_rps", "high_rps", "basis")
@@ -68,13 +67,15 @@ class EstimatedTable:
 
     def csv_text(self) -> str:
         """The table, comma-separated, lines ending in a newline; latency is empty for out of memory."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow((*self.header, *ADDED))
-        for row, found in zip(self.rows, self.estimates, strict=True):
-            figures = ("" if value is None else f"{value:.{DIGITS}g}" for value in _figures(found))
-            writer.writerow((*row, *figures, found.basis))
-        return text.getvalue()
+        rows = (
+            (
+                *row,
+                *("" if value is None else f"{value:.{DIGITS}g}" for value in _figures(found)),
+                found.basis,
+            )
+            for row, found in zip(self.rows, self.estimates, strict=True)
+        )
+        return lists_csv((*self.header, *ADDED), rows)
 
     def json_text(self) -> str:
         """The same as a JSON list, one object a row; the query's own cells are text, what is added are numbers."""

@@ -142,6 +142,8 @@ def _sheet(text: str, origin: str, what: str, fits: Callable[[Sequence[str]], bo
             "has runs at a fixed request rate, which tell what the server was sent, not what it can serve",
             "Measure with --concurrency-range, from the number of instances on.",
         )
+    if twice := next((name for name in header if name and header.count(name) > 1), None):
+        raise InputFault(f"{origin}: header", f"names {quoted(twice)} twice", "Rename or remove one.")
     if not sheet.records:
         raise InputFault(origin, "has a header but no rows", "Add the measurements.")
     return sheet

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torchsplit_core.tables.columns import NAMES
 from torchsplit_core.tables.imported import PREFIX
 from torchsplit_core.values import LatencyPercentiles, MemoryParts, Profile, ProfileFailure, ProfileRow
 
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?")
 FIRST = (
     *("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms"),
     *("gpu_type", "profile", "basis"),
@@ -27,13 +29,26 @@ def rows_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, digit
     """The rows comma-separated, a header first, lines ending in a newline.
 
     Figures have so many significant digits, what is true is "yes", what is None or missing is empty. A row has no
-    other columns.
+    other columns. Texts are guarded as `lists_csv` has it.
+    """
+
+    def cells(row: Mapping[str, Any]) -> list[Any]:
+        if others := row.keys() - set(columns):
+            raise ValueError(f"the columns have no {', '.join(sorted(others))}")
+        return [_cell(row.get(name), digits) for name in columns]
+
+    return lists_csv(columns, map(cells, rows))
+
+
+def lists_csv(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Header and rows comma-separated, lines ending in a newline; what is None is empty.
+
+    A text that a spreadsheet would run as a formula has an apostrophe before it. A number written as text has none.
     """
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value, digits) for name, value in row.items()})
+    writer = csv.writer(text, lineterminator="\n")
+    for row in (header, *rows):
+        writer.writerow([_safe(cell) for cell in row])
     return text.getvalue()
 
 
@@ -41,6 +56,10 @@ def _cell(value: Any, digits: int) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.{digits}g}" if isinstance(value, float) else value
+
+
+def _safe(cell: Any) -> Any:
+    return guarded(cell) if isinstance(cell, str) and not _NUMBER.fullmatch(cell) else cell
 
 
 def write_profile_csv(profiles: Sequence[Profile]) -> str:
@@ -88,14 +107,14 @@ def _compute_slices(gpu_type: str, profile: str | None) -> str:
 
 def _point(name: str, entry: ProfileRow | ProfileFailure) -> dict[str, str]:
     return {
-        "model": guarded(name),
+        "model": name,
         "compute_slices": _compute_slices(entry.gpu_type, entry.profile),
         "batch_size": str(entry.batch_size),
         "processes": str(entry.processes),
         "profile": entry.profile or "",
-        "gpu_type": guarded(entry.gpu_type),
-        "stage": guarded(entry.stage),
-        "device": guarded(entry.device or ""),
+        "gpu_type": entry.gpu_type,
+        "stage": entry.stage,
+        "device": entry.device or "",
         "sequence_length": "" if entry.sequence_length is None else str(entry.sequence_length),
     }
 
@@ -119,7 +138,7 @@ def _failure(name: str, failure: ProfileFailure) -> dict[str, str]:
         **_point(name, failure),
         "throughput_rps": "0",
         "failure_reason": failure.reason,
-        "failure_message": guarded(failure.message),
+        "failure_message": failure.message,
     }
 
 

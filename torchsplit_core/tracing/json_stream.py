@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from torchsplit_core.values.names import RepeatedKey, once_each
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -19,7 +21,7 @@ class Cursor:
 
     def __init__(self, text: str, at: int = 0) -> None:
         self.text, self.at = text, at
-        self._decode = json.JSONDecoder().raw_decode
+        self._decode = json.JSONDecoder(object_pairs_hook=once_each).raw_decode
 
     def value(self) -> Any:
         """The value that stands here, with all that is in it."""
@@ -27,8 +29,14 @@ class Cursor:
         return found
 
     def entries(self) -> Iterator[str]:
-        """The keys of the object that stands here."""
-        yield from (self._key() for _ in self._parts("{", "}", "an object"))
+        """The keys of the object that stands here. Raises ValueError for one that stands twice."""
+        seen: set[str] = set()
+        for _ in self._parts("{", "}", "an object"):
+            key = self._key()
+            if key in seen:
+                raise RepeatedKey(key)
+            seen.add(key)
+            yield key
 
     def items(self) -> Iterator[None]:
         """One step for each value of the list that stands here."""

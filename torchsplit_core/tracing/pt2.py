@@ -21,6 +21,7 @@ from typing import Any
 from torchsplit_core.tracing.json_stream import Cursor
 from torchsplit_core.tracing.pt2_graph import ProgramReader
 from torchsplit_core.values import InputFault, Progress
+from torchsplit_core.values.names import RepeatedKey
 
 MOST_JSON_BYTES = 1536 * 2**20
 """torch writes about 1.4 kB a node: room for a million."""
@@ -103,6 +104,8 @@ def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, 
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, InputFault):
             raise error.within(place) from None
+        if isinstance(error, RepeatedKey):
+            raise InputFault(place, str(error), "Export the model again.") from error
         raise InputFault(
             place,
             f"does not follow torch's export schema: {_plain(f'{type(error).__name__}: {error}')}",

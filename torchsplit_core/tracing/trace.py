@@ -8,7 +8,7 @@ from pathlib import Path
 from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.isolation import Limits, of_form, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -44,13 +44,12 @@ def trace(
         limits = READ_LIMITS if limits is None else limits
         run_limited(
             READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add,
-            readable=parsed.files,
+            read=of_form(None), read_part=of_form(dict), readable=parsed.files,
         )  # fmt: skip
         graph = replace(parts.graph(), route="read")
     else:
-        graph = graph_from_dict(
-            run_limited(
-                EXPORT, arguments, limits=limits, progress=progress, subject=subject, readable=parsed.files
-            )
-        )
+        graph = run_limited(
+            EXPORT, arguments, limits=limits, progress=progress, subject=subject, read=graph_from_dict,
+            readable=parsed.files,
+        )  # fmt: skip
     return replace(graph, architecture_hash=hash_model_architecture(graph))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
 from torchsplit_core.tables import Sheet, read_sheet
+from torchsplit_core.tables.write_csv import lists_csv
 from torchsplit_core.training.judge import FamilyError, MeasuredStep, family_errors, lines
 from torchsplit_core.training.rows.fault import RowFault
 from torchsplit_core.training.rows.numbers import number
@@ -67,12 +66,8 @@ class TrainingTable:
 
     def csv_text(self) -> str:
         """The table, comma-separated, lines ending in a newline; empty cells where a row can't be predicted."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow((*self.header, *ADDED))
-        for row, found in zip(self.rows, self.estimates, strict=True):
-            writer.writerow((*row, *_cells(found)))
-        return text.getvalue()
+        rows = ((*row, *_cells(found)) for row, found in zip(self.rows, self.estimates, strict=True))
+        return lists_csv((*self.header, *ADDED), rows)
 
     def json_text(self) -> str:
         """The same as a JSON list, an object a row: its cells as text, what is added as numbers, null where empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ def deploy(
     """
     from torchsplit_core.deployment import (
         IMAGE_ROOT,
+        made_up,
         models_to_write,
         own_images,
         part_folders,
@@ -59,19 +61,53 @@ def deploy(
     chosen = tuple(formats or default_formats(outcome, own))
     used = models_to_write(outcome, chosen, request, own)
     folders = part_folders(outcome)
+    said = verdict(request, outcome).sentence
+    if used:
+        # All that can be refused is, before the parts are written, which takes minutes.
+        make(outcome, chosen, request, {(m.name, v.name): made_up(m, v) for m, v in used}, own, said)
+        _check_sources(used, [_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):
 
         def told(share: float, text: str, number: int = number, name: str = model.name) -> None:
             progress((number + share) / len(used), f"{name}: {text}")
 
-        folder = directory / IMAGE_ROOT / "models" / folders[model.name, variant.name]
+        folder = _folder(directory, folders[model.name, variant.name])
         manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    files = make(outcome, chosen, request, manifests, own, verdict(request, outcome).sentence)
+    files = make(outcome, chosen, request, manifests, own, said)
     paths = write_deployment(files, directory)
     if used:
         _copy_product(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)
+
+
+def _folder(directory: Path, parts: str) -> Path:
+    """Where the parts of that name lie."""
+    from torchsplit_core.deployment import IMAGE_ROOT
+
+    return directory / IMAGE_ROOT / "models" / parts
+
+
+def _check_sources(used: Sequence[tuple[PlanModel, Variant]], folders: Sequence[Path], trust: bool) -> None:
+    """Raises InputFault for a source that is none or is not trusted, and for a folder that cannot be written."""
+    from torchsplit_core.stages.export import check_export
+
+    for (model, _), folder in zip(used, folders, strict=True):
+        assert model.source is not None
+        check_export(model.source, folder.expanduser().absolute(), trust)
+    room = folders[0].parent
+    try:
+        room.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=room):
+            pass
+    except OSError as error:
+        raise _unwritable(room, error) from error
+
+
+def _unwritable(place: Path, error: OSError) -> InputFault:
+    return InputFault(
+        "--output", f"{place} cannot be written: {system_reason(error)}", "Name another folder."
+    )
 
 
 def default_formats(outcome: PlanOutcome, own: Mapping[str, OwnImage] | None) -> tuple[str, ...]:
@@ -116,8 +152,4 @@ def _copy_product(target: Path) -> None:
     try:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     except OSError as error:
-        raise InputFault(
-            "--output",
-            f"{target} cannot be written: {system_reason(error)}",
-            "Name another folder.",
-        ) from error
+        raise _unwritable(target, error) from error

@@ -16,6 +16,7 @@ from typing import Any
 
 from torchsplit_core.values import InputFault, Progress
 from torchsplit_core.workspace.archive_reading import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
+from torchsplit_core.workspace.faults import check_quota
 from torchsplit_core.workspace.foreign import AT_ONCE_BYTES, MEMORY_BYTES, in_child
 from torchsplit_core.workspace.foreign import LIMITS as FOREIGN_LIMITS
 from torchsplit_core.workspace.store import Store, Workspace
@@ -63,7 +64,13 @@ def export_workspace(workspace: Workspace) -> bytes:
 
 
 def import_workspace(store: Store, data: bytes) -> Workspace:
-    """A new workspace from an exported zip file. Raises InputFault, and leaves nothing behind, where it is not one."""
+    """A new workspace from an exported zip file.
+
+    Raises InputFault, and leaves nothing behind, where it is not one, and before it is unpacked where it promises more
+    than a workspace may hold.
+    """
+    with open_archive(data) as archive:
+        check_quota(0, archive.result_bytes, "the new workspace")
     check_archive(data)
     return store_archive(store, data)
 
@@ -94,7 +101,7 @@ def _check(data: bytes) -> None:
 def store_archive(store: Store, data: bytes) -> Workspace:
     """Store an archive that was checked, in one transaction: whatever ends this process, whole or not at all.
 
-    One result is unpacked at a time.
+    A block of a result is unpacked at a time.
     """
     with open_archive(data) as archive:
         sweeps = archive.sweeps(verify=False)
@@ -103,7 +110,5 @@ def store_archive(store: Store, data: bytes) -> Workspace:
             for name, sweep in sweeps:
                 write_sweep(database, identity, name, sweep)
 
-        results = (
-            (result.kind, result.name, archive.content(result)) for result in reversed(archive.results)
-        )
+        results = ((result.kind, result.name, archive.blocks(result)) for result in reversed(archive.results))
         return store.add(archive.name[:100] or "imported", results, sweeps_too)

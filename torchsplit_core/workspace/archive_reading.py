@@ -50,21 +50,33 @@ class Archive:
         self._archive = archive
         self._entries = _directory(archive)
         self._seen: set[str] = set()
-        text = _text(self._content(MANIFEST, LARGEST_MANIFEST_BYTES), "archive: manifest")
+        text = _text(_joined(self._content(MANIFEST, LARGEST_MANIFEST_BYTES)), "archive: manifest")
         self._manifest = parse_json(text, "archive: manifest", memory_bytes=UPLOAD_BYTES)
         self.name, self.results = _checked_manifest(self._manifest)
 
-    def content(self, result: Result) -> bytes:
-        """The bytes of a result, each taken once: so files are no more than the archive unpacks to."""
+    def blocks(self, result: Result) -> Iterator[bytes]:
+        """The bytes of a result as they are unpacked, each taken once: so files are no more than the archive unpacks
+        to."""
         return self._once(result.file)
+
+    @property
+    def result_bytes(self) -> int:
+        """What its results unpack to, as its directory promises."""
+        return sum(
+            self._entries[one].file_size
+            for one in {result.file for result in self.results} & self._entries.keys()
+        )
 
     def check(self, result: Result) -> None:
         """Raises InputFault where a result is not a valid file of its kind; an upload is never read."""
-        content = self.content(result)
-        if result.kind != "upload":
-            where = f"archive: {result.name}"
-            text = _text(content, where)
-            read_text(text, origin=where, expected=f"torchsplit.{result.kind}", memory_bytes=UPLOAD_BYTES)
+        blocks = self.blocks(result)
+        if result.kind == "upload":
+            for _ in blocks:  # for the sizes that it promised
+                pass
+            return
+        where = f"archive: {result.name}"
+        text = _text(_joined(blocks), where)
+        read_text(text, origin=where, expected=f"torchsplit.{result.kind}", memory_bytes=UPLOAD_BYTES)
 
     def sweeps(self, *, verify: bool) -> tuple[tuple[str, KeptSweep], ...]:
         """The sweeps by scenario; `verify` rechecks every plan."""
@@ -72,17 +84,17 @@ class Archive:
         return read_sweeps(
             self._manifest.get("sweeps", []),
             scenarios,
-            lambda inside: _text(self._once(inside), "archive: sweeps"),
+            lambda inside: _text(_joined(self._once(inside)), "archive: sweeps"),
             verify=verify,
         )
 
-    def _once(self, inside: str) -> bytes:
+    def _once(self, inside: str) -> Iterator[bytes]:
         if inside in self._seen:
             raise InputFault("archive", f"names the file {quoted(inside)} twice", AGAIN)
         self._seen.add(inside)
         return self._content(inside, LARGEST_ENTRY_BYTES)
 
-    def _content(self, inside: str, most: int) -> bytes:
+    def _content(self, inside: str, most: int) -> Iterator[bytes]:
         entry = self._entries.get(inside)
         if entry is None:
             raise InputFault("archive", f"lacks the file {quoted(inside)} that it names", AGAIN)
@@ -92,8 +104,11 @@ class Archive:
                 f"holds {quoted(inside)} of {entry.file_size} bytes, above the largest that is read, {most >> 20} MiB",
                 "Export less at once.",
             )
+        return self._unpacked(entry)
+
+    def _unpacked(self, entry: zipfile.ZipInfo) -> Iterator[bytes]:
         with self._archive.open(entry) as stream:
-            return _promised(stream, entry.file_size)
+            yield from _promised(stream, entry.file_size)
 
 
 @contextmanager
@@ -149,17 +164,24 @@ def _directory(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _promised(stream: IO[bytes], size: int) -> bytes:
+def _promised(stream: IO[bytes], size: int) -> Iterator[bytes]:
     """What the directory promised, block by block: read() unpacks all first, and only then counts."""
-    found = bytearray()
-    while len(found) <= size and (block := stream.read(min(_BLOCK, size + 1 - len(found)))):
-        found += block
-    if len(found) != size:
+    found = 0
+    while found <= size and (block := stream.read(min(_BLOCK, size + 1 - found))):
+        found += len(block)
+        yield block
+    if found != size:
         raise zipfile.BadZipFile("an entry is not of the size its directory says")
-    return bytes(found)
 
 
-def _text(content: bytes, where: str) -> str:
+def _joined(blocks: Iterator[bytes]) -> bytearray:
+    found = bytearray()
+    for block in blocks:
+        found += block
+    return found
+
+
+def _text(content: bytearray, where: str) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from torchsplit_core.values import InputFault, quoted
@@ -44,21 +44,63 @@ class Blobs:
     def put(self, data: bytes) -> str:
         """Store bytes; their SHA-256. Synced to disk on return; a damaged file in their place is replaced."""
         digest = hashlib.sha256(data).hexdigest()
+        if not self._kept(digest):
+            self.put_blocks((data,))
+        return digest
+
+    def put_blocks(self, blocks: Iterable[bytes]) -> tuple[str, int]:
+        """The same with the bytes as they come, of which one block is held at a time; SHA-256 and size."""
+        digest, size = hashlib.sha256(), 0
+        try:
+            coming = self._made("coming")
+            handle, temporary = tempfile.mkstemp(dir=coming)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    for block in blocks:
+                        stream.write(block)
+                        digest.update(block)
+                        size += len(block)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                if not self._kept(name := digest.hexdigest()):
+                    path = self._made(name[:2]) / name
+                    Path(temporary).replace(path)
+                    sync_folder(path.parent)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+        except OSError as error:
+            raise of_os_error(self.root, error) from error
+        return name, size
+
+    def _made(self, name: str) -> Path:
+        """A folder of contents, which is on disk on return."""
+        folder = self.folder / name
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            sync_folder(self.folder)
+        return folder
+
+    def _kept(self, digest: str) -> bool:
+        """Whether the content is there undamaged: then it is on disk on return."""
         path = self.path(digest)
         try:
-            if not path.parent.exists():
-                path.parent.mkdir(exist_ok=True)
-                sync_folder(self.folder)
-            if _holds(path, digest):
-                # Whoever wrote it may not have come to syncing it.
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())
-            else:
-                _replace(path, data)
+            if not _holds(path, digest):
+                return False
+            # Whoever wrote it may not have come to syncing it.
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
             sync_folder(path.parent)
         except OSError as error:
             raise of_os_error(self.root, error) from error
-        return digest
+        return True
+
+    def size(self, digests: Iterable[str]) -> int:
+        """Bytes of these contents together, each once; one whose file is gone has none."""
+        total = 0
+        for digest in set(digests):
+            with contextlib.suppress(OSError):
+                total += self.path(digest).stat().st_size
+        return total
 
     def get(self, digest: str, where: str, name: str) -> bytes:
         """The content, which `where` and `name` describe in messages.
@@ -141,19 +183,7 @@ def sync_folder(folder: Path) -> None:
 def _holds(path: Path, digest: str) -> bool:
     """Whether the file is there with the content its name promises."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == digest
     except FileNotFoundError:
         return False
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,11 +7,16 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.units import GIB, MIB
 
 WHERE = "workspace folder"
 LEAST_FREE_BYTES = 16 * 2**20
 """With less than this the next result may not fit: SQLite, a graph and a log each take some MiB."""
+
+QUOTA = "TORCHSPLIT_WORKSPACE_QUOTA_GIB"
+QUOTA_GIB = 4.0
+"""What the results and uploads of a workspace may take where the variable does not say otherwise."""
 
 Kind = Literal["full", "read-only", "busy", "damaged", "unusable"]
 
@@ -81,3 +86,33 @@ def free_bytes(root: Path) -> int:
     """What this user may still write to the disk of `root`; root may use the blocks kept for it. Raises OSError."""
     facts = os.statvfs(root)
     return (facts.f_bfree if os.geteuid() == 0 else facts.f_bavail) * facts.f_frsize
+
+
+def quota_bytes() -> int:
+    """What a workspace may hold. Raises InputFault where the environment says no number above 0."""
+    told = os.environ.get(QUOTA) or str(QUOTA_GIB)
+    try:
+        gib = float(told)
+    except ValueError:
+        gib = 0.0
+    if not 0 < gib < 2**30:  # also NaN
+        raise InputFault(
+            QUOTA, f"is {quoted(told)}, not a number of GiB above 0", f"Give for example {QUOTA_GIB:g}."
+        )
+    return round(gib * GIB)
+
+
+def check_quota(before: int, after: int, what: str = "the workspace") -> None:
+    """Raises InputFault where what is stored would pass the quota; what makes it less, or leaves it, may be stored."""
+    if after > max(before, quota := quota_bytes()):
+        raise InputFault(
+            "workspace",
+            f"{what} holds {shown_bytes(before)} and would hold {shown_bytes(after)}, above its quota of "
+            f"{shown_bytes(quota)}",
+            f"Remove results or uploads from it, or have who runs the server raise {QUOTA}.",
+        )
+
+
+def shown_bytes(size: int) -> str:
+    """As people read it: "3.2 GiB", "0.5 MiB"."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

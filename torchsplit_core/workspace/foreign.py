@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.files import UPLOAD_BYTES, measure, read_text, refuse_large
-from torchsplit_core.isolation import ChildFault, Limits, private_room, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, of_form, private_room, run_limited
 from torchsplit_core.values import InputFault, Progress
 
 LARGEST_CONTRACT_BYTES = 192 * 2**20
@@ -50,8 +50,8 @@ def read_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
 
 def in_child(
     target: str, data: bytes, arguments: Mapping[str, Any], *, subject: str, limits: Limits = LIMITS
-) -> Any:
-    """Call a function with `data` in the file named `source` of its arguments.
+) -> None:
+    """Call a function, which answers nothing, with `data` in the file named `source` of its arguments.
 
     Raises the child's InputFault, and one that names the limit where the child passed it.
     """
@@ -59,9 +59,10 @@ def in_child(
         file = room / "source"
         file.write_bytes(data)
         try:
-            return run_limited(
-                target, {**arguments, "source": str(file)}, limits=limits, subject=subject, readable=[file]
-            )
+            run_limited(
+                target, {**arguments, "source": str(file)}, limits=limits, subject=subject,
+                read=of_form(None), readable=[file],
+            )  # fmt: skip
         except ChildFault as fault:
             problem = {
                 "out_of_memory": f"needs more than {UPLOAD_BYTES >> 20} MiB of memory to be read",

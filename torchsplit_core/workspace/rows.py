@@ -6,12 +6,13 @@ import contextlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.workspace.blobs import is_digest
+from torchsplit_core.workspace.blobs import Blobs, is_digest
+from torchsplit_core.workspace.faults import check_quota
 
 LONGEST_NAME = 120
 KINDS = (
@@ -77,6 +78,25 @@ def write_artifact(
         (workspace, kind, name, digest, now),
     )
     return Artifact(kind, name, digest, now)
+
+
+def check_room(
+    database: sqlite3.Connection,
+    blobs: Blobs,
+    workspace: str,
+    coming: Mapping[tuple[str, str], tuple[str, int]],
+) -> None:
+    """Raises InputFault where contents (SHA-256 and size) under these (kind, name) would pass the workspace's quota.
+
+    Equal contents count once.
+    """
+    rows = database.execute(
+        "SELECT kind, name, sha256 FROM artifacts WHERE workspace = ?", (workspace,)
+    ).fetchall()
+    held = {(kind, name): digest for kind, name, digest in rows if is_digest(digest)}
+    sizes = dict(coming.values())
+    staying = {digest for key, digest in held.items() if key not in coming} - sizes.keys()
+    check_quota(blobs.size(held.values()), blobs.size(staying) + sum(sizes.values()))
 
 
 def used_digests(database: sqlite3.Connection) -> set[str]:

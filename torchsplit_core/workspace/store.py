@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import secrets
@@ -25,10 +26,11 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import Blobs, Database, copy_of_the_day, disk_trouble, sweep_job_files
-from torchsplit_core.workspace.faults import of_os_error
+from torchsplit_core.workspace.faults import check_quota, of_os_error
 from torchsplit_core.workspace.rows import (
     KINDS,
     Artifact,
+    check_room,
     checked_kind,
     checked_name,
     digests_of,
@@ -163,19 +165,23 @@ class Store:
     def add(
         self,
         name: str,
-        results: Iterable[tuple[str, str, bytes]],
+        results: Iterable[tuple[str, str, Iterable[bytes]]],
         then: Callable[[sqlite3.Connection, str], None] = lambda database, identity: None,
     ) -> Workspace:
-        """A new workspace with these results (kind, name, content; oldest first), whole or not at all.
+        """A new workspace with these results (kind, name, content in blocks; oldest first), whole or not at all.
 
         It is called `name`, with the first free number where that is taken. `then` may write more for the new
-        workspace's id in the same transaction. Raises InputFault for a name or kind that will not do.
+        workspace's id in the same transaction. Raises InputFault for a name or kind that will not do, and for
+        more than a workspace may hold.
         """
         with self.blobs.writing():
-            stored = [
-                (checked_kind(kind), checked_name(title), self.blobs.put(data))
-                for kind, title, data in results
-            ]
+            stored: list[tuple[str, str, str]] = []
+            sizes: dict[str, int] = {}
+            for kind, title, blocks in results:
+                digest, size = self.blobs.put_blocks(blocks)
+                stored.append((checked_kind(kind), checked_name(title), digest))
+                sizes[digest] = size
+                check_quota(0, sum(sizes.values()), "the new workspace")
             with self.connect(write=True) as database:
                 taken = {row[0] for row in database.execute("SELECT name FROM workspaces")}
                 identity = insert_workspace(database, free_name(name, taken))
@@ -343,14 +349,27 @@ class Workspace:
         return self.put_all(kind, [(name, data)])[0]
 
     def put_all(self, kind: str, contents: Iterable[tuple[str, bytes]]) -> tuple[Artifact, ...]:
-        """Store each bytes under (kind, its name), replacing what stood there: all of them or none."""
-        kind = checked_kind(kind)
-        with self.store.blobs.writing():
-            digests = {checked_name(name): self.store.blobs.put(data) for name, data in contents}
-            with self._own(), self.store.connect() as database:
+        """Store each bytes under (kind, its name), replacing what stood there: all of them or none.
+
+        Raises InputFault, before any is written, where the workspace would hold more than its quota.
+        """
+        kind, blobs = checked_kind(kind), self.store.blobs
+        given = {checked_name(name): data for name, data in contents}
+        coming = {(kind, name): (hashlib.sha256(data).hexdigest(), len(data)) for name, data in given.items()}
+        with blobs.writing():
+            with self.store.connect() as database:
+                check_room(database, blobs, self.id, coming)
+            digests = {name: blobs.put(data) for name, data in given.items()}
+            with self._own(), self.store.connect(write=True) as database:
+                # Again: others may have stored meanwhile, and from here on none can.
+                check_room(database, blobs, self.id, coming)
                 return tuple(
                     write_artifact(database, self.id, kind, name, digest) for name, digest in digests.items()
                 )
+
+    def bytes_of(self, found: Iterable[Artifact]) -> int:
+        """What the contents of these results take, equal ones once."""
+        return self.store.blobs.size(item.sha256 for item in found)
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""

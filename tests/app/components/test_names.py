@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components.keys import component_key
+from app.plan.page import TAB, TITLES
+from tests.support.app.graphs import encoder, stored, timed
+from tests.support.app.values import request
+from tests.support.paths import ROOT
+from torchsplit_core import workflow
+from torchsplit_core.workspace.store import Workspace
 
 
 def _drawn() -> None:
@@ -30,3 +41,62 @@ def test_a_name_with_two_underscores_is_a_name() -> None:
 def test_names_stay_apart() -> None:
     assert component_key("weight a") == "weight a"
     assert len({component_key(name) for name in ("a__b", "a_b", "a___b", "b__a")}) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["my__plan", "__"])
+def test_a_scenario_and_its_models_are_drawn_under_such_names(
+    name: str, workspace: Workspace, page: Callable[..., AppTest]
+) -> None:
+    asked = request()
+    asked = replace(asked, models=tuple(replace(one, name=f"{one.name}__m") for one in asked.models))
+    workspace.put("plan_request", name, asked)
+    workspace.put("plan", name, workflow.plan(asked))
+    workspace.set_setting("scenario", name)
+    opened = page("plan", workspace)
+    for tab in TITLES:
+        opened.session_state[TAB] = tab
+        assert not opened.run().exception, tab
+    page("present", workspace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["my__m", "upload:a__b"])
+def test_a_model_is_drawn_under_such_a_name(
+    name: str, workspace: Workspace, page: Callable[..., AppTest]
+) -> None:
+    stored(workspace, encoder(2), timed(encoder(2), name=name), name)
+    for one in ("graph", "profile"):
+        page(one, workspace)
+
+
+def test_every_component_with_a_key_of_names_takes_it_from_the_helper() -> None:
+    """Where a component is mounted its key is fixed text or what `component_key` gave, here or where it is called."""
+    found = []
+    for path in sorted((ROOT / "app").rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                found += [f"{path.relative_to(ROOT)}: {ast.unparse(key)}" for key in _bare_keys(function)]
+    assert found == [
+        "app/components/explorer/__init__.py: key"
+    ]  # `mount` makes it, which also looks under it
+
+
+def _bare_keys(function: ast.FunctionDef) -> list[ast.expr]:
+    made = {
+        ast.unparse(target)
+        for line in ast.walk(function)
+        if isinstance(line, ast.Assign) and "component_key(" in ast.unparse(line.value)
+        for targets in line.targets
+        for target in (targets.elts if isinstance(targets, ast.Tuple) else [targets])
+    }
+    return [
+        word.value
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "_component()"
+        for word in call.keywords
+        if word.arg == "key"
+        and not isinstance(word.value, ast.Constant)
+        and not ast.unparse(word.value).startswith("component_key(")
+        and ast.unparse(word.value) not in made
+    ]

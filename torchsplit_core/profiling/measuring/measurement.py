@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, of_form, printable, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.profiling.measuring.grids import (
     MOST_BATCH_SIZES,
@@ -21,6 +20,7 @@ from torchsplit_core.profiling.measuring.grids import (
     check_sequence_lengths,
     is_count,
 )
+from torchsplit_core.profiling.measuring.told import read_told
 from torchsplit_core.profiling.points import CompileMode, DType, Heard, KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found, shape_findings
 from torchsplit_core.telemetry import handed_on
@@ -92,7 +92,9 @@ def measure(
                     limits=_limits(device, len(sizes or ()) or MOST_BATCH_SIZES, settings, memory_bytes),
                     progress=listener.advance,
                     subject=f"profile of {source}",
+                    read=of_form(None),
                     receive=listener.receive,
+                    read_part=read_told,
                     environment=_environment(device, settings),
                     readable=parsed.files,
                     writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
@@ -101,7 +103,14 @@ def measure(
             listener.died(fault)
             continue
         break
-    assert heard.graph is not None  # a child that begins a point has told its graph
+    if (
+        heard.graph is None
+    ):  # a child that begins a point has told its graph, unless the model's code spoke for it
+        raise InputFault(
+            f"profile of {source}",
+            "ended without the model's graph",
+            "Have the model's code write only to file descriptors that it opened.",
+        )
     _take_known(heard, known)
     sizes = sizes or heard.batch_sizes
     found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
@@ -129,12 +138,12 @@ class _Listener:
         self.heard.share = max(self.heard.share, share)
         self.progress(self.heard.share, text)
 
-    def receive(self, part: dict[str, Any]) -> None:
-        """One message: {kind: content}."""
-        ((kind, content),) = part.items()
+    def receive(self, told: tuple[str, Any]) -> None:
+        """One message: its kind and content."""
+        kind, content = told
         if kind == "graph":
-            self.heard.graph = graph_from_dict(content)
-            self.hear_graph(self.heard.graph)
+            self.heard.graph = content
+            self.hear_graph(content)
         elif kind == "batch_sizes":
             self.heard.batch_sizes = tuple(content)
         elif kind == "environment":

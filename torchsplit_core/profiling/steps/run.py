@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torchsplit_core.isolation import Limits, run_limited
+from torchsplit_core.files.fields import Positive, Whole
+from torchsplit_core.isolation import Form, Limits, of_form, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
 Optimizer = Literal["adamw", "sgd"]
 CHILD = "torchsplit_core.profiling.steps.child"
+
+
+class _Tracked(Form):
+    peak_bytes: Whole
+
+
+class _Measured(_Tracked):
+    seconds: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ def measure_step(
         limits=limits,
         subject=f"model {Path(parsed.path).name or source}",
         progress=progress,
+        read=of_form(_Measured),
         readable=parsed.files,
     )
     return MeasuredStep(batch, float(told["seconds"]), int(told["peak_bytes"]))
@@ -83,6 +93,7 @@ def track_peak(
         },
         subject=f"model {Path(parsed.path).name or source}",
         progress=progress,
+        read=of_form(_Tracked),
         readable=parsed.files,
     )
     return int(told["peak_bytes"])

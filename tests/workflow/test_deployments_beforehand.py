@@ -1,0 +1,106 @@
+"""What a deployment can be refused for is said before any part of a model is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchsplit_core import stages, tracing, workflow
+from torchsplit_core.planning import plan
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    Stage,
+    Variant,
+)
+
+
+class Begun(Exception):
+    """A model is traced or written."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*_: Any, **__: Any) -> None:
+        raise Begun
+
+    monkeypatch.setattr(tracing, "trace", begin)
+    monkeypatch.setattr(stages, "export_stages", begin)
+
+
+def planned(*hosts: str, sources: tuple[str, ...] = ("sample:diamond",)) -> tuple[PlanRequest, PlanOutcome]:
+    """A whole model for each source, each on a GPU of a host of its own."""
+    points = (Point("A100-80GB", "3g.40gb", 4, 100.0, 40.0, memory_gib=0.1),)
+    models = tuple(
+        PlanModel(
+            f"m{number}",
+            (Variant("whole", (Stage("whole", points),)),),
+            demand_rps=100.0 / len(sources),
+            source=source,
+        )
+        for number, source in enumerate(sources)
+    )
+    fleet = tuple(FleetEntry("A100-80GB", f"{host}/gpu0") for host in hosts)
+    request = PlanRequest(fleet, models)
+    return request, plan(request)
+
+
+def deploy(
+    asked: tuple[PlanRequest, PlanOutcome], target: Path, *formats: str, **more: Any
+) -> tuple[Path, ...]:
+    request, outcome = asked
+    return workflow.deploy(outcome, target, formats or None, request=request, **more)
+
+
+def test_what_is_right_begins(tmp_path: Path) -> None:
+    """So that the tests below show that it is not begun."""
+    with pytest.raises(Begun):
+        deploy(planned("node-a"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "slurm"])
+@pytest.mark.parametrize("host", ["Node_A", "-l=x", "a..b", "a b"])
+def test_names_of_hosts(name: str, host: str, tmp_path: Path) -> None:
+    with pytest.raises(InputFault, match="node"):
+        deploy(planned(host), tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sources_of_all_models(tmp_path: Path) -> None:
+    code = tmp_path / "own.py"
+    code.write_text("raise SystemExit")
+    for source, word in (
+        (f"{code}:client", "not trusted"),
+        ("sample:dimond", "diamond"),
+        ("gone.pt2", "no such"),
+    ):
+        with pytest.raises(InputFault, match=word):
+            deploy(planned("a", sources=("sample:diamond", source)), tmp_path / "out")
+
+
+def test_what_lies_in_the_target(tmp_path: Path) -> None:
+    (tmp_path / "image").write_text("")
+    with pytest.raises(InputFault, match="cannot be written"):
+        deploy(planned("a"), tmp_path)
+    strange = tmp_path / "out" / "image" / "models" / "m0-whole"
+    strange.mkdir(parents=True)
+    (strange / "letter.txt").write_text("mine")
+    with pytest.raises(InputFault, match=r"letter\.txt"):
+        deploy(planned("a"), tmp_path / "out")
+
+
+def test_slices_that_cannot_exist_together_and_requests_of_another_plan(tmp_path: Path) -> None:
+    request, outcome = planned("a")
+    with pytest.raises(InputFault, match="the plan answers"):
+        deploy((replace(request, models=(replace(request.models[0], weight=2.0),)), outcome), tmp_path)
+    (gpu,) = outcome.gpus
+    twice = replace(outcome, gpus=(replace(gpu, slices=(*gpu.slices, *gpu.slices)),))
+    with pytest.raises(InputFault):
+        deploy((request, twice), tmp_path)
