@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         self._release(request)
         last = not request.keep_alive or server.closing or (self.ending == "answered" and not self.waiting)
         length = sum(map(len, answer.body))
-        lines = [_REASONS[answer.status], server.date]
+        lines = [_REASONS.get(answer.status) or f"HTTP/1.1 {answer.status} \r\n", server.date]
         lines += [f"{name}: {value}\r\n" for name, value in answer.headers]
         lines.append(
             f"content-length: {length}\r\nconnection: close\r\n\r\n"
