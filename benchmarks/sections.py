@@ -356,4 +356,12 @@ BENCHMARKS = (
         "says of it.",
         ("--models", "bert", "--loads", "0.4", "--seconds", "2"),
     ),
+    Benchmark(
+        "What the front of a served plan carries",
+        "benchmarks.front_capacity",
+        "The highest open-loop rate (Poisson) at which clients' p95 stays within 50 ms, of a model that gives back its "
+        "input: the front alone on a core, worker and load generator on another; by bytes of an input (FP32 tensors "
+        "as bytes, the output as many) and the largest batch. Medians of three searches, each to 5 %.",
+        ("--turns", "1", "--floats", "16", "--batches", "16", "--seconds", "1"),
+    ),
 )
