@@ -86,8 +86,16 @@ class Connection(asyncio.Protocol):
 class Generator:
     """Every stream's requests on as many connections as they need."""
 
-    def __init__(self, host: str, port: int, streams: list[Stream], settle_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        streams: list[Stream],
+        settle_s: float,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
         self.host, self.port, self.streams, self.settle_s = host, port, streams, settle_s
+        self.most_connections = most_connections
         self.free: list[Connection] = []
         self.open = 0
         self.waiting: deque[tuple[Stream, float]] = deque()
@@ -100,7 +108,7 @@ class Generator:
         """Send everything, then wait for what is still out, at most `settle_s`."""
         telling = asyncio.create_task(self._tell())
         # Connections that stand before the first request is due: making one is no part of a response.
-        for _ in range(4):
+        for _ in range(min(4, self.most_connections)):
             await self._connect()
         self.begin = time.perf_counter()
         for due, stream in heapq.merge(*(_dues(stream) for stream in self.streams), key=lambda pair: pair[0]):
@@ -128,7 +136,7 @@ class Generator:
             connection = self.free.pop()
             if not connection.closed:
                 connection.ask(*self.waiting.popleft())
-        if self.waiting and self.open < MOST_CONNECTIONS:
+        if self.waiting and self.open < self.most_connections:
             task = asyncio.ensure_future(self._connect())
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
@@ -216,7 +224,7 @@ async def main(asked: dict[str, Any]) -> None:
     streams = [
         Stream(one["name"], base64.b64decode(one["request"]), one["times_s"]) for one in asked["streams"]
     ]
-    generator = Generator(asked["host"], asked["port"], streams, asked["settle_s"])
+    generator = Generator(asked["host"], asked["port"], streams, asked["settle_s"], asked["connections"])
     work = asyncio.create_task(generator.run())
     watching = asyncio.create_task(_until_alone(work))
     await work

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
+from torchsplit_core.serving.load.generator import MOST_CONNECTIONS
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.wire.asking import Tensor, request_of
 from torchsplit_core.serving.wire.bodies import headers_of
@@ -45,11 +46,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A front that is ready."""
+    """A front that is ready; `pid` is its process where it was started here."""
 
     host: str
     port: int
     warnings: tuple[str, ...]
+    pid: int = 0
 
     def ask(self, method: str, path: str) -> Any:
         """The JSON of an answer. Raises InputFault where the server does not give one."""
@@ -83,7 +85,7 @@ def served(
 ) -> Iterator[Served]:
     """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
     asked = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
-    with _child(FRONT, asked) as lines:
+    with _child(FRONT, asked) as (pid, lines):
         for told in lines:
             if "progress" in told:
                 progress(*told["progress"])
@@ -92,7 +94,9 @@ def served(
                 raise InputFault(where, problem, remedy)
             else:
                 address = urlsplit(told["ready"]["url"])
-                yield Served(str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]))
+                yield Served(
+                    str(address.hostname), int(address.port or 0), tuple(told["ready"]["warnings"]), pid
+                )
                 return
         raise InputFault(
             "the server",
@@ -107,16 +111,22 @@ def send(
     times_s: Mapping[str, Sequence[float]],
     cores: Sequence[int],
     hear: Callable[[dict[str, Any]], None] = lambda moment: None,
+    *,
+    connections: int = MOST_CONNECTIONS,
 ) -> Sent:
-    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault."""
+    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault.
+
+    At most `connections` requests are under way: with few of them the next waits for an answer, and no load is open.
+    """
     streams = [
         {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
         for name, times in times_s.items()
     ]
     asked = {
         "host": server.host, "port": server.port, "streams": streams, "cores": list(cores), "settle_s": SETTLE_S,
+        "connections": connections,
     }  # fmt: skip
-    with _child(GENERATOR, asked) as lines:
+    with _child(GENERATOR, asked) as (_, lines):
         for told in lines:
             if "answers" in told:
                 answers = {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
@@ -126,8 +136,8 @@ def send(
 
 
 @contextmanager
-def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
-    """A process of ours that is asked in one line and answers in lines; it ends when its input does."""
+def _child(module: str, asked: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
+    """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
     root = Path(__file__).resolve().parents[3]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile() as errors:
@@ -142,7 +152,7 @@ def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str,
         try:
             process.stdin.write(json.dumps(asked).encode() + b"\n")
             process.stdin.flush()
-            yield (json.loads(line) for line in process.stdout)
+            yield process.pid, (json.loads(line) for line in process.stdout)
             status = process.poll()
             if status not in (0, 2, None):
                 errors.seek(0)

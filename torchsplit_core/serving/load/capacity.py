@@ -1,0 +1,199 @@
+"""What the front costs on this host: ms of a core for a request, for a batch, for bytes.
+
+A real front serves two models that give back their input, from a worker process each; the load generator keeps a
+number of requests under way. The front's own processor time (user and system) over what passed it in a block is what
+it needs, whatever it shares its core with: steadier than a search for the rate at which it gives out. Blocks differ in
+the batches that they make and in their bytes, so least squares tell the three apart. Costs are those of a front that
+always has more to do: one that is idle between requests takes up to twice as long for each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.hardware import discover_host
+from torchsplit_core.serving.load.session import Served, send, served
+from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Progress,
+    Stage,
+    Variant,
+    ignore_progress,
+)
+from torchsplit_core.values.plan.front import FrontCosts
+from torchsplit_core.values.units import MB
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Store
+
+METHOD = 1
+"""Raised when a change of the measuring itself makes older figures incomparable."""
+KEPT = "front-costs.json"
+"""The file beside the store's measured points: one entry a host and version."""
+MODELS = Path(__file__).with_name("empty.py")
+BATCH, BYTES = 16, {"small": 2 * 64, "large": 2 * 262_144}
+"""Rows of a batch at most; bytes of a request's input and output."""
+BLOCK_S, BLOCKS = 0.4, 3
+"""Of each kind: processor time is told in hundredths of a second."""
+FEW, MANY = 1, 64
+"""Requests under way: batches of one, and full ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What passed the front in a stretch of time, and ms of a core that it took; ms of hand-over of each batch."""
+
+    requests: int
+    batches: int
+    megabytes: float
+    ms: float
+    hand_over_ms: float
+
+
+def known_costs(store: Store) -> FrontCosts | None:
+    """What was measured on this host with this version, None where nothing was."""
+    found = _kept(store).get(_key())
+    try:
+        return None if found is None else FrontCosts(**found)
+    except TypeError:
+        return None
+
+
+def front_costs(store: Store, progress: Progress = ignore_progress) -> FrontCosts:
+    """What is known, else what is measured now, which takes about ten seconds, and kept. Raises InputFault."""
+    found = known_costs(store)
+    if found is None:
+        found = measure_costs(progress)
+        content = {**_kept(store), _key(): asdict(found)}
+        replace_file(store.root / KEPT, json.dumps(content, indent=1))
+    return found
+
+
+def _kept(store: Store) -> dict[str, dict[str, float]]:
+    """All that is kept; a file that is none of ours is as good as none, for all in it can be measured again."""
+    try:
+        found = json.loads((store.root / KEPT).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@cache
+def _key() -> str:
+    """What the figures depend on: processor, cores, Python, and the code that serves."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    facts = (discover_host().cpu_name, _cores(), platform.python_version(), code.hexdigest(), METHOD)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def measure_costs(progress: Progress = ignore_progress) -> FrontCosts:
+    """Measured now: the front on the cores that its worker has not, where there are any. Raises InputFault."""
+    from torchsplit_core.planning import plan
+
+    request = _request()
+    settings = ServeSettings(port=0, trust=True)
+    progress(0.0, "measuring what the front carries on this host")
+    with served(plan(request), request, settings, ignore_progress) as server:
+        blocks = {"few": [], "many": [], "large": []}
+        for name, found in blocks.items():
+            progress(0.5 + 0.1 * len(blocks["few"]), f"measuring what the front carries: {name}")
+            found += _blocks(server, "large" if name == "large" else "small", FEW if name == "few" else MANY)
+    return costs_of(blocks["few"], blocks["many"], blocks["large"])
+
+
+def _request() -> PlanRequest:
+    """Both models on one core: they take turns, and one at a time is asked."""
+    models = tuple(
+        PlanModel(
+            name,
+            (Variant("whole", (Stage("whole", (Point("CPU", "1c", BATCH, 1e4, 1.0, memory_gib=0.1),)),)),),
+            source=f"{MODELS}:{name.capitalize()}",
+        )
+        for name in BYTES
+    )
+    return PlanRequest((FleetEntry("CPU-1c"),), models, sharing="fractional")
+
+
+def _blocks(server: Served, model: str, connections: int) -> Iterator[Block]:
+    """A block to warm up and to learn how many requests fill one, then those that count."""
+    request, cores = server.request_of(model), sorted(os.sched_getaffinity(0))[:1]
+    count = 100
+    for number in range(BLOCKS + 1):
+        server.ask("DELETE", "/torchsplit/tallies")
+        before = _processor_ms(server.pid)
+        sent = send(server, {model: request}, {model: [0.0] * count}, cores, connections=connections)
+        spent = _processor_ms(server.pid) - before
+        answers = sent.answers[model]
+        if any(status != 200 for _, _, status in answers):
+            problem = "refused requests while its costs were measured"
+            raise InputFault("the front", problem, "Measure again when this machine is less busy.")
+        tallies = server.ask("GET", "/torchsplit/tallies").values()
+        if number:
+            yield Block(
+                count,
+                sum(one["batches"] for one in tallies),
+                count * BYTES[model] / MB,
+                spent,
+                _hand_over(tallies),
+            )
+        length = max(due + response for due, response, _ in answers)
+        count = max(20, min(5_000, int(count * BLOCK_S / length)))
+
+
+def _hand_over(tallies: Sequence[dict[str, dict[str, list[float]]]]) -> float:
+    """ms that a batch keeps its worker beside the computing, the median."""
+    return max(0.0, _median(tallies, "whole_ms") - _median(tallies, "compute_ms"))
+
+
+def _median(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> float:
+    return statistics.median(ms for one in tallies for times in one[kind].values() for ms in times)
+
+
+def _processor_ms(pid: int) -> float:
+    """User and system time of a process and its threads; its children are others."""
+    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1e3 * (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def costs_of(few: Sequence[Block], many: Sequence[Block], large: Sequence[Block]) -> FrontCosts:
+    """Costs that explain all blocks best, in the share by which they miss each; none of them below 0."""
+    from scipy.optimize import nnls
+
+    blocks = (*few, *many, *large)
+    rows = [(block.requests, block.batches, block.megabytes) for block in blocks]
+    spent = np.array([block.ms for block in blocks])
+    (request, batch, megabyte), _ = nnls(np.array(rows) / spent[:, None], np.ones(len(blocks)))
+    own = [(block.ms - batch * block.batches - megabyte * block.megabytes) / block.requests for block in many]
+    return FrontCosts(
+        float(request),
+        float(batch),
+        float(megabyte),
+        statistics.median(block.hand_over_ms for block in few),
+        max(0.0, min(*own, float(request))),
+        max(*own, float(request)),
+        _cores(),
+        f"{discover_host().cpu_name}, {_cores()} cores",
+    )
