@@ -286,8 +286,8 @@ def _check_front(request: SimulationRequest) -> None:
         if passed_rps * length_s > MOST_REQUESTS:
             raise InputFault(
                 f"models.{model.name}.arrivals",
-                f"last {length_s:g} s, in which {passed_rps * length_s:.3g} requests of all models pass the front, more "
-                f"than {MOST_REQUESTS}",
+                f"last {length_s:g} s, in which {passed_rps * length_s:.3g} requests of all models pass the front, "
+                f"more than {MOST_REQUESTS}",
                 "Give a part of the trace, or leave front_ms out.",
             )
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def front_costs(store: Store, progress: Progress = ignore_progress) -> FrontCost
     return found
 
 
-def _kept(store: Store) -> dict[str, dict[str, float]]:
+def _kept(store: Store) -> dict[str, dict[str, Any]]:
     """All that is kept; a file that is none of ours is as good as none, for all in it can be measured again."""
     try:
         found = json.loads((store.root / KEPT).read_text())
@@ -110,18 +110,23 @@ def _cores() -> int:
 
 
 def measure_costs(progress: Progress = ignore_progress) -> FrontCosts:
-    """Measured now: the front on the cores that its worker has not, where there are any. Raises InputFault."""
+    """Measured now: the front on the cores that its worker has not, where there are any. Raises InputFault.
+
+    The load generator is on the worker's core; `progress` may raise, which ends everything.
+    """
     from torchsplit_core.planning import plan
 
     request = _request()
     settings = ServeSettings(port=0, trust=True)
     progress(0.0, "measuring what the front carries on this host")
     with served(plan(request), request, settings, ignore_progress) as server:
-        blocks = {"few": [], "many": [], "large": []}
-        for name, found in blocks.items():
-            progress(0.5 + 0.1 * len(blocks["few"]), f"measuring what the front carries: {name}")
-            found += _blocks(server, "large" if name == "large" else "small", FEW if name == "few" else MANY)
-    return costs_of(blocks["few"], blocks["many"], blocks["large"])
+        progress(0.5, "one request at a time")
+        few = tuple(_blocks(server, "small", FEW))
+        progress(0.65, f"{MANY} requests at a time")
+        many = tuple(_blocks(server, "small", MANY))
+        progress(0.8, "large requests")
+        large = tuple(_blocks(server, "large", MANY))
+    return costs_of(few, many, large)
 
 
 def _request() -> PlanRequest:

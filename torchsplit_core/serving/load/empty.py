@@ -6,13 +6,6 @@ import torch
 from torch import Tensor, nn
 
 
-class Empty(nn.Module):
-    """Its output is its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
 class Small:
     """64 bytes in, 64 bytes out."""
 
@@ -20,8 +13,8 @@ class Small:
     floats = 16
 
     def get_model(self) -> nn.Module:
-        """The model."""
-        return Empty()
+        """Gives its input."""
+        return nn.Identity()
 
     def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:
         """One tensor of zeros."""
