@@ -2,7 +2,9 @@
 
 A model that gives back its input, on a slice of one core; the front has another, the load generator is on the slice's.
 Rates are doubled until one is too high, then the bracket is halved to 5 %. `--against` runs another checkout of
-TorchSplit in turn with this one: an older front, with the same plans and the same generator.
+TorchSplit in turn with this one: an older front, with the same plans and the same generator. Without it the rates stand
+beside what the costs say that `serving.load.capacity` measures at first use: requests/s of a core that does nothing
+else. Where worker and generator fill their core before the front fills its own, the highest rate is theirs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +27,7 @@ import numpy as np
 
 from torchsplit_core.files import write_file
 from torchsplit_core.planning.planner import plan
+from torchsplit_core.serving.load.capacity import measure_costs, processor_ms
 from torchsplit_core.serving.load.session import Served, send
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
@@ -78,7 +82,7 @@ def serving(root: Path, floats: int, batch: int) -> Iterator[Served]:
         with log.open("wb") as errors:
             front = subprocess.Popen(command, cwd=root, env=environment, stderr=errors)
         try:
-            yield _ready(front, folder / "ready.json", log)
+            yield replace(_ready(front, folder / "ready.json", log), pid=front.pid)
         finally:
             front.terminate()
             front.wait()
@@ -118,41 +122,80 @@ def highest_rate(
     a moment is no limit of the front. 0 where not even the first rate is within it.
     """
     with serving(root, floats, batch) as server:
-        p95_ms(server, FIRST_RPS, 1.0)
-        good, bad, rate = 0.0, MOST_RPS, FIRST_RPS
-        while good == 0.0 or bad / good > NEARNESS:
-            if any(p95_ms(server, rate, seconds, seed) <= limit_ms for seed in (0, 1)):
-                good = rate
-            elif good == 0.0:
-                return 0.0
-            else:
-                bad = rate
-            rate = min(2 * good, MOST_RPS) if bad == MOST_RPS else (good * bad) ** 0.5
-            if good == MOST_RPS:
-                break
-        return good
+        return highest_of(server, seconds, limit_ms)
 
 
-def table(
+def highest_of(server: Served, seconds: float, limit_ms: float = LIMIT_MS) -> float:
+    """`highest_rate` of a front that is ready."""
+    p95_ms(server, FIRST_RPS, 1.0)
+    good, bad, rate = 0.0, MOST_RPS, FIRST_RPS
+    while good < MOST_RPS and (good == 0.0 or bad / good > NEARNESS):
+        if any(p95_ms(server, rate, seconds, seed) <= limit_ms for seed in (0, 1)):
+            good = rate
+        elif good == 0.0:
+            return 0.0
+        else:
+            bad = rate
+        rate = min(2 * good, MOST_RPS) if bad == MOST_RPS else (good * bad) ** 0.5
+    return good
+
+
+def core_share(server: Served, rate_rps: float, seconds: float) -> float:
+    """The front's processor time over that of the clock, at a rate."""
+    before = processor_ms(server.pid)
+    gaps = np.random.default_rng(2).exponential(1 / rate_rps, int(rate_rps * seconds))
+    times = [float(due) for due in np.cumsum(gaps)]
+    answers = send(server, {MODEL: server.request_of(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
+    spent = processor_ms(server.pid) - before
+    return spent / 1e3 / max(due + response for due, response, _ in answers)
+
+
+def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds: float) -> None:
+    """Prints what the costs measured at first use say, beside the highest rates and the front's share of a core."""
+    costs = measure_costs()
+    print(
+        "| ms of a core a request (blocks) | a batch | a MB | ms a batch is handed over | generator's ms a request |"
+    )
+    print("|---" * 5 + "|")
+    print(
+        f"| {costs.ms_per_request:.3f} ({costs.ms_per_request_low:.3f} to {costs.ms_per_request_high:.3f}) | "
+        f"{costs.ms_per_batch:.3f} | {costs.ms_per_mb:.2f} | {costs.hand_over_ms:.2f} | {costs.generator_ms:.3f} |\n"
+    )
+    print(
+        "| input bytes | batch | reckoned requests/s | MB/s | highest requests/s, p95 within 50 ms | "
+        "highest / reckoned | front's core at that rate |"
+    )
+    print("|---" * 7 + "|")
+    for floats in bodies:
+        for batch in batches:
+            rates, shares = [], []
+            for _ in range(turns):
+                with serving(ROOT, floats, batch) as server:
+                    rates.append(highest_of(server, seconds))
+                    shares.append(core_share(server, rates[-1], seconds) if rates[-1] else 0.0)
+            rate, said = statistics.median(rates), 1e3 / costs.ms(8 * floats, 1 / batch)
+            print(
+                f"| {4 * floats} | {batch} | {said:.0f} | {8e-6 * floats * said:.3g} | {rate:.0f} | "
+                f"{rate / said:.2f} | {statistics.median(shares):.0%} |",
+                flush=True,
+            )
+
+
+def in_turn(
     roots: Sequence[Path], bodies: Sequence[int], batches: Sequence[int], turns: int, seconds: float
 ) -> None:
     """Prints a row a body and batch size: the checkouts in turn, medians."""
-    names = [root.name if len(roots) > 1 else "requests/s" for root in roots]
-    print("| input bytes | batch | " + " | ".join(names) + " | MB/s | ratio |")
-    print("|---" * (len(roots) + 4) + "|")
+    print("| input bytes | batch | this, requests/s | other, requests/s | this / other |")
+    print("|---" * 5 + "|")
     for floats in bodies:
         for batch in batches:
             found: dict[Path, list[float]] = {root: [] for root in roots}
             for _ in range(turns):
                 for root in roots:
                     found[root].append(highest_rate(root, floats=floats, batch=batch, seconds=seconds))
-            rates = [statistics.median(found[root]) for root in roots]
-            ratio = f"{rates[0] / rates[1]:.2f}" if len(rates) > 1 and rates[1] else "n/a"
-            told = " | ".join(f"{rate:.0f}" for rate in rates)
-            print(
-                f"| {4 * floats} | {batch} | {told} | {rates[0] * 4 * floats / 1e6:.3g} | {ratio} |",
-                flush=True,
-            )
+            this, other = (statistics.median(found[root]) for root in roots)
+            ratio = f"{this / other:.2f}" if other else "n/a"
+            print(f"| {4 * floats} | {batch} | {this:.0f} | {other:.0f} | {ratio} |", flush=True)
 
 
 def main() -> int:
@@ -168,8 +211,11 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("the front needs a core beside the slice's: this host has 1 for us")
         return 0
-    roots = [ROOT] if options.against is None else [ROOT, options.against.resolve()]
-    table(roots, options.floats, options.batches, options.turns, options.seconds)
+    asked = options.floats, options.batches, options.turns, options.seconds
+    if options.against is None:
+        reckoned(*asked)
+    else:
+        in_turn((ROOT, options.against.resolve()), *asked)
     return 0
 
 

@@ -21,6 +21,7 @@ from torchsplit_core.serving.settings import (
 )
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
+from torchsplit_core.workspace.store import Store
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
@@ -101,6 +102,8 @@ def _serve(options: argparse.Namespace) -> int:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
+    if words := workflow.front_words(outcome, workflow.with_front_of(Store(), outcome, request)):
+        print(f"warning: {words}", file=sys.stderr, flush=True)
     settings = _settings(options, options.host, options.port)
     with_progress(
         lambda progress: workflow.serve(
@@ -116,6 +119,12 @@ def _measure(options: argparse.Namespace) -> int:
         raise InputFault("--seed", f"is {options.seed}, below the least value 0", "Give 0 or more.")
     chosen = arrivals_of(options.arrivals, request)
     load = LoadSettings(options.duration_s, options.load, options.seed)
+    if options.stand_in == "none":
+        request = with_progress(
+            lambda progress: workflow.with_front_of(
+                Store(), outcome, request, measure=True, progress=progress
+            )
+        )
     found = with_progress(
         lambda progress: workflow.measure(
             outcome,

@@ -211,6 +211,7 @@ class FrontCostsFile(Strict):
     ms_per_request_high: Amount | None = None
     cores: Count | None = None
     host: str = ""
+    generator_ms: Amount = 0.0
     basis: Basis = "measured"
 
 

@@ -3,8 +3,12 @@
 A request costs the front ms of a core (`FrontCosts`), and its event loop has no more than one core. Where a host has a
 core without a slice the front is on it; else its time is the slices': then both together have the cores there are. The
 largest common factor of the demands is the least of 1 / (the front's share of a core at the demands) and, on shared
-cores, cores / (the front's and the slices' core time at the demands). Batches are taken as full: they are once more
-waits than the front passes. A worker that hands a batch back gets no other for `hand_over_ms`.
+cores, cores / (the front's and the slices' core time at the demands). Batches are taken as full: so they
+become where more comes than passes.
+
+A worker gets no batch for `hand_over_ms` after it has given one back, and none before the front is done with the
+requests of the next, on which it works while the worker computes: a batch keeps a worker for
+hand-over + max(computing, its requests · ms of the front).
 """
 
 from __future__ import annotations
@@ -76,6 +80,18 @@ class _Instance:
         return self.tenant.share * (profile_cores(self.slice.profile) or 0) if on_cores else 0.0
 
 
+def beside_generator(request: PlanRequest, outcome: PlanOutcome, load: float) -> PlanRequest:
+    """The request as our own load generator asks it of a front: `load` times the demands, and on a host without two
+    cores for the two of them the generator's time is the front's."""
+    models = tuple(replace(model, demand_rps=load * model.demand_rps) for model in request.models)
+    costs = request.front
+    if costs is not None and costs.cores is not None:
+        cores, taken = _cores(costs, outcome)
+        if cores - taken < 2:
+            costs = replace(costs, ms_per_request=costs.ms_per_request + costs.generator_ms)
+    return replace(request, models=models, front=costs)
+
+
 def on_cores(outcome: PlanOutcome) -> bool:
     """Whether a plan uses slices of cores: only of such plans the front is reckoned with."""
     return any(gpu.slices and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
@@ -99,7 +115,7 @@ def front_load(request: PlanRequest, outcome: PlanOutcome) -> FrontLoad | None:
         factor = min(factor, cores / (share + busy))
     models = []
     for model, variant, own in served:
-        slices = min(_stage_rps(costs, own, stage.name) for stage in variant.stages)
+        slices = min(_stage_rps(costs, ms[model.name], own, stage.name) for stage in variant.stages)
         passed = min(slices, factor * model.demand_rps)
         told = model.bytes_per_request is not None
         models.append(PassedModel(model.name, model.demand_rps, slices, passed, ms[model.name], told))
@@ -142,12 +158,12 @@ def short_words(found: FrontLoad) -> str:
     if found.carries:
         told = ", ".join(f"{one.name} {_rate(one.passed_rps)} of {_rate(one.demand_rps)}" for one in short)
         return (
-            f"Handing batches over takes {found.costs.hand_over_ms:.3g} ms each, which leaves of the requests/s "
-            f"demanded: {told} ({_basis(found)}). Use larger batches, or more slices."
+            "Between two batches a worker waits for the front, which leaves of the requests/s demanded: "
+            f"{told} ({_basis(found)}). Use larger batches, or more slices."
         )
     asked = math.fsum(model.demand_rps for model in found.models)
     many = f" of these {len(found.models)} models" if len(found.models) > 1 else ""
-    beside = ", beside the slices whose cores it shares," if found.planned.shared else ""
+    beside = ", on cores that it shares with the slices," if found.planned.shared else ""
     return (
         f"The front{beside} passes about {_rate(found.planned.load_factor * asked)} requests/s{many} "
         f"({_basis(found)}), and {_rate(asked)} are demanded. {REMEDY}"
@@ -159,7 +175,7 @@ def fact_words(found: FrontLoad) -> str:
     bare = [model.name for model in found.models if not model.told]
     without = f"; without the bytes of {', '.join(bare)}, which the request does not tell" if bare else ""
     return (
-        f"{_times(found.planned.load_factor)} × the demands at most, {100 * found.planned.core_share:.2g} % of a core "
+        f"{_times(found.planned.load_factor)} × the demands at most, {_times(100 * found.planned.core_share)} % of a core "
         f"at them, {_basis(found)}{without}"
     )
 
@@ -209,14 +225,19 @@ def _mean_batch(tenants: Sequence[Tenant]) -> float:
     return total / math.fsum(one.throughput_rps / one.batch_size for one in tenants)
 
 
-def _stage_rps(costs: FrontCosts, own: Sequence[_Instance], stage: str) -> float:
-    """What the stage's instances serve where each batch also takes its hand-over."""
+def held_ms(computing_ms: float, requests: int, hand_over_ms: float, front_ms: float) -> float:
+    """How long a batch keeps its worker; `front_ms` is the front's of one request."""
+    return hand_over_ms + max(computing_ms, requests * front_ms)
+
+
+def _stage_rps(costs: FrontCosts, front_ms: float, own: Sequence[_Instance], stage: str) -> float:
+    """What the stage's instances serve with the front between their batches."""
     found = []
     for one in _of_stage(own, stage):
-        full = one.processes * one.batch_size
-        found.append(
-            full / (full / one.throughput_rps + costs.hand_over_ms / 1e3) if one.throughput_rps else 0
-        )
+        if one.throughput_rps:
+            computing = 1e3 * one.processes * one.batch_size / one.throughput_rps
+            held = held_ms(computing, one.batch_size, costs.hand_over_ms, front_ms)
+            found.append(1e3 * one.processes * one.batch_size / held)
     return math.fsum(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.responding.front import front_ms
+from torchsplit_core.responding.front import front_ms, held_ms
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -39,7 +39,7 @@ def simulation_request(
     One queue a stage for all its instances; those first that need least for a request of a full batch. Arrivals are
     the model's own, Poisson at the demand where it has none, unless told. Models without an instance are left out:
     they serve nobody. Where the request tells the front's costs and one front serves slices of cores, it is there too,
-    and every batch takes its hand-over as well.
+    and between batches a worker waits for it.
     """
     if not any(gpu.slices for gpu in outcome.gpus):
         raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
@@ -67,7 +67,7 @@ def simulation_request(
     # Sorting is stable: equal ones stay as the plan lists them.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     servers = sorted(
-        (_server(one, waits, hand_over_ms) for one in instances),
+        (_server(one, waits, hand_over_ms, front.get(one.tenant.model, 0.0)) for one in instances),
         key=lambda one: one.batch_ms[one.max_batch] / one.max_batch,
     )
     return SimulationRequest(models, tuple(servers))
@@ -118,7 +118,7 @@ def _stage(variant: Variant, tenant: Tenant) -> Stage:
     return next(stage for stage in variant.stages if stage.name == tenant.stage)
 
 
-def _server(instance: _Instance, waits: Mapping[str, float], hand_over_ms: float) -> Server:
+def _server(instance: _Instance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float) -> Server:
     """An instance as the servers that its processes are."""
     gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
     id = server_id(gpu, item, tenant)
@@ -132,7 +132,7 @@ def _server(instance: _Instance, waits: Mapping[str, float], hand_over_ms: float
             f"process{'es' if tenant.processes > 1 else ''}, and the request has no throughput for that",
             "Give the request that this plan answers.",
         )
-    times = {size: ms + hand_over_ms for size, ms in times.items()}
+    times = {size: held_ms(ms, size, hand_over_ms, front_ms) for size, ms in times.items()}
     wait = waits.get(tenant.model, 0.0)
     return Server(
         id, tenant.model, tenant.stage, tenant.batch_size, times, tenant.processes, max_wait_ms=wait

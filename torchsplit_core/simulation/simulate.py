@@ -117,7 +117,8 @@ def _unstable(load: ModelLoad, prepared: Prepared) -> str:
     arriving = "all requests" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
     at_once = " at once" if load.offered_rps is None else ""
     front = front_capacity_rps(prepared.front, prepared.number) == load.capacity_rps
-    by = "passed on by the front, beside those of the other models" if front else "served"
+    beside = ", beside those of the other models," if len(prepared.front) > 1 else ""
+    by = f"passed on by the front{beside}".rstrip(",") if front else "served"
     text = f"{load.name}: {arriving} arrive{at_once} and {load.capacity_rps:.6g} requests/s can be {by}"
     if is_random(prepared.model.arrivals):
         return f"{text}, so its queue grows without limit."

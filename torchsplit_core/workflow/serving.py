@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, Serving
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Store
 
 
 def serve(
@@ -25,6 +29,34 @@ def serve(
     from torchsplit_core.serving.front.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
+
+
+def with_front_of(
+    store: Store,
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    *,
+    measure: bool = False,
+    progress: Progress = ignore_progress,
+) -> PlanRequest:
+    """The request with what the front costs on this host, where the plan uses cores and the request does not say.
+
+    From the store; where nothing is kept there, `measure` measures it first. Raises InputFault where that fails.
+    """
+    from torchsplit_core.responding.front import on_cores
+    from torchsplit_core.serving.load.capacity import front_costs, known_costs
+
+    if request.front is not None or not on_cores(outcome):
+        return request
+    return replace(request, front=front_costs(store, progress) if measure else known_costs(store))
+
+
+def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
+    """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
+    from torchsplit_core.responding.front import front_load, short_words
+
+    found = front_load(request, outcome)
+    return "" if found is None else short_words(found)
 
 
 def measure(

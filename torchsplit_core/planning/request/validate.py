@@ -72,7 +72,7 @@ def check_owed(request: PlanRequest) -> None:
 
 def _front(front: FrontCosts) -> None:
     check_number("front.ms_per_request", front.ms_per_request, positive=True)
-    for name in ("ms_per_batch", "ms_per_mb", "hand_over_ms"):
+    for name in ("ms_per_batch", "ms_per_mb", "hand_over_ms", "generator_ms"):
         check_number(f"front.{name}", getattr(front, name))
     if front.cores is not None:
         check_whole("front.cores", front.cores, least=1)

@@ -58,13 +58,15 @@ FEW, MANY = 1, 64
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What passed the front in a stretch of time, and ms of a core that it took; ms of hand-over of each batch."""
+    """What passed the front in a stretch of time, and ms of a core that front and generator took for it; ms of the
+    hand-over of a batch."""
 
     requests: int
     batches: int
     megabytes: float
     ms: float
     hand_over_ms: float
+    generator_ms: float = 0.0
 
 
 def known_costs(store: Store) -> FrontCosts | None:
@@ -148,9 +150,9 @@ def _blocks(server: Served, model: str, connections: int) -> Iterator[Block]:
     count = 100
     for number in range(BLOCKS + 1):
         server.ask("DELETE", "/torchsplit/tallies")
-        before = _processor_ms(server.pid)
+        before = processor_ms(server.pid)
         sent = send(server, {model: request}, {model: [0.0] * count}, cores, connections=connections)
-        spent = _processor_ms(server.pid) - before
+        spent = processor_ms(server.pid) - before
         answers = sent.answers[model]
         if any(status != 200 for _, _, status in answers):
             problem = "refused requests while its costs were measured"
@@ -163,6 +165,7 @@ def _blocks(server: Served, model: str, connections: int) -> Iterator[Block]:
                 count * BYTES[model] / MB,
                 spent,
                 _hand_over(tallies),
+                1e3 * sent.processor_s,
             )
         length = max(due + response for due, response, _ in answers)
         count = max(20, min(5_000, int(count * BLOCK_S / length)))
@@ -177,7 +180,7 @@ def _median(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> 
     return statistics.median(ms for one in tallies for times in one[kind].values() for ms in times)
 
 
-def _processor_ms(pid: int) -> float:
+def processor_ms(pid: int) -> float:
     """User and system time of a process and its threads; its children are others."""
     told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return 1e3 * (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
@@ -201,4 +204,5 @@ def costs_of(few: Sequence[Block], many: Sequence[Block], large: Sequence[Block]
         max(*own, float(request)),
         _cores(),
         f"{discover_host().cpu_name}, {_cores()} cores",
+        statistics.median(block.generator_ms / block.requests for block in many),
     )

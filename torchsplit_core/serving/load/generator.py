@@ -101,6 +101,7 @@ class Generator:
         self.waiting: deque[tuple[Stream, float]] = deque()
         self.outstanding = 0
         self.begin = 0.0
+        self.processor_s = 0.0
         self.tasks: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
 
@@ -110,7 +111,7 @@ class Generator:
         # Connections that stand before the first request is due: making one is no part of a response.
         for _ in range(min(4, self.most_connections)):
             await self._connect()
-        self.begin = time.perf_counter()
+        self.begin, spent = time.perf_counter(), time.process_time()
         for due, stream in heapq.merge(*(_dues(stream) for stream in self.streams), key=lambda pair: pair[0]):
             while (early := self.begin + due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
@@ -130,6 +131,7 @@ class Generator:
                 for stream, due in missing:
                     stream.answers.append((due, now - due, 0))
         telling.cancel()
+        self.processor_s = time.process_time() - spent
 
     def _hand_out(self) -> None:
         while self.waiting and self.free:
@@ -230,7 +232,8 @@ async def main(asked: dict[str, Any]) -> None:
     await work
     watching.cancel()
     # One clock for every process of a host: CLOCK_MONOTONIC, of which batches are noted too.
-    say({"begun_s": generator.begin, "answers": {stream.name: stream.answers for stream in streams}})
+    answers = {stream.name: stream.answers for stream in streams}
+    say({"begun_s": generator.begin, "processor_s": generator.processor_s, "answers": answers})
 
 
 if __name__ == "__main__":

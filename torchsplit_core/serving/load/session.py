@@ -38,10 +38,14 @@ Answers = dict[str, list[tuple[float, float, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share."""
+    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share.
+
+    `processor_s` is the processor time that the generator took for it.
+    """
 
     answers: Answers
     begun_s: float
+    processor_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ def send(
         for told in lines:
             if "answers" in told:
                 answers = {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
-                return Sent(answers, float(told["begun_s"]))
+                return Sent(answers, float(told["begun_s"]), float(told["processor_s"]))
             hear(told)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
 

@@ -16,7 +16,8 @@ class FrontCosts:
     is handed to a worker and comes back takes `ms_per_batch`. Of that batch the worker is held `hand_over_ms`
     beside its computing, where front and worker have a core each. `ms_per_request_low` and `ms_per_request_high`
     are the least and the most of the blocks that were timed. `cores` are the host's; None: not told, and the
-    front is taken to have a core of its own.
+    front is taken to have a core of its own. `generator_ms` is what our own load generator takes for a request: it
+    counts where a plan is measured and both are on one core.
     """
 
     ms_per_request: float
@@ -27,6 +28,7 @@ class FrontCosts:
     ms_per_request_high: float | None = None
     cores: int | None = None
     host: str = ""
+    generator_ms: float = 0.0
     basis: Basis = "measured"
 
     def ms(self, bytes_per_request: float, batches_per_request: float) -> float:
