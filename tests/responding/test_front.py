@@ -139,7 +139,8 @@ def test_demand_above_the_front_is_not_met() -> None:
     assert found.sentence == (
         "The slices give all 2 models the demand, but not all of it passes. The front passes about 753 requests/s of "
         "these 2 models (measured on a processor, 2 cores), and 1,100 are demanded. Ask for fewer requests/s, put "
-        "several rows into a request, or deploy a server for each slice behind torchsplit route."
+        "several rows into a request, or deploy a server for each slice (torchsplit deploy) and let clients ask them "
+        "without a router."
     )
     fact = next(one for one in found.facts if one.question == "Passes the front")
     assert fact.words.startswith("no (0.685 × the demands at most, 146 % of a core at them, measured on")

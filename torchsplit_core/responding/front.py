@@ -145,8 +145,8 @@ def front_ms(request: PlanRequest, outcome: PlanOutcome) -> Mapping[str, float]:
 
 
 REMEDY = (
-    "Ask for fewer requests/s, put several rows into a request, or deploy a server for each slice behind torchsplit "
-    "route."
+    "Ask for fewer requests/s, put several rows into a request, or deploy a server for each slice (torchsplit deploy) "
+    "and let clients ask them without a router."
 )
 
 
@@ -174,10 +174,8 @@ def fact_words(found: FrontLoad) -> str:
     """How much of a core it needs, and what is not known of that."""
     bare = [model.name for model in found.models if not model.told]
     without = f"; without the bytes of {', '.join(bare)}, which the request does not tell" if bare else ""
-    return (
-        f"{_times(found.planned.load_factor)} × the demands at most, {_times(100 * found.planned.core_share)} % of a core "
-        f"at them, {_basis(found)}{without}"
-    )
+    factor, percent = _times(found.planned.load_factor), _times(100 * found.planned.core_share)
+    return f"{factor} × the demands at most, {percent} % of a core at them, {_basis(found)}{without}"
 
 
 def _basis(found: FrontLoad) -> str:
