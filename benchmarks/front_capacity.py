@@ -163,7 +163,7 @@ def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds:
     )
     print(
         "| input bytes | batch | reckoned requests/s | MB/s | highest requests/s, p95 within 50 ms | "
-        "highest / reckoned | front's core at that rate |"
+        "front's core at that rate | of a whole core / reckoned |"
     )
     print("|---" * 7 + "|")
     for floats in bodies:
@@ -173,10 +173,11 @@ def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds:
                 with serving(ROOT, floats, batch) as server:
                     rates.append(highest_of(server, seconds))
                     shares.append(core_share(server, rates[-1], seconds) if rates[-1] else 0.0)
-            rate, said = statistics.median(rates), 1e3 / costs.ms(8 * floats, 1 / batch)
+            rate, share = statistics.median(rates), statistics.median(shares)
+            said = 1e3 / costs.ms(8 * floats, 1 / batch)
             print(
                 f"| {4 * floats} | {batch} | {said:.0f} | {8e-6 * floats * said:.3g} | {rate:.0f} | "
-                f"{rate / said:.2f} | {statistics.median(shares):.0%} |",
+                f"{share:.0%} | {f'{rate / share / said:.2f}' if share else 'n/a'} |",
                 flush=True,
             )
 

@@ -15,7 +15,7 @@ from torchsplit_core.serving.load import capacity
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import Measurement
-from torchsplit_core.workspace.store import Store
+from torchsplit_core.workspace.store import default_root
 
 PLAN, REQUEST = cpu_plan([Placed("bert")], {"bert": "sample:bert"}, cores=1)
 WORDS = "warning: The front passes about 10 requests/s (measured on here), and 20 are demanded. Ask for fewer"
@@ -37,7 +37,7 @@ def test_serve_says_what_the_front_does_not_pass_before_it_starts(
     assert cli.main(["serve", *written(tmp_path, REQUEST)]) == 0
     # A request that does not tell: what is kept for this host counts.
     monkeypatch.setattr(capacity, "measure_costs", lambda progress: SLOW)
-    capacity.front_costs(Store())
+    capacity.front_costs(default_root())
     assert cli.main(["serve", *written(tmp_path, REQUEST)]) == 0
     assert [WORDS in text for text in before] == [True, False, True]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from torchsplit_core.serving.load import capacity
 from torchsplit_core.serving.load.capacity import BATCH, KEPT, Block, costs_of, front_costs, known_costs
 from torchsplit_core.values import Progress
 from torchsplit_core.values.plan.front import FrontCosts
-from torchsplit_core.workspace.store import Store
 
 COSTS = FrontCosts(0.2, 0.4, 2.0, 0.3, 0.19, 0.22, 2, "here", 0.05)
 
@@ -67,13 +67,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_it_is_measured_once_a_host_and_version(
     tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
-    assert known_costs(store) is None
-    assert front_costs(store) == COSTS == front_costs(Store(tmp_path)) == known_costs(store)
+    assert known_costs(tmp_path) is None
+    assert front_costs(tmp_path) == COSTS == front_costs(tmp_path) == known_costs(tmp_path)
     assert measured == ["measured"]
     # Another version of what serves, or another host: measured anew, and the first is kept.
     monkeypatch.setattr(capacity, "_key", lambda: "another")
-    assert known_costs(store) is None and front_costs(store) == COSTS
+    assert known_costs(tmp_path) is None and front_costs(tmp_path) == COSTS
     assert len(measured) == 2 and len(json.loads((tmp_path / KEPT).read_text())) == 2
 
 
@@ -81,41 +80,39 @@ def test_it_is_measured_once_a_host_and_version(
 def test_what_is_kept_and_makes_no_sense_is_measured_again(
     tmp_path: Path, measured: list[str], text: str
 ) -> None:
-    store = Store(tmp_path)
     (tmp_path / KEPT).write_text(text.replace("KEY", capacity._key()))
-    assert known_costs(store) is None and front_costs(store) == COSTS == known_costs(store)
+    assert known_costs(tmp_path) is None and front_costs(tmp_path) == COSTS == known_costs(tmp_path)
 
 
 def test_a_request_that_tells_keeps_its_own_and_gpus_need_none(tmp_path: Path, measured: list[str]) -> None:
-    store = Store(tmp_path)
     outcome, request = cpu_plan([Placed("a")], {"a": "sample:bert"})
-    assert workflow.with_front_of(store, outcome, request).front is None
-    told = workflow.with_front_of(store, outcome, request, measure=True)
-    assert told.front == COSTS == workflow.with_front_of(store, outcome, request).front
+    assert workflow.with_front_of(tmp_path, outcome, request).front is None
+    told = workflow.with_front_of(tmp_path, outcome, request, measure=True)
+    assert told.front == COSTS == workflow.with_front_of(tmp_path, outcome, request).front
     own = FrontCosts(1.0)
-    assert workflow.with_front_of(store, outcome, _with(request, own), measure=True).front == own
+    assert workflow.with_front_of(tmp_path, outcome, replace(request, front=own), measure=True).front == own
     gpu = cpu_plan([Placed("a", "7g.80gb")], {"a": "sample:bert"}, type_="A100-80GB")
-    assert workflow.with_front_of(Store(tmp_path / "other"), *gpu, measure=True).front is None
+    assert workflow.with_front_of(tmp_path / "other", *gpu, measure=True).front is None
     assert measured == ["measured"]
-    assert "The front" in workflow.front_words(outcome, _with(request, FrontCosts(1000.0)))
+    assert "The front" in workflow.front_words(outcome, replace(request, front=FrontCosts(1000.0)))
     assert workflow.front_words(outcome, request) == ""
 
 
-def _with(request: capacity.PlanRequest, front: FrontCosts) -> capacity.PlanRequest:
-    from dataclasses import replace
-
-    return replace(request, front=front)
+def test_where_nothing_can_be_kept_it_is_measured_all_the_same(tmp_path: Path, measured: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert front_costs(tmp_path / "file" / "home") == COSTS
+    assert front_costs(tmp_path / "new" / "home") == COSTS == known_costs(tmp_path / "new" / "home")
 
 
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_front_is_measured(tmp_path: Path) -> None:
     shares: list[float] = []
-    found = front_costs(Store(tmp_path), lambda share, text: shares.append(share))
+    found = front_costs(tmp_path, lambda share, text: shares.append(share))
     assert shares == sorted(shares) and shares[0] == 0.0
     assert found.ms_per_request > 0 and found.ms_per_mb > 0 and found.generator_ms > 0
     low, high = found.ms_per_request_low, found.ms_per_request_high
     assert low is not None and high is not None and low <= found.ms_per_request <= high
     # 256 KiB cost more than 64 bytes, and batches of one more than full ones.
     assert found.ms(524_288, 1 / BATCH) > found.ms(128, 1 / BATCH) <= found.ms(128, 1.0)
-    assert found == known_costs(Store(tmp_path))
+    assert found == known_costs(tmp_path)

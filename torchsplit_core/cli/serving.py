@@ -21,7 +21,7 @@ from torchsplit_core.serving.settings import (
 )
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
-from torchsplit_core.workspace.store import Store
+from torchsplit_core.workspace.store import default_root
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
@@ -102,7 +102,7 @@ def _serve(options: argparse.Namespace) -> int:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
-    if words := workflow.front_words(outcome, workflow.with_front_of(Store(), outcome, request)):
+    if words := workflow.front_words(outcome, workflow.with_front_of(default_root(), outcome, request)):
         print(f"warning: {words}", file=sys.stderr, flush=True)
     settings = _settings(options, options.host, options.port)
     with_progress(
@@ -122,7 +122,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.stand_in == "none":
         request = with_progress(
             lambda progress: workflow.with_front_of(
-                Store(), outcome, request, measure=True, progress=progress
+                default_root(), outcome, request, measure=True, progress=progress
             )
         )
     found = with_progress(

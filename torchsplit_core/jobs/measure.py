@@ -45,7 +45,7 @@ def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: P
         try:
             if not parameters.stand_in:
                 costs = workflow.with_front_of(
-                    workspace.store, outcome, request, measure=True, progress=progress
+                    workspace.store.root, outcome, request, measure=True, progress=progress
                 ).front
                 request, here = replace(request, front=costs), replace(here, front=costs)
             live.begin(expected(outcome, request, parameters.load))

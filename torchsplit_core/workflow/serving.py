@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, Serving
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
-
-if TYPE_CHECKING:
-    from torchsplit_core.workspace.store import Store
 
 
 def serve(
@@ -32,7 +29,7 @@ def serve(
 
 
 def with_front_of(
-    store: Store,
+    root: Path,
     outcome: PlanOutcome,
     request: PlanRequest,
     *,
@@ -41,14 +38,15 @@ def with_front_of(
 ) -> PlanRequest:
     """The request with what the front costs on this host, where the plan uses cores and the request does not say.
 
-    From the store; where nothing is kept there, `measure` measures it first. Raises InputFault where that fails.
+    As kept in the store's folder `root`; where nothing is, `measure` measures it first. Raises InputFault where that
+    fails.
     """
     from torchsplit_core.responding.front import on_cores
     from torchsplit_core.serving.load.capacity import front_costs, known_costs
 
     if request.front is not None or not on_cores(outcome):
         return request
-    return replace(request, front=front_costs(store, progress) if measure else known_costs(store))
+    return replace(request, front=front_costs(root, progress) if measure else known_costs(root))
 
 
 def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:

@@ -104,7 +104,7 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
 
 def _front(workspace: Workspace, request: PlanRequest, plan: PlanOutcome, load: float) -> None:
     """What of the load does not pass the front, before it is sent; or that nobody knows it yet."""
-    known = workflow.with_front_of(workspace.store, plan, request)
+    known = workflow.with_front_of(workspace.store.root, plan, request)
     if words := front_warning(plan, known, load):
         st.warning(plain(words))
     elif known.front is None and on_cores(plan):

@@ -9,6 +9,7 @@ always has more to do: one that is idle between requests takes up to twice as lo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +40,6 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.units import MB
-
-if TYPE_CHECKING:
-    from torchsplit_core.workspace.store import Store
 
 METHOD = 1
 """Raised when a change of the measuring itself makes older figures incomparable."""
@@ -69,29 +67,31 @@ class Block:
     generator_ms: float = 0.0
 
 
-def known_costs(store: Store) -> FrontCosts | None:
-    """What was measured on this host with this version, None where nothing was."""
-    found = _kept(store).get(_key())
+def known_costs(root: Path) -> FrontCosts | None:
+    """What was measured on this host with this version, None where nothing was; `root` is the store's folder."""
+    found = _kept(root).get(_key())
     try:
         return None if found is None else FrontCosts(**found)
     except TypeError:
         return None
 
 
-def front_costs(store: Store, progress: Progress = ignore_progress) -> FrontCosts:
-    """What is known, else what is measured now, which takes about ten seconds, and kept. Raises InputFault."""
-    found = known_costs(store)
+def front_costs(root: Path, progress: Progress = ignore_progress) -> FrontCosts:
+    """What is known, else what is measured now, which takes about twelve seconds, and kept. Raises InputFault."""
+    found = known_costs(root)
     if found is None:
         found = measure_costs(progress)
-        content = {**_kept(store), _key(): asdict(found)}
-        replace_file(store.root / KEPT, json.dumps(content, indent=1))
+        # Where nothing can be written, a plan is served and measured all the same.
+        with contextlib.suppress(OSError):
+            root.mkdir(parents=True, exist_ok=True)
+            replace_file(root / KEPT, json.dumps({**_kept(root), _key(): asdict(found)}, indent=1))
     return found
 
 
-def _kept(store: Store) -> dict[str, dict[str, Any]]:
+def _kept(root: Path) -> dict[str, dict[str, Any]]:
     """All that is kept; a file that is none of ours is as good as none, for all in it can be measured again."""
     try:
-        found = json.loads((store.root / KEPT).read_text())
+        found = json.loads((root / KEPT).read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
