@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +77,17 @@ def test_it_is_measured_once_a_host_and_version(
     assert len(measured) == 2 and len(json.loads((tmp_path / KEPT).read_text())) == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"KEY": {"no": 1}}', '{"KEY": 3}'])
+def test_again_measures_anew_once(tmp_path: Path, measured: list[str]) -> None:
+    front_costs(tmp_path)
+    began = time.time()
+    for _ in range(2):
+        assert front_costs(tmp_path, since=began) == COSTS
+    assert len(measured) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"KEY": {"no": 1}}', '{"KEY": 3}', '{"KEY": {"kept": 9e9, "costs": {"no": 1}}}']
+)
 def test_what_is_kept_and_makes_no_sense_is_measured_again(
     tmp_path: Path, measured: list[str], text: str
 ) -> None:

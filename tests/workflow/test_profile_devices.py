@@ -359,7 +359,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
 ) -> None:
     costs = FrontCosts(0.2, 0.4, cores=2, host="here")
 
-    def front_costs(root: Path, progress: Any) -> FrontCosts:
+    def front_costs(root: Path, progress: Any, since: float) -> FrontCosts:
         progress(0.5, "measuring the front")
         return costs
 
@@ -376,7 +376,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
     # 16 numbers of four bytes in, 16 out.
     assert found.environment["bytes_per_request"] == 128
 
-    def fails(root: Path, progress: Any) -> FrontCosts:
+    def fails(root: Path, progress: Any, since: float) -> FrontCosts:
         raise InputFault("the front", "gave out", "Measure again.")
 
     monkeypatch.setattr("torchsplit_core.serving.load.capacity.front_costs", fails)

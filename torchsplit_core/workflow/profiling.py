@@ -256,7 +256,11 @@ class _Run:
         from torchsplit_core.serving.load.capacity import front_costs
 
         try:
-            return {"front": asdict(front_costs(self.store.root, lambda share, text: advance(1.0, text)))}, ()
+            return {
+                "front": asdict(
+                    front_costs(self.store.root, lambda share, text: advance(1.0, text), self.since)
+                )
+            }, ()
         except InputFault as fault:
             return {}, (f"What the front of a served plan carries is not known: {fault}",)
 

@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -67,24 +68,28 @@ class Block:
     generator_ms: float = 0.0
 
 
-def known_costs(root: Path) -> FrontCosts | None:
-    """What was measured on this host with this version, None where nothing was; `root` is the store's folder."""
-    found = _kept(root).get(_key())
+def known_costs(root: Path, since: float = 0.0) -> FrontCosts | None:
+    """What was measured on this host with this version since then (Unix seconds), None where nothing was.
+
+    `root` is the store's folder.
+    """
     try:
-        return None if found is None else FrontCosts(**found)
-    except TypeError:
+        found = _kept(root)[_key()]
+        return FrontCosts(**found["costs"]) if found["kept"] >= since else None
+    except (KeyError, TypeError):
         return None
 
 
-def front_costs(root: Path, progress: Progress = ignore_progress) -> FrontCosts:
+def front_costs(root: Path, progress: Progress = ignore_progress, since: float = 0.0) -> FrontCosts:
     """What is known, else what is measured now, which takes about twelve seconds, and kept. Raises InputFault."""
-    found = known_costs(root)
+    found = known_costs(root, since)
     if found is None:
         found = measure_costs(progress)
+        entry = {"kept": time.time(), "costs": asdict(found)}
         # Where nothing can be written, a plan is served and measured all the same.
         with contextlib.suppress(OSError):
             root.mkdir(parents=True, exist_ok=True)
-            replace_file(root / KEPT, json.dumps({**_kept(root), _key(): asdict(found)}, indent=1))
+            replace_file(root / KEPT, json.dumps({**_kept(root), _key(): entry}, indent=1))
     return found
 
 
@@ -172,12 +177,13 @@ def _blocks(server: Served, model: str, connections: int) -> Iterator[Block]:
 
 
 def _hand_over(tallies: Sequence[dict[str, dict[str, list[float]]]]) -> float:
-    """ms that a batch keeps its worker beside the computing, the median."""
-    return max(0.0, _median(tallies, "whole_ms") - _median(tallies, "compute_ms"))
+    """ms that a batch keeps its worker beside the computing: the 10th percentile, which other work on the machine does
+    not lengthen, as it does all that is told by the clock."""
+    return max(0.0, _undisturbed(tallies, "whole_ms") - _undisturbed(tallies, "compute_ms"))
 
 
-def _median(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> float:
-    return statistics.median(ms for one in tallies for times in one[kind].values() for ms in times)
+def _undisturbed(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> float:
+    return float(np.percentile([ms for one in tallies for times in one[kind].values() for ms in times], 10))
 
 
 def processor_ms(pid: int) -> float:
