@@ -424,6 +424,7 @@ TOKEN = "a-token-of-32-letters-0123456789"
 def guard() -> Read:
     """A head: path, host, origin and authorization, a line each."""
     from torchsplit_core.serving.front.guard import HEALTH, Guard
+
     from torchsplit_core.serving.settings import Access
 
     names = ("localhost", "127.0.0.1", "::1", "plan.example.com")

@@ -14,7 +14,7 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.serving.load.compare import Measured, outcome_of, percentiles
-from torchsplit_core.serving.load.measure import arrival_times, deaths, simulation_of
+from torchsplit_core.serving.load.measure import arrival_times, deaths, front_warning, simulation_of
 from torchsplit_core.serving.load.session import Sent
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
@@ -29,6 +29,7 @@ from torchsplit_core.values import (
     RateState,
     TraceArrivals,
 )
+from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import MeasuredTimes, Measurement
 
 PLAN, REQUEST = cpu_plan([Placed("bert", batch_size=1, ms=10.0)], {"bert": "sample:bert"}, demand_rps=50.0)
@@ -210,3 +211,39 @@ def test_a_plan_is_measured(tmp_path: Path) -> None:
     plan_with_nobody = replace(plan[1], models=(replace(plan[1].models[0], source="sample:nobody"),))
     with pytest.raises(InputFault, match="nobody"):
         workflow.measure(plan[0], plan_with_nobody, ServeSettings(port=0), LoadSettings(1.0))
+
+
+COSTS = FrontCosts(0.4, 0.4, hand_over_ms=0.3, cores=2, generator_ms=0.2, host="here")
+"""bert in batches of one: 0.8 ms of the front, 1.0 with the generator on its core."""
+
+
+def test_the_simulation_of_a_run_has_the_front_and_the_generator_that_shares_its_core() -> None:
+    request = replace(REQUEST, front=COSTS)
+    asked = simulation_of(PLAN, request, {"bert": TIMES}, {SERVER: 0.5})
+    assert [model.front_ms for model in asked.models] == [pytest.approx(1.0)]
+    # The hand-over is the one that was measured, and only once.
+    assert dict(asked.servers[0].batch_ms) == {1: 10.5}
+    apart = simulation_of(PLAN, replace(request, front=replace(COSTS, cores=3)), {"bert": TIMES}, {})
+    assert [model.front_ms for model in apart.models] == [pytest.approx(0.8)]
+    assert simulation_of(PLAN, REQUEST, {"bert": TIMES}, {}).models[0].front_ms == 0.0
+
+
+def test_the_way_through_the_simulated_front_is_not_counted_twice() -> None:
+    request = replace(REQUEST, front=replace(COSTS, cores=3))
+    asked = simulation_of(PLAN, request, {"bert": TIMES}, {SERVER: 0.5})
+    sent = Sent({"bert": [(due, 0.011, 200) for due in TIMES]}, BEGUN_S)
+    found = Measured(sent, {SERVER: tally()}, {"bert": 1.5}, {SERVER: 0.5}, 10.0, {"bert": 0.8})
+    (model,) = outcome_of(PLAN, ROSTER, found, asked, simulate(asked)).models
+    # 0.8 ms of the front, 10.5 of the worker, and 0.2 of the 1.5 ms beside the computing that are neither.
+    assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.5)] * 3)
+
+
+def test_what_the_front_does_not_pass_is_said_of_the_load_that_is_sent() -> None:
+    request = replace(REQUEST, front=replace(COSTS, ms_per_request=20.0))
+    assert front_warning(PLAN, REQUEST) == ""
+    # 20.6 ms with the generator's, which is on the front's only core: 50 a second are demanded.
+    assert "passes about 48.5 requests/s (measured on here), and 50 are demanded" in front_warning(
+        PLAN, request
+    )
+    assert front_warning(PLAN, request, 0.9) == ""
+    assert "and 100 are demanded" in front_warning(PLAN, request, 2.0)

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.workflow.profiling import SlicesToMake, journal_of, profile
 from torchsplit_core.workspace.store import Store
 
@@ -351,3 +352,36 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch:
         notes[device] = found.environment["notes"]
     assert watched == [[0, 1]] and "change speed" not in notes["cpu"]
     assert "The cores of this host change speed by a factor of 1.8 by themselves (core 1;" in notes["cpu:2c"]
+
+
+def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_with_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    costs = FrontCosts(0.2, 0.4, cores=2, host="here")
+
+    def front_costs(root: Path, progress: Any, since: float) -> FrontCosts:
+        progress(0.5, "measuring the front")
+        return costs
+
+    monkeypatch.setattr("torchsplit_core.serving.load.capacity.front_costs", front_costs)
+    monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", stand_in([]))
+    told: list[str] = []
+    options: dict[str, Any] = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
+    _, found = profile(
+        "sample:diamond", device="cpu,cpu:1c", progress=lambda share, text: told.append(text), **options
+    )
+    devices = found.environment["devices"]
+    assert devices["cpu:1c"]["front"] == asdict(costs) and "front" not in devices["cpu"]
+    assert any("measuring the front" in text for text in told)
+    # 16 numbers of four bytes in, 16 out.
+    assert found.environment["bytes_per_request"] == 128
+
+    def fails(root: Path, progress: Any, since: float) -> FrontCosts:
+        raise InputFault("the front", "gave out", "Measure again.")
+
+    monkeypatch.setattr("torchsplit_core.serving.load.capacity.front_costs", fails)
+    _, found = profile("sample:diamond", device="cpu:1c", **options)
+    assert "front" not in found.environment["devices"]["cpu:1c"]
+    assert "What the front of a served plan carries is not known: the front: gave out." in str(
+        found.environment["notes"]
+    )

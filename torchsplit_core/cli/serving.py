@@ -23,6 +23,7 @@ from torchsplit_core.serving.settings import (
 )
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
+from torchsplit_core.workspace.store import default_root
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
@@ -105,6 +106,8 @@ def _serve(options: argparse.Namespace) -> int:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
+    if words := workflow.front_words(outcome, workflow.with_front_of(default_root(), outcome, request)):
+        print(f"warning: {words}", file=sys.stderr, flush=True)
     settings = replace(
         _settings(options, options.host, options.port), access=access_of(options), limits=limits_of(options)
     )
@@ -122,6 +125,12 @@ def _measure(options: argparse.Namespace) -> int:
         raise InputFault("--seed", f"is {options.seed}, below the least value 0", "Give 0 or more.")
     chosen = arrivals_of(options.arrivals, request)
     load = LoadSettings(options.duration_s, options.load, options.seed)
+    if options.stand_in == "none":
+        request = with_progress(
+            lambda progress: workflow.with_front_of(
+                default_root(), outcome, request, measure=True, progress=progress
+            )
+        )
     found = with_progress(
         lambda progress: workflow.measure(
             outcome,

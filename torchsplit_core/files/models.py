@@ -180,6 +180,7 @@ class PlanModelFile(Strict):
     max_response_ms: Divisor | None = None
     response_percentile: Percentile = 95.0
     arrivals: ArrivalsFile | None = None
+    bytes_per_request: Amount | None = None
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -201,6 +202,19 @@ class SolverFile(Strict):
     plan_at: Literal["nominal", "low"] = "nominal"
 
 
+class FrontCostsFile(Strict):
+    ms_per_request: Divisor
+    ms_per_batch: Amount = 0.0
+    ms_per_mb: Amount = 0.0
+    hand_over_ms: Amount = 0.0
+    ms_per_request_low: Amount | None = None
+    ms_per_request_high: Amount | None = None
+    cores: Count | None = None
+    host: str = ""
+    generator_ms: Amount = 0.0
+    basis: Basis = "measured"
+
+
 class PlanRequestFile(Strict):
     format: Literal["torchsplit.plan_request"]
     version: Literal[1]
@@ -213,6 +227,7 @@ class PlanRequestFile(Strict):
     network_gb_per_s: Divisor | None = None
     max_tenants_per_slice: Count | None = None
     solver: SolverFile = SolverFile()
+    front: FrontCostsFile | None = None
 
 
 class TenantFile(Strict):
@@ -261,6 +276,13 @@ class PlannedModelFile(Strict):
     response_ms: ResponsePercentilesFile | None = None
     max_wait_ms: NonNegative | None = None
     response_bound_by: Literal["rate", "fill", "service"] | None = None
+    front_rps: NonNegative | None = None
+
+
+class PlannedFrontFile(Strict):
+    load_factor: NonNegative
+    core_share: NonNegative
+    shared: bool = False
 
 
 class ObjectiveValueFile(Strict):
@@ -390,3 +412,4 @@ class PlanOutcomeFile(Strict):
     warnings: Rows[str] = []
     statistics: StatisticsFile
     explanation: PlanExplanationFile | None = None
+    front: PlannedFrontFile | None = None

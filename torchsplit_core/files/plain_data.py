@@ -26,18 +26,24 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         "nodes": {"time_shares": {}, "times_ms": {}},
     },
     "torchsplit.plan_request": {
-        "": {"network_gb_per_s": None},
+        "": {"network_gb_per_s": None, "front": None},
         "solver": {"plan_at": "nominal"},
         "objective": {"survives": 0},
         "gpus": {"node": None, "mig": True},
-        "models": {"source": None, "max_response_ms": None, "response_percentile": 95.0, "arrivals": None},
+        "models": {
+            "source": None,
+            "max_response_ms": None,
+            "response_percentile": 95.0,
+            "arrivals": None,
+            "bytes_per_request": None,
+        },
         "models.variants": {"allowed": True, "cut_bytes_per_request": []},
         "models.variants.stages": {"nodes": []},
         "models.variants.stages.points": {"low_rps": None, "high_rps": None},
     },
     "torchsplit.plan": {
-        "": {"explanation": None},
-        "models": {"response_ms": None, "max_wait_ms": None, "response_bound_by": None},
+        "": {"explanation": None, "front": None},
+        "models": {"response_ms": None, "max_wait_ms": None, "response_bound_by": None, "front_rps": None},
         # A demand names either a model or, for a co-location, models.
         "conflicts.demands": {"model": None, "models": None},
     },
@@ -55,7 +61,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     "torchsplit.placement_frontier": {"points": _SEQUENCES, "points.segments": _SEGMENT},
     "torchsplit.simulation_request": {
         "": {"find": None},
-        "models": {"cut_bytes": [], "cut_bytes_per_request": []},
+        "models": {"cut_bytes": [], "cut_bytes_per_request": [], "front_ms": 0.0},
         "servers.service": {"cv": None},
     },
     "torchsplit.measurement": {

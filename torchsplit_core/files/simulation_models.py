@@ -74,6 +74,7 @@ class SimulatedModelFile(Strict):
     arrivals: ArrivalsFile
     cut_bytes: Rows[Amount] = []
     cut_bytes_per_request: Rows[Amount] = []
+    front_ms: Amount = 0.0
 
 
 class ServiceFile(Strict):

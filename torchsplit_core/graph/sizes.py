@@ -223,3 +223,11 @@ class Sizes:
     def factor(self, name: str) -> float:
         """What the batch does to a value of a graph without symbols; 1 where symbols carry the batch."""
         return self._scale if name in self._from_input else 1.0
+
+
+def bytes_per_request(graph: TorchGraph) -> float:
+    """Bytes of a request's inputs and of what it is answered, at a batch of one."""
+    sizes = Sizes(graph, 1)
+    given = (node.id for node in graph.nodes if node.kind == "input")
+    answered = {name for node in graph.nodes if node.kind == "output" for name in node.inputs}
+    return sum(map(sizes.bytes, (*given, *answered)))

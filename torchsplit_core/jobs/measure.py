@@ -43,6 +43,11 @@ def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: P
         laid_out(workspace, outcome, request, parameters) as (here, trust),
     ):
         try:
+            if not parameters.stand_in:
+                costs = workflow.with_front_of(
+                    workspace.store.root, outcome, request, measure=True, progress=progress
+                ).front
+                request, here = replace(request, front=costs), replace(here, front=costs)
             live.begin(expected(outcome, request, parameters.load))
             found = workflow.measure(
                 outcome,

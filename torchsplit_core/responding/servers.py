@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.responding.front import front_ms, held_ms
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -37,7 +38,8 @@ def simulation_request(
 
     One queue a stage for all its instances; those first that need least for a request of a full batch. Arrivals are
     the model's own, Poisson at the demand where it has none, unless told. Models without an instance are left out:
-    they serve nobody.
+    they serve nobody. Where the request tells the front's costs and one front serves slices of cores, it is there too,
+    and between batches a worker waits for it.
     """
     if not any(gpu.slices for gpu in outcome.gpus):
         raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
@@ -49,9 +51,15 @@ def simulation_request(
         for tenant in item.tenants
     ]
     made = arrivals or (lambda model: model.expected_arrivals)
+    front = front_ms(request, outcome)
+    hand_over_ms = request.front.hand_over_ms if request.front and front else 0.0
     models = tuple(
         _model(
-            request, asked[name], [one for one in instances if one.tenant.model == name], made(asked[name])
+            request,
+            asked[name],
+            [one for one in instances if one.tenant.model == name],
+            made(asked[name]),
+            front.get(name, 0.0),
         )
         for name in asked
         if any(one.tenant.model == name for one in instances)
@@ -59,7 +67,7 @@ def simulation_request(
     # Sorting is stable: equal ones stay as the plan lists them.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     servers = sorted(
-        (_server(one, waits) for one in instances),
+        (_server(one, waits, hand_over_ms, front.get(one.tenant.model, 0.0)) for one in instances),
         key=lambda one: one.batch_ms[one.max_batch] / one.max_batch,
     )
     return SimulationRequest(models, tuple(servers))
@@ -110,7 +118,7 @@ def _stage(variant: Variant, tenant: Tenant) -> Stage:
     return next(stage for stage in variant.stages if stage.name == tenant.stage)
 
 
-def _server(instance: _Instance, waits: Mapping[str, float]) -> Server:
+def _server(instance: _Instance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float) -> Server:
     """An instance as the servers that its processes are."""
     gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
     id = server_id(gpu, item, tenant)
@@ -124,6 +132,7 @@ def _server(instance: _Instance, waits: Mapping[str, float]) -> Server:
             f"process{'es' if tenant.processes > 1 else ''}, and the request has no throughput for that",
             "Give the request that this plan answers.",
         )
+    times = {size: held_ms(ms, size, hand_over_ms, front_ms) for size, ms in times.items()}
     wait = waits.get(tenant.model, 0.0)
     return Server(
         id, tenant.model, tenant.stage, tenant.batch_size, times, tenant.processes, max_wait_ms=wait
@@ -159,7 +168,11 @@ def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterato
 
 
 def _model(
-    request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance], arrivals: Arrivals
+    request: PlanRequest,
+    spec: PlanModel,
+    instances: Sequence[_Instance],
+    arrivals: Arrivals,
+    front_ms: float,
 ) -> SimulatedModel:
     """A model with the stages of the variant that it runs, and the transfers between them."""
     variants = {one.variant.name: one.variant for one in instances}
@@ -179,6 +192,7 @@ def _model(
         spec.max_latency_ms if spec.max_response_ms is None else spec.max_response_ms,
         variant.cut_bytes,
         variant.cut_bytes_per_request,
+        front_ms,
     )
 
 

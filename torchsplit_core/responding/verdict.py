@@ -16,6 +16,7 @@ from torchsplit_core.planning.sureness.words import figure, named
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.responding import verdict_words as words
 from torchsplit_core.responding.at_demand import Response, responses
+from torchsplit_core.responding.front import FrontLoad, front_load, short_words
 from torchsplit_core.responding.verdict_words import Fact
 from torchsplit_core.values import InputFault, PlannedModel, PlanOutcome, PlanRequest, slice_name
 
@@ -72,8 +73,9 @@ def _judged(request: PlanRequest, plan: PlanOutcome, found: Sureness) -> Verdict
     told = responses(request, plan)
     late = () if isinstance(told, str) else tuple(one for one in told if not one.surely_kept)
     excess, unknown = _memory(plan)
-    facts = words.facts(found, told, late, excess, unknown, gone)
-    level, sentence = _level(request, plan, found, told, late)
+    front = front_load(request, plan)
+    facts = words.facts(found, told, late, excess, unknown, gone, front)
+    level, sentence = _level(request, plan, found, told, late, front)
     if excess and level != "red":
         level, sentence = "amber", f"{sentence} Memory is exceeded: {named(excess)}."
     return Verdict(level, sentence, facts, gone, late)
@@ -85,6 +87,7 @@ def _level(
     found: Sureness,
     told: tuple[Response, ...] | str,
     late: tuple[Response, ...],
+    front: FrontLoad | None,
 ) -> tuple[Level, str]:
     # Who is short is told of this plan: while a better one is looked for, they may become fewer.
     better = " A better plan is not ruled out." if plan.status == "feasible" else ""
@@ -99,6 +102,8 @@ def _level(
         if _owed_less(request) and not any(_below_minimum(request, model) for model in found.models):
             return "amber", words.minima_alone(found) + more
         return "red", words.below_demand(found) + words.for_want_of_figures(request) + more + better
+    if front is not None and (held_up := short_words(front)):
+        return "red", words.met_by_slices_alone(found, held_up)
     if any(one.promised and one.exceeds for one in late):
         return "red", words.met_but_late(found, late) + better
     if late or not found.meets_low:

@@ -16,6 +16,7 @@ from torchsplit_core.planning.sureness.words import (
     share_percent,
 )
 from torchsplit_core.responding.at_demand import Response
+from torchsplit_core.responding.front import FrontLoad, fact_words
 from torchsplit_core.values import PlannedModel, PlanRequest
 
 Answer = Literal["yes", "no", "unknown", "not asked"]
@@ -42,8 +43,10 @@ def facts(
     excess: Sequence[str],
     unknown: Sequence[str],
     gone: Sequence[str],
+    front: FrontLoad | None = None,
 ) -> tuple[Fact, ...]:
-    """Demand, low end, response under load, memory; who is not served, where somebody is not. None of nobody."""
+    """Demand, low end, response under load, memory; the front where its costs are known; who is not served, where
+    somebody is not. None of nobody."""
     if len(gone) == len(found.models):
         return ()
     served = (Fact("Serves every model", "no", f"not served: {', '.join(gone)}"),) if gone else ()
@@ -52,6 +55,7 @@ def facts(
         Fact("Meets its demand even at the low end", found.low_end, low_words(found)),
         _under_load(told, late),
         _memory(excess, unknown),
+        *(() if front is None else (_passes(front),)),
         *served,
     )
 
@@ -66,6 +70,11 @@ def _under_load(told: tuple[Response, ...] | str, late: Sequence[Response]) -> F
     if exceeding:
         return Fact(question, "no", _late(exceeding))
     return Fact(question, "unknown", f"too close to tell: {_late(late)}") if late else Fact(question, "yes")
+
+
+def _passes(front: FrontLoad) -> Fact:
+    passes = not any(model.short for model in front.models)
+    return Fact("Passes the front", "yes" if passes else "no", fact_words(front))
 
 
 def _memory(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
@@ -111,6 +120,13 @@ def minima_alone(found: Sureness) -> str:
         f"Every minimum is met, but {_of(len(less), len(found.models))} {verb} less than the demand:"
         f" {_shares(less)}."
     )
+
+
+def met_by_slices_alone(found: Sureness, short: str) -> str:
+    """Every demand is met by the slices, and not all of it passes the front."""
+    total = len(found.models)
+    them = f"The slices give all {total} models" if total > 1 else f"The slices give {found.models[0].name}"
+    return f"{them} the demand, but not all of it passes. {short}"
 
 
 def more_late(late: Sequence[Response]) -> str:

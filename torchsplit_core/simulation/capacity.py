@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 
 from torchsplit_core.simulation.arrivals import offered_rps
+from torchsplit_core.simulation.front import front_capacity_rps
 from torchsplit_core.simulation.replicate import Prepared
 from torchsplit_core.simulation.station import batch_time
 
 
 def capacity_rps(prepared: Prepared) -> float:
-    """The least over the stages of what their servers serve in batches of max_batch, requests/s."""
+    """The least over the stages of what their servers serve in batches of max_batch, and of the front, requests/s."""
     return min(
-        math.fsum(
-            server.count * server.max_batch / float(batch_time(server.batch_ms, server.max_batch)) * 1e3
-            for _, server in stage
-        )
-        for stage in prepared.stages
+        front_capacity_rps(prepared.front, prepared.number),
+        *(
+            math.fsum(
+                server.count * server.max_batch / float(batch_time(server.batch_ms, server.max_batch)) * 1e3
+                for _, server in stage
+            )
+            for stage in prepared.stages
+        ),
     )
 
 

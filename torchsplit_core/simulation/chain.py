@@ -42,12 +42,19 @@ def run_chain(
     transfers: Sequence[Any],
     queue: QueueKind,
     clock: Clock,
+    front: tuple[Instants, float] | None = None,
 ) -> Run:
-    """Requests that arrive at these instants go through the stages; a batch leaves a stage together."""
+    """Requests that arrive at these instants go through the stages; a batch leaves a stage together.
+
+    `front` has the instants at which they leave the front, never falling, and how long it works on each.
+    """
     count = len(arrivals)
     who = np.arange(count)
     joined = arrivals
     waited = np.zeros(count, dtype=arrivals.dtype)
+    if front is not None:
+        joined = front[0]
+        waited = np.maximum(joined - arrivals - front[1], 0.0)
     served = []
     left = joined
     for number, stations in enumerate(stages):

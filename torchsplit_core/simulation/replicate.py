@@ -12,6 +12,7 @@ import numpy as np
 from torchsplit_core.simulation.arrivals import count_of, is_random, times_ms
 from torchsplit_core.simulation.chain import Run, run_chain
 from torchsplit_core.simulation.clock import Clock, Instants, clock_for, exact, on_grid
+from torchsplit_core.simulation.front import Passing, behind_front, most_requests, passing
 from torchsplit_core.simulation.station import Factors, Pace, draw_factors, station, table_spans
 from torchsplit_core.values import (
     DeterministicArrivals,
@@ -28,7 +29,7 @@ class Prepared:
     """A model, and of each of its stages the servers: place in the request's list, and entry.
 
     `paces`, by server id, are of servers whose speed changes; an instant is in ms from the first arrival. A trace is
-    run `draws` times where service is drawn.
+    run `draws` times where service is drawn. `front` has all models that pass the front, this one among them.
     """
 
     number: int
@@ -39,11 +40,17 @@ class Prepared:
     seed: int
     paces: Mapping[str, Pace] = field(default_factory=dict)
     draws: int = 1
+    front: tuple[Passing, ...] = ()
 
     @property
     def random(self) -> bool:
         """Whether replications differ."""
-        return is_random(self.model.arrivals) or self.random_service
+        return is_random(self.model.arrivals) or self.random_service or self.random_front
+
+    @property
+    def random_front(self) -> bool:
+        """Whether what else passes the front is drawn."""
+        return any(is_random(one.arrivals) for one in self.front)
 
     @property
     def random_service(self) -> bool:
@@ -54,26 +61,28 @@ class Prepared:
 def prepare(request: SimulationRequest, number: int, draws: int = 1) -> Prepared:
     """The request's model of this number."""
     model = request.models[number]
-    requests = count_of(model.arrivals, request.requests_per_model)
+    front = passing(request) if model.front_ms else ()
+    requests = most_requests(front, number, count_of(model.arrivals, request.requests_per_model))
     of_stage: dict[str, list[tuple[int, Server]]] = {name: [] for name in model.stages}
     for place, server in enumerate(request.servers):
         if server.model == model.name:
             of_stage[server.stage].append((place, server))
     stages = tuple(tuple(of_stage[name]) for name in model.stages)
-    return Prepared(number, model, stages, requests, request.queue, request.seed, draws=draws)
+    return Prepared(number, model, stages, requests, request.queue, request.seed, draws=draws, front=front)
 
 
 def replications(prepared: Prepared, wanted: int) -> int:
     """How many runs tell more than one: a trace has its own number, and without anything drawn all are the same."""
     if not prepared.random:
         return 1
-    return prepared.draws if isinstance(prepared.model.arrivals, TraceArrivals) else wanted
+    trace = isinstance(prepared.model.arrivals, TraceArrivals) and not prepared.random_front
+    return prepared.draws if trace else wanted
 
 
 def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
     """One replication, with every rate times `factor`; the same draws for every factor."""
     rng = np.random.default_rng([prepared.seed, prepared.number, replication, 0])
-    found = _in_ticks(prepared) if factor == 1 and not prepared.paces else None
+    found = _in_ticks(prepared) if factor == 1 and not prepared.paces and not prepared.front else None
     clock, arrivals = found or (
         Clock(),
         times_ms(prepared.model.arrivals, prepared.requests, rng, factor),
@@ -96,7 +105,12 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
     transfers = [clock.span(exact(time)) for time in prepared.model.transfer_ms]
     if not transfers:
         transfers = [clock.span(Fraction(0))] * (len(stages) - 1)
-    return run_chain(arrivals, stages, transfers, prepared.queue, clock)
+    front = None
+    if prepared.front:
+        seed = (prepared.seed, replication)
+        left = behind_front(prepared.front, prepared.number, arrivals, seed, factor)
+        front = (left, prepared.model.front_ms)
+    return run_chain(arrivals, stages, transfers, prepared.queue, clock, front)
 
 
 def _factors(

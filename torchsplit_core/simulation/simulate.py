@@ -1,18 +1,19 @@
-"""A simulation request to its outcome: every model by itself, for models share no server."""
+"""A simulation request to its outcome: every model by itself, for models share no server but the front."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.arrivals import is_random, offered_rps
+from torchsplit_core.simulation.arrivals import count_of, is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps, is_stable
 from torchsplit_core.simulation.chain import Run
 from torchsplit_core.simulation.figures import half_width, mean, response_figures, without_warmup
+from torchsplit_core.simulation.front import MOST_PASSED, front_capacity_rps
 from torchsplit_core.simulation.highest_load import highest_load
 from torchsplit_core.simulation.replicate import Prepared, prepare, replications, run_model
 from torchsplit_core.simulation.validate import remarks, validate
@@ -98,13 +99,27 @@ def _run(request: SimulationRequest, prepared: Prepared) -> ModelRun:
     load = _model_load(request, prepared, runs, counted)
     told = load.response_ms.mean is not None
     warnings = (_unstable(load, prepared),) if load.stable is False else ()
-    return ModelRun(load, _server_loads(prepared, runs), warnings, counted if told else ())
+    return ModelRun(
+        load, _server_loads(prepared, runs), (*warnings, *_fewer(request, prepared)), counted if told else ()
+    )
+
+
+def _fewer(request: SimulationRequest, prepared: Prepared) -> Iterator[str]:
+    wanted = count_of(prepared.model.arrivals, request.requests_per_model)
+    if prepared.requests < wanted:
+        yield (
+            f"{prepared.model.name}: {prepared.requests} of {wanted} requests are simulated in a replication, while "
+            f"{MOST_PASSED} of all models pass the front."
+        )
 
 
 def _unstable(load: ModelLoad, prepared: Prepared) -> str:
     arriving = "all requests" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
     at_once = " at once" if load.offered_rps is None else ""
-    text = f"{load.name}: {arriving} arrive{at_once} and {load.capacity_rps:.6g} requests/s can be served"
+    front = front_capacity_rps(prepared.front, prepared.number) == load.capacity_rps
+    beside = ", beside those of the other models," if len(prepared.front) > 1 else ""
+    by = f"passed on by the front{beside}".rstrip(",") if front else "served"
+    text = f"{load.name}: {arriving} arrive{at_once} and {load.capacity_rps:.6g} requests/s can be {by}"
     if is_random(prepared.model.arrivals):
         return f"{text}, so its queue grows without limit."
     return f"{text}, so it is not stable: its times are of these arrivals alone."

@@ -63,6 +63,7 @@ def validate(request: SimulationRequest) -> None:
         _check_model(model, request.requests_per_model)
     _check_servers(request)
     _check_amount(request)
+    _check_front(request)
     if request.find is not None:
         _check_find(request)
 
@@ -95,6 +96,7 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
             )
         for figure in figures:
             check_number(f"{where}.{field}", figure)
+    check_number(f"{where}.front_ms", model.front_ms)
     if model.slo_ms is not None:
         check_number(f"{where}.slo_ms", model.slo_ms, positive=True)
     check_arrivals(f"{where}.arrivals", model.arrivals, requests)
@@ -273,6 +275,23 @@ def _check_amount(request: SimulationRequest) -> None:
         )
 
 
+def _check_front(request: SimulationRequest) -> None:
+    """Raises InputFault for a trace during which too much else passes the front: all of it is drawn."""
+    passing = [model.arrivals for model in request.models if model.front_ms]
+    passed_rps = sum(offered_rps(arrivals) or 0.0 for arrivals in passing)
+    for model in request.models:
+        if not model.front_ms or not isinstance(model.arrivals, TraceArrivals):
+            continue
+        length_s = model.arrivals.times_s[-1] - model.arrivals.times_s[0]
+        if passed_rps * length_s > MOST_REQUESTS:
+            raise InputFault(
+                f"models.{model.name}.arrivals",
+                f"last {length_s:g} s, in which {passed_rps * length_s:.3g} requests of all models pass the front, "
+                f"more than {MOST_REQUESTS}",
+                "Give a part of the trace, or leave front_ms out.",
+            )
+
+
 def _check_find(request: SimulationRequest) -> None:
     assert request.find is not None
     percentile = request.find.percentile
@@ -297,7 +316,7 @@ def least_response_ms(
     served: Mapping[tuple[str, str], Sequence[Server]], model: SimulatedModel
 ) -> float | None:
     """Milliseconds in which no request is answered: the fastest batches and the transfers. None: times are drawn."""
-    least = sum(model.transfer_ms)
+    least = sum(model.transfer_ms) + model.front_ms
     for stage in model.stages:
         servers = served[model.name, stage]
         if any(server.service.kind != "deterministic" for server in servers):

@@ -4,7 +4,7 @@ from torchsplit_core.workflow.deployments import deploy
 from torchsplit_core.workflow.estimates import with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import profile
-from torchsplit_core.workflow.serving import measure, serve
+from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_of
 from torchsplit_core.workflow.simulations import (
     server_id,
     simulate,
@@ -31,6 +31,7 @@ __all__ = [
     "compare_placements",
     "deploy",
     "drawing",
+    "front_words",
     "literal_size",
     "measure",
     "own_partition",
@@ -51,5 +52,6 @@ __all__ = [
     "trace",
     "under_load",
     "with_estimates",
+    "with_front_of",
     "without_instance",
 ]

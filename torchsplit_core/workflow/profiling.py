@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -76,6 +76,7 @@ def profile(
     graph is always made anew, at that length, and so is what is estimated. Raises InputFault.
     """
     from torchsplit_core.graph.architecture import is_former
+    from torchsplit_core.graph.sizes import bytes_per_request
     from torchsplit_core.profiling.estimate import estimate_rows
     from torchsplit_core.profiling.fill import fill_slices
     from torchsplit_core.profiling.merge import merge
@@ -111,8 +112,10 @@ def profile(
     graph = found[0].graph
     grid |= {row.batch_size for one in found for row in one.rows}
     estimated = [replace(row, sequence_length=length) for row in estimate_rows(graph, types, sorted(grid))]
-    merged = merge(source, found, estimated)
-    return graph, fill_slices(merged)
+    merged = fill_slices(merge(source, found, estimated))
+    return graph, replace(
+        merged, environment={**merged.environment, "bytes_per_request": bytes_per_request(graph)}
+    )
 
 
 def _not_executed(source: str, graph: TorchGraph, rows: Any) -> Profile:
@@ -234,7 +237,8 @@ class _Run:
                 else:
                     found = _together(found, several)
             after = state_of(device)
-            found = replace(found, notes=(*found.notes, *_unsteady(found)))
+            front, notes = self._front(device, advance)
+            found = replace(found, notes=(*found.notes, *_unsteady(found), *notes))
         done = len(counts)
         advance(0.0, "done")
         state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
@@ -242,8 +246,23 @@ class _Run:
             former = former_architecture_hash(found.graph)
             if old := old_batches(PointStore(self.store, self._place(device, beside, 1)), former):
                 state |= {"old_points": list(old)}
-        environment = {**found.environment, "slices_measured_at_once": beside, **state}
+        environment = {**found.environment, "slices_measured_at_once": beside, **state, **front}
         return replace(found, environment=environment)
+
+    def _front(self, device: Device, advance: Progress) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """What the front costs beside a slice of cores, for plans of it, known or measured now; or why nobody knows."""
+        if self.store is None or device.kind != "cpu" or device.profile is None:
+            return {}, ()
+        from torchsplit_core.serving.load.capacity import front_costs
+
+        try:
+            return {
+                "front": asdict(
+                    front_costs(self.store.root, lambda share, text: advance(1.0, text), self.since)
+                )
+            }, ()
+        except InputFault as fault:
+            return {}, (f"What the front of a served plan carries is not known: {fault}",)
 
     def _place(self, device: Device, beside: int, processes: int) -> str:
         """The address of the points of one number of processes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,35 @@ def serve(
     from torchsplit_core.serving.front.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
+
+
+def with_front_of(
+    root: Path,
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    *,
+    measure: bool = False,
+    progress: Progress = ignore_progress,
+) -> PlanRequest:
+    """The request with what the front costs on this host, where the plan uses cores and the request does not say.
+
+    As kept in the store's folder `root`; where nothing is, `measure` measures it first. Raises InputFault where that
+    fails.
+    """
+    from torchsplit_core.responding.front import on_cores
+    from torchsplit_core.serving.load.capacity import front_costs, known_costs
+
+    if request.front is not None or not on_cores(outcome):
+        return request
+    return replace(request, front=front_costs(root, progress) if measure else known_costs(root))
+
+
+def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
+    """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
+    from torchsplit_core.responding.front import front_load, short_words
+
+    found = front_load(request, outcome)
+    return "" if found is None else short_words(found)
 
 
 def measure(

@@ -144,11 +144,13 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
 
     So do the fewest GPUs where no model has a minimum.
-    With limits of response times the plan is simulated, see `responding.plan`.
+    With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
+    costs, the outcome says what that carries of it, see `responding.front`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
     from torchsplit_core.planning import plan as plain
     from torchsplit_core.planning.request.validate import check_owed
+    from torchsplit_core.responding.front import with_front
     from torchsplit_core.responding.plan import has_response_limit, plan_responding
 
     check_owed(request)
@@ -157,7 +159,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     with span(
         schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)
     ) as told:
-        outcome = solve(request, progress=lambda share, text: progress(whole * share, text))
+        outcome = with_front(
+            request, solve(request, progress=lambda share, text: progress(whole * share, text))
+        )
         told.set(status=outcome.status, gap=outcome.objective.gap)
     if not explain:
         return outcome

@@ -18,10 +18,12 @@ from app.session import scenario
 from app.session.workspace import read
 from app.shell import frame, widgets
 from app.shell.replan import plan_again
-from torchsplit_core import jobs
+from torchsplit_core import jobs, workflow
 from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
+from torchsplit_core.responding.front import on_cores
 from torchsplit_core.serving.load.compare import RATE_BAND
+from torchsplit_core.serving.load.measure import front_warning
 from torchsplit_core.serving.load.take_over import with_measured
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
@@ -91,11 +93,24 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
             "Requests arrive at random (Poisson, unless the scenario says otherwise), whether or not earlier ones are "
             "answered. Response times include waiting."
         )
+    if fault is None:
+        _front(workspace, sources.request, plan, float(load))
     missing = [*sources.barred]
     if fault is not None and not stand_in:
         missing.append(_why_not(fault, on_cores))
     if missing:
         st.warning("\n\n".join(plain(words) for words in missing))
+
+
+def _front(workspace: Workspace, request: PlanRequest, plan: PlanOutcome, load: float) -> None:
+    """What of the load does not pass the front, before it is sent; or that nobody knows it yet."""
+    known = workflow.with_front_of(workspace.store.root, plan, request)
+    if words := front_warning(plan, known, load):
+        st.warning(plain(words))
+    elif known.front is None and on_cores(plan):
+        st.caption(
+            "What the front passes on this machine is measured before the first run, in about ten seconds."
+        )
 
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:

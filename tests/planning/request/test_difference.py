@@ -17,6 +17,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.plan.front import FrontCosts
 
 BERT, OCR = request().models
 CUT = Variant("cut1", (Stage("cut1.1of1", (point("3g.40gb", 1.0),)),), allowed=False)
@@ -75,6 +76,7 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
             {"link_gb_per_s": 12.0, "network_gb_per_s": 1.5},
             ("link none → 12 GB/s", "network none → 1.5 GB/s"),
         ),
+        ({"front": FrontCosts(0.1912)}, ("costs of the front none → 0.191 ms a request",)),
         ({"colocations": (Colocation(("bert", "ocr")),)}, ("bert and ocr together added",)),
         (
             {

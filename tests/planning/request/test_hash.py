@@ -40,6 +40,8 @@ YOUNGER = {
     "nodes": (),
     "plan_at": "nominal",
     "network_gb_per_s": None,
+    "bytes_per_request": None,
+    "front": None,
 }
 
 

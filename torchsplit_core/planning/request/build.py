@@ -14,6 +14,7 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import left_whole
+from torchsplit_core.planning.request.front import with_costs
 from torchsplit_core.planning.request.stage_rows import stage_rows
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -88,7 +89,8 @@ def build_request(
 
     Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
     a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`. Without
-    `link_gb_per_s` that of the candidates holds. `cap_at_demand` names models, `forbidden` (model, variant).
+    `link_gb_per_s` that of the candidates holds. With cores in the fleet the request has what the front costs, where a
+    profile tells it. `cap_at_demand` names models, `forbidden` (model, variant).
     Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
     throughput is outside its interval, a sequence length that a profile has not got, or no profile at all.
     """
@@ -145,7 +147,7 @@ def build_request(
         )
         for index, (name, profile) in enumerate(zip(names, profiles, strict=True))
     )
-    return PlanRequest(
+    request = PlanRequest(
         gpus=tuple(gpus),
         models=_without(models, forbidden),
         colocations=tuple(colocations),
@@ -156,6 +158,7 @@ def build_request(
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
     )
+    return with_costs(request, dict(zip(names, profiles, strict=True)))
 
 
 def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:

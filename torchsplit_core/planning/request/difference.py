@@ -51,6 +51,7 @@ def difference(before: PlanRequest, after: PlanRequest) -> tuple[RequestChange, 
         *_models(before.models, after.models),
         *_compared("links", "link", before, after, ("link_gb_per_s",), "GB/s"),
         *_compared("links", "network", before, after, ("network_gb_per_s",), "GB/s"),
+        *_front(before, after),
         *_pairs(before.colocations, after.colocations),
         *_goal(before, after),
     )
@@ -107,6 +108,15 @@ def _numbered(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], Flee
 
 def _named(kind: str, mig: bool, number: int) -> str:
     return kind + ("" if mig else ", whole") + (f" (row {number + 1})" if number else "")
+
+
+def _front(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
+    if before.front != after.front:
+        told = (
+            NOTHING if one.front is None else f"{one.front.ms_per_request:.3g} ms a request"
+            for one in (before, after)
+        )
+        yield RequestChange("fleet", "costs of the front", *told)
 
 
 def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator[RequestChange]:

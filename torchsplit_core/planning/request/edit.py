@@ -8,6 +8,7 @@ from typing import Any
 
 from torchsplit_core.planning.request.build import build_request, model_name, model_names
 from torchsplit_core.planning.request.fleet import left_whole
+from torchsplit_core.planning.request.front import with_costs
 from torchsplit_core.planning.request.validate import MAX_GPUS, check_owed, validate
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -75,7 +76,7 @@ def with_added(request: PlanRequest, names: Sequence[str], profiles: Mapping[str
         demands=dict.fromkeys(names, DEFAULT_DEMAND_RPS),
         names=names,
     )
-    return replace(request, models=(*request.models, *added.models))
+    return replace(request, models=(*request.models, *added.models), front=request.front or added.front)
 
 
 def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str, count: int) -> PlanRequest:
@@ -93,7 +94,7 @@ def with_points(
     request: PlanRequest, profiles: Mapping[str, Profile], partitions: Sequence[PartitionOutcome]
 ) -> PlanRequest:
     """Points for GPU types (or whole GPUs) that are new in the fleet, from the models' profiles (`profiles_of`)."""
-    models = []
+    models, added = [], False
     for model in request.models:
         has = {
             (p.gpu_type, p.profile == WHOLE_GPU)
@@ -112,8 +113,10 @@ def with_points(
         if fleet and profile is not None:
             cuts = [outcome for outcome in partitions if belongs(outcome, profile)]
             model = _merged(model, build_request([profile], fleet, candidates=cuts).models[0])
+            added = True
         models.append(model)
-    return replace(request, models=tuple(models))
+    request = replace(request, models=tuple(models))
+    return with_costs(request, profiles) if added else request
 
 
 def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stage], Stage]) -> PlanRequest:

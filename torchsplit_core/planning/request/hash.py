@@ -23,11 +23,17 @@ _ADDED: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
     Point: {"low_rps": None, "high_rps": None},
     Stage: {"nodes": []},
-    PlanModel: {"source": None, "max_response_ms": None, "response_percentile": 95.0, "arrivals": None},
+    PlanModel: {
+        "source": None,
+        "max_response_ms": None,
+        "response_percentile": 95.0,
+        "arrivals": None,
+        "bytes_per_request": None,
+    },
     Objective: {"survives": 0.0},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
-    PlanRequest: {"network_gb_per_s": None},
+    PlanRequest: {"network_gb_per_s": None, "front": None},
 }
 """Fields younger than the contract: left out at their default, so that older requests keep their fingerprint."""
 

@@ -22,6 +22,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.limits import check_name, check_number, check_whole
+from torchsplit_core.values.plan.front import FrontCosts
 
 MAX_GPUS = 4096
 """Largest fleet one plan lists GPU by GPU."""
@@ -43,6 +44,8 @@ def validate(request: PlanRequest) -> None:
         check_number("link_gb_per_s", request.link_gb_per_s, positive=True)
     if request.network_gb_per_s is not None:
         check_number("network_gb_per_s", request.network_gb_per_s, positive=True)
+    if request.front is not None:
+        _front(request.front)
     _one_of("solver.plan_at", request.solver.plan_at, ("nominal", "low"))
     check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     if request.max_tenants_per_slice is not None:
@@ -65,6 +68,14 @@ def check_owed(request: PlanRequest) -> None:
             "no model has a minimum, so the fewest GPUs is none",
             "Give a model a minimum (min_throughput_rps), or take the demands as minima (--demands-as-minima).",
         )
+
+
+def _front(front: FrontCosts) -> None:
+    check_number("front.ms_per_request", front.ms_per_request, positive=True)
+    for name in ("ms_per_batch", "ms_per_mb", "hand_over_ms", "generator_ms"):
+        check_number(f"front.{name}", getattr(front, name))
+    if front.cores is not None:
+        check_whole("front.cores", front.cores, least=1)
 
 
 def _fleet(entries: Iterable[FleetEntry]) -> None:
@@ -158,6 +169,8 @@ def _model(model: PlanModel) -> None:
             f"is {model.response_percentile:g}, and no limit holds for the longest of ever more responses",
             "Give less than 100, for example 99.9.",
         )
+    if model.bytes_per_request is not None:
+        check_number(f"{where}, bytes_per_request", model.bytes_per_request)
     if not model.variants:
         raise InputFault(where, "has no variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]

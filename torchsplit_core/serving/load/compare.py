@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchsplit_core.profiling.measuring.statistics import percentile, summarise
@@ -43,7 +43,8 @@ WARM_UP = 0.1
 class Measured:
     """What came back: every answer, each worker's batches by server id, and ms of the way through the front, by model.
 
-    `hand_over_ms`, by server id, is the part of that in which the worker takes no other batch.
+    `hand_over_ms`, by server id, is the part of that in which the worker takes no other batch, `front_ms`, by model,
+    the part that the simulation has as the front.
     """
 
     sent: Sent
@@ -51,6 +52,7 @@ class Measured:
     hop_ms: Mapping[str, float]
     hand_over_ms: Mapping[str, float]
     duration_s: float
+    front_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 def outcome_of(
@@ -101,8 +103,9 @@ def _model(
     last = max((due + response for due, response in good), default=0.0)
     offered = len(answers) / measured.duration_s
     statuses = Counter(status for _, _, status in answers)
-    # What no worker is kept busy by comes on top of the simulated and the replayed response.
-    on_top = max(0.0, measured.hop_ms[name] - _hand_over(name, roster, measured))
+    # What keeps neither a worker nor the simulated front busy comes on top of the simulated and the replayed response.
+    inside = _hand_over(name, roster, measured) + measured.front_ms.get(name, 0.0)
+    on_top = max(0.0, measured.hop_ms[name] - inside)
     times = load.response_ms
     simulated = [None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)]
     return MeasuredModel(

@@ -86,13 +86,22 @@ class Connection(asyncio.Protocol):
 class Generator:
     """Every stream's requests on as many connections as they need."""
 
-    def __init__(self, host: str, port: int, streams: list[Stream], settle_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        streams: list[Stream],
+        settle_s: float,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
         self.host, self.port, self.streams, self.settle_s = host, port, streams, settle_s
+        self.most_connections = most_connections
         self.free: list[Connection] = []
         self.open = 0
         self.waiting: deque[tuple[Stream, float]] = deque()
         self.outstanding = 0
         self.begin = 0.0
+        self.processor_s = 0.0
         self.tasks: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
 
@@ -100,9 +109,9 @@ class Generator:
         """Send everything, then wait for what is still out, at most `settle_s`."""
         telling = asyncio.create_task(self._tell())
         # Connections that stand before the first request is due: making one is no part of a response.
-        for _ in range(4):
+        for _ in range(min(4, self.most_connections)):
             await self._connect()
-        self.begin = time.perf_counter()
+        self.begin, spent = time.perf_counter(), time.process_time()
         for due, stream in heapq.merge(*(_dues(stream) for stream in self.streams), key=lambda pair: pair[0]):
             while (early := self.begin + due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
@@ -122,13 +131,14 @@ class Generator:
                 for stream, due in missing:
                     stream.answers.append((due, now - due, 0))
         telling.cancel()
+        self.processor_s = time.process_time() - spent
 
     def _hand_out(self) -> None:
         while self.waiting and self.free:
             connection = self.free.pop()
             if not connection.closed:
                 connection.ask(*self.waiting.popleft())
-        if self.waiting and self.open < MOST_CONNECTIONS:
+        if self.waiting and self.open < self.most_connections:
             task = asyncio.ensure_future(self._connect())
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
@@ -216,13 +226,14 @@ async def main(asked: dict[str, Any]) -> None:
     streams = [
         Stream(one["name"], base64.b64decode(one["request"]), one["times_s"]) for one in asked["streams"]
     ]
-    generator = Generator(asked["host"], asked["port"], streams, asked["settle_s"])
+    generator = Generator(asked["host"], asked["port"], streams, asked["settle_s"], asked["connections"])
     work = asyncio.create_task(generator.run())
     watching = asyncio.create_task(_until_alone(work))
     await work
     watching.cancel()
     # One clock for every process of a host: CLOCK_MONOTONIC, of which batches are noted too.
-    say({"begun_s": generator.begin, "answers": {stream.name: stream.answers for stream in streams}})
+    answers = {stream.name: stream.answers for stream in streams}
+    say({"begun_s": generator.begin, "processor_s": generator.processor_s, "answers": answers})
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
+from torchsplit_core.responding.front import beside_generator, front_load, front_ms, held_ms, short_words
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.serving.load.compare import Measured, outcome_of
 from torchsplit_core.serving.load.session import Served, send, served
@@ -73,6 +74,9 @@ def measure(
     times = arrival_times(request, roster, load, arrivals)
     of_slices = {core for place in roster.slices for core in place.cores}
     cores = sorted(os.sched_getaffinity(0) - of_slices)
+    front = front_warning(outcome, request, load.load) if serving.stand_in == "none" else ""
+    if front:
+        progress(0.0, front)
     if of_slices:
         progress(0.0, "checking whether the cores keep their speed")
     unsteady = unsteady_words(watch_cores(of_slices))
@@ -99,7 +103,8 @@ def measure(
     where = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({place.device.name for place in roster.slices if place.device.kind != "cpu"})
     total = {name: hop.total_ms for name, hop in hops.items()}
-    measured = Measured(sent, tallies, total, hops_of(hops), load.duration_s)
+    in_front = {model.name: model.front_ms for model in asked.models}
+    measured = Measured(sent, tallies, total, hops_of(hops), load.duration_s, in_front)
     found = outcome_of(outcome, roster, measured, asked, simulated, points=serving.stand_in == "none")
     return replace(
         found,
@@ -109,11 +114,20 @@ def measure(
         warnings=(
             *warnings,
             *crowding(cores),
-            *filter(None, [unsteady]),
+            *filter(None, [front, unsteady]),
             *deaths(tallies),
             *simulated.warnings,
         ),
     )
+
+
+def front_warning(outcome: PlanOutcome, request: PlanRequest, load: float = 1.0) -> str:
+    """What of so many times the demands the front does not pass, with our own load generator beside it.
+
+    Empty where all of it passes, and where the request does not tell what the front costs.
+    """
+    found = front_load(beside_generator(request, outcome, load), outcome)
+    return "" if found is None else short_words(found)
 
 
 def crowding(cores: Sequence[int]) -> tuple[str, ...]:
@@ -221,13 +235,25 @@ def simulation_of(
 ) -> SimulationRequest:
     """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
 
-    A hand-over keeps a worker busy as its batch does, and is as slow as that is.
+    A hand-over keeps a worker busy as its batch does, and is as slow as that is. The front, where the request tells its
+    costs, has the load generator on its core where there is no other.
     """
     asked = simulation_request(
-        outcome, request, lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,)))
+        outcome,
+        replace(request, front=None),
+        lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,))),
     )
+    front = front_ms(beside_generator(request, outcome, 1.0), outcome)
     servers = tuple(
-        replace(one, batch_ms={size: ms + hand_over_ms.get(one.id, 0.0) for size, ms in one.batch_ms.items()})
+        replace(
+            one,
+            batch_ms={
+                size: held_ms(ms, size, hand_over_ms.get(one.id, 0.0), front.get(one.model, 0.0))
+                for size, ms in one.batch_ms.items()
+            },
+        )
         for one in asked.servers
     )
-    return with_spread(replace(asked, servers=servers, replications=1), outcome, request)
+    models = tuple(replace(model, front_ms=front.get(model.name, 0.0)) for model in asked.models)
+    asked = replace(asked, models=models, servers=servers, replications=1)
+    return with_spread(asked, outcome, request)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
+from torchsplit_core.serving.load.generator import MOST_CONNECTIONS
 from torchsplit_core.serving.settings import Access, ServeSettings
 from torchsplit_core.serving.wire.asking import Tensor, request_of
 from torchsplit_core.serving.wire.bodies import headers_of
@@ -38,20 +39,25 @@ Answers = dict[str, list[tuple[float, float, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share."""
+    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share.
+
+    `processor_s` is the processor time that the generator took for it.
+    """
 
     answers: Answers
     begun_s: float
+    processor_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A front that is ready."""
+    """A front that is ready; `pid` is its process where it was started here."""
 
     host: str
     port: int
     warnings: tuple[str, ...]
-    token: str
+    pid: int = 0
+    token: str = ""
 
     def ask(self, method: str, path: str) -> Any:
         """The JSON of an answer. Raises InputFault where the server does not give one."""
@@ -97,7 +103,7 @@ def served(
     token = secrets.token_urlsafe()
     settings = replace(settings, access=Access(token=token))
     asked = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
-    with _child(FRONT, asked) as lines:
+    with _child(FRONT, asked) as (pid, lines):
         for told in lines:
             if "progress" in told:
                 progress(*told["progress"])
@@ -107,7 +113,7 @@ def served(
             else:
                 address = urlsplit(told["ready"]["url"])
                 warnings = tuple(told["ready"]["warnings"])
-                yield Served(str(address.hostname), int(address.port or 0), warnings, token)
+                yield Served(str(address.hostname), int(address.port or 0), warnings, pid, token)
                 return
         raise InputFault(
             "the server",
@@ -122,27 +128,33 @@ def send(
     times_s: Mapping[str, Sequence[float]],
     cores: Sequence[int],
     hear: Callable[[dict[str, Any]], None] = lambda moment: None,
+    *,
+    connections: int = MOST_CONNECTIONS,
 ) -> Sent:
-    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault."""
+    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault.
+
+    At most `connections` requests are under way: with few of them the next waits for an answer, and no load is open.
+    """
     streams = [
         {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
         for name, times in times_s.items()
     ]
     asked = {
         "host": server.host, "port": server.port, "streams": streams, "cores": list(cores), "settle_s": SETTLE_S,
+        "connections": connections,
     }  # fmt: skip
-    with _child(GENERATOR, asked) as lines:
+    with _child(GENERATOR, asked) as (_, lines):
         for told in lines:
             if "answers" in told:
                 answers = {name: [(a, b, c) for a, b, c in found] for name, found in told["answers"].items()}
-                return Sent(answers, float(told["begun_s"]))
+                return Sent(answers, float(told["begun_s"]), float(told["processor_s"]))
             hear(told)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
 
 
 @contextmanager
-def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
-    """A process of ours that is asked in one line and answers in lines; it ends when its input does."""
+def _child(module: str, asked: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
+    """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
     root = Path(__file__).resolve().parents[3]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile() as errors:
@@ -157,7 +169,7 @@ def _child(module: str, asked: Mapping[str, Any]) -> Iterator[Iterator[dict[str,
         try:
             process.stdin.write(json.dumps(asked).encode() + b"\n")
             process.stdin.flush()
-            yield (json.loads(line) for line in process.stdout)
+            yield process.pid, (json.loads(line) for line in process.stdout)
             status = process.poll()
             if status not in (0, 2, None):
                 errors.seek(0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.plan.explanation import PlanExplanation
+from torchsplit_core.values.plan.front import PlannedFront
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 
@@ -71,7 +72,8 @@ class PlannedModel:
     without an interval as it is. `basis` is the weakest of its tenants'. `bytes_across_cuts_per_s` are the bytes
     that cross its cuts at that throughput. All None in plans of a version that did not reckon them.
     `response_ms`, `response_bound_by` and `max_wait_ms` (how long a batch waits for requests before it starts) are
-    of models with a limit of their response time, else None.
+    of models with a limit of their response time, else None. `front_rps` is what the front lets through of the
+    throughput when all models get the same multiple of their demands; None where the request does not tell its costs.
     """
 
     name: str
@@ -86,6 +88,7 @@ class PlannedModel:
     response_ms: ResponsePercentiles | None = None
     max_wait_ms: float | None = None
     response_bound_by: ResponseBinding | None = None
+    front_rps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +158,4 @@ class PlanOutcome:
     least_relaxation: tuple[Relaxation, ...] | None = None
     warnings: tuple[str, ...] = ()
     explanation: PlanExplanation | None = None
+    front: PlannedFront | None = None

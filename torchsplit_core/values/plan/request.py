@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 
@@ -78,7 +79,8 @@ class PlanModel:
 
     `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
     `max_response_ms` limits `response_percentile` of what its clients wait, queues included, when requests come as
-    `arrivals` say; None: Poisson at `demand_rps`.
+    `arrivals` say; None: Poisson at `demand_rps`. `bytes_per_request` are those of a request's inputs and outputs,
+    which pass the front; None: nobody has told.
     """
 
     name: str
@@ -92,6 +94,7 @@ class PlanModel:
     max_response_ms: float | None = None
     response_percentile: float = 95.0
     arrivals: Arrivals | None = None
+    bytes_per_request: float | None = None
 
     @property
     def expected_arrivals(self) -> Arrivals:
@@ -147,7 +150,8 @@ class PlanRequest:
     """The whole question. `link_gb_per_s` None: transfers between stages take no time.
 
     `network_gb_per_s` holds where it is slower and the instances of a variant stand on more than one node.
-    Both in 10^9 bytes a second.
+    Both in 10^9 bytes a second. `front`: what the one process costs that all clients of the plan talk to, where it is
+    served from one host; None: it counts for nothing.
     """
 
     gpus: tuple[FleetEntry, ...]
@@ -159,3 +163,4 @@ class PlanRequest:
     max_tenants_per_slice: int | None = None
     solver: SolverOptions = field(default_factory=SolverOptions)
     network_gb_per_s: float | None = None
+    front: FrontCosts | None = None

@@ -14,6 +14,7 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import MEASURE, MeasureParameters, UploadedFile
 from torchsplit_core.planning.sureness.words import MOST_NAMES
+from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
     MeasuredModel,
@@ -259,3 +260,16 @@ def test_the_course_of_a_run() -> None:
     figure = courses([line], 20.0, dark=False)
     assert [trace.y for trace in figure.data if trace.line.dash == "dash"] == [(20.0, 20.0), (9.0, 9.0)]
     assert tab.course_lines([], {}) == []
+
+
+def test_a_load_that_the_front_does_not_pass_is_said_before_it_is_sent(
+    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
+) -> None:
+    """100 ms a request: 10 a second, of 20 that are demanded."""
+    assert "measured before the first run" in said(opened(workspace))
+    workspace.put("plan_request", "cores", replace(REQUEST, front=FrontCosts(100.0, host="this one")))
+    test = opened(workspace)
+    assert "passes about 10 requests/s (measured on this one), and 20 are demanded" in said(test)
+    assert not test.button("run-start").disabled and "before the first run" not in said(test)
+    test.number_input[0].set_value(0.4).run()
+    assert "passes about" not in said(test)
