@@ -423,7 +423,7 @@ TOKEN = "a-token-of-32-letters-0123456789"
 
 def guard() -> Read:
     """A head: path, host, origin and authorization, a line each."""
-    from torchsplit_core.serving.front.guard import HEALTH, Guard
+    from torchsplit_core.serving.wire.guard import HEALTH, Guard
 
     from torchsplit_core.serving.settings import Access
 
