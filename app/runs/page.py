@@ -110,7 +110,7 @@ def _go_on(workspace: Workspace, name: str, view: RunView) -> None:
 
 def _own_folder() -> bool:
     ticked = st.checkbox(
-        "This folder is my own: going on executes what its checkpoints hold, and its model, with my rights",
+        "This folder is my own: going on executes the model that it names, with my rights",
         key="run-own-folder", disabled=trust.refused(),
     )  # fmt: skip
     return ticked and not trust.refused()

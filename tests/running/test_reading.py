@@ -238,6 +238,7 @@ def test_lines_that_no_run_wrote_end_its_steps(tmp_path: Path) -> None:
         (tmp_path / "metrics.jsonl").write_bytes(good + line)
         assert [step["step"] for step in folder.steps()] == [1]
         assert (folder.last_step() or {})["step"] == 1
+    assert folder.forget_steps_after(1) == 0 and (tmp_path / "metrics.jsonl").read_bytes() == good
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(InputFault, match="it is not JSON"):
         folder.facts()

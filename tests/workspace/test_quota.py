@@ -122,9 +122,7 @@ def test_an_archive_of_more_is_refused_before_it_is_unpacked(
 
     monkeypatch.setattr(Archive, "_unpacked", only_the_manifest)
     before = in_store(full.store)
-    with pytest.raises(
-        InputFault, match=r"the new workspace .* would hold 2\.0 MiB, above its quota of 1\.0 MiB"
-    ):
+    with pytest.raises(InputFault, match=r"workspace: would hold 2\.0 MiB, above its quota of 1\.0 MiB"):
         import_workspace(full.store, data)
     assert in_store(full.store) == before and len(full.store.workspaces()) == 1
 

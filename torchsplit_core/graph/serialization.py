@@ -75,6 +75,8 @@ def nodes_in_parts(nodes: Iterable[GraphNode]) -> Iterator[dict[str, Any]]:
 
 def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
     """The graph behind a contract JSON object. Raises InputFault where it breaks the contract."""
+    if not isinstance(data, Mapping):
+        raise _wrong("graph", data, "an object")
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         raise InputFault(
             "graph",

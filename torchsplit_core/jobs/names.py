@@ -217,7 +217,7 @@ class TrainOnParameters(JobParameters):
     """Go on with the run `request`, to the step `steps` (None: to the one it was started for).
 
     `file`: what its source is, where that is an upload. `trust`: its folder is somebody's own, given by its path; to
-    go on with it executes what its checkpoints hold, and its source.
+    go on with it executes the source that it names.
     """
 
     request: str

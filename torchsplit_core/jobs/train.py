@@ -57,7 +57,7 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
     if not own and not parameters.trust:
         raise InputFault(
             str(path),
-            "is not trusted, and to resume a run executes what its checkpoints hold",
+            "is not trusted, and to resume a run executes the model that its folder names",
             "Tick the box, if the folder is your own.",
         )
     source, trust = launch.source, parameters.trust

@@ -256,7 +256,7 @@ class RunFolder:
         kept = [line for found, line in lines if found["step"] <= step]
         text = "".join(kept)
         path = self.path / METRICS
-        if path.exists() and path.read_text(encoding="utf-8") != text:
+        if path.exists() and path.read_bytes() != text.encode():
             replace_file(path, text)
         return len(lines) - len(kept)
 

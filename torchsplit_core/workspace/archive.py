@@ -70,7 +70,7 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
     than a workspace may hold.
     """
     with open_archive(data) as archive:
-        check_quota(0, archive.result_bytes, "the new workspace")
+        check_quota(0, archive.result_bytes)
     check_archive(data)
     return store_archive(store, data)
 

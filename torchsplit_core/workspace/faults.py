@@ -102,15 +102,20 @@ def quota_bytes() -> int:
     return round(gib * GIB)
 
 
-def check_quota(before: int, after: int, what: str = "the workspace") -> None:
-    """Raises InputFault where what is stored would pass the quota; what makes it less, or leaves it, may be stored."""
-    if after > max(before, quota := quota_bytes()):
-        raise InputFault(
-            "workspace",
-            f"{what} holds {shown_bytes(before)} and would hold {shown_bytes(after)}, above its quota of "
-            f"{shown_bytes(quota)}",
-            f"Remove results or uploads from it, or have who runs the server raise {QUOTA}.",
-        )
+def check_quota(before: int, after: int) -> None:
+    """Raises InputFault where a workspace (a new one where it holds nothing) would pass its quota by what is stored.
+
+    What makes it less, or leaves it as it is, may be stored.
+    """
+    if after <= max(before, quota := quota_bytes()):
+        return
+    holds = f"holds {shown_bytes(before)} and would hold" if before else "would hold"
+    less = "Remove results or uploads from it" if before else "Store less at once"
+    raise InputFault(
+        "workspace",
+        f"{holds} {shown_bytes(after)}, above its quota of {shown_bytes(quota)}",
+        f"{less}, or have who runs the server raise {QUOTA}.",
+    )
 
 
 def shown_bytes(size: int) -> str:

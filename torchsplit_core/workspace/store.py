@@ -181,7 +181,7 @@ class Store:
                 digest, size = self.blobs.put_blocks(blocks)
                 stored.append((checked_kind(kind), checked_name(title), digest))
                 sizes[digest] = size
-                check_quota(0, sum(sizes.values()), "the new workspace")
+                check_quota(0, sum(sizes.values()))
             with self.connect(write=True) as database:
                 taken = {row[0] for row in database.execute("SELECT name FROM workspaces")}
                 identity = insert_workspace(database, free_name(name, taken))
