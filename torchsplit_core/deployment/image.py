@@ -42,7 +42,7 @@ _DOCKERFILE = """\
 
 FROM {triton} AS triton
 COPY requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir $(grep -E '^(torch|numpy|h11)==' /tmp/requirements.txt)
+RUN pip install --no-cache-dir $(grep -E '^(torch|numpy|h11|orjson)==' /tmp/requirements.txt)
 COPY torchsplit_core /srv/torchsplit_core
 ENV PYTHONPATH=/srv
 
