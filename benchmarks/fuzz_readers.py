@@ -423,9 +423,8 @@ TOKEN = "a-token-of-32-letters-0123456789"
 
 def guard() -> Read:
     """A head: path, host, origin and authorization, a line each."""
-    from torchsplit_core.serving.wire.guard import HEALTH, Guard
-
     from torchsplit_core.serving.settings import Access
+    from torchsplit_core.serving.wire.guard import HEALTH, Guard
 
     names = ("localhost", "127.0.0.1", "::1", "plan.example.com")
 
