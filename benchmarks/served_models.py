@@ -5,6 +5,8 @@ The small samples take less than the way through the front, the large ones secon
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,7 @@ from sample_models.clip import Clip, ImageTower, TextTower
 from sample_models.fastpitch import VOCABULARY, FastPitch, FastPitchSize
 from sample_models.ocr import LineReader
 
+SOURCE = Path(__file__).resolve()
 BERT = BertSize(vocabulary=1000, tokens=64, width=256, layers=6, heads=4)
 PITCH = FastPitchSize(symbols=48, frames=128, width=128, head=32, filters=384, predictor=96, layers=3)
 
@@ -61,3 +64,13 @@ class OcrClient(SeededClient):
 
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         return (torch.rand(batch_size, 1, 32, 96),)
+
+
+class WideClient(SeededClient):
+    """A perceptron of 64 million weights: what it holds is mostly its own."""
+
+    def build(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4096, 8192), nn.ReLU(), nn.Linear(8192, 4096))
+
+    def draw(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (torch.rand(batch_size, 4096),)

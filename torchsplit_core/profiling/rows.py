@@ -85,6 +85,8 @@ def shape_findings(
     notes += [note for point in batches for note in _remarks(point.content)]
     # What is said of all numbers of processes is said once.
     notes += _of_another_kind(settings, bool(timed) and not nodes) if processes == 1 else []
+    if why := heard.environment.get("held_fault"):
+        notes.append(f"What a process holds was not measured, memory is that of its tensors alone: {why}")
     asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
     if asked is not None and asked != given:
         notes.append(
@@ -148,7 +150,12 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
         "low_rps": 1000 * batch / content["mean_high_ms"],
         "high_rps": 1000 * batch / content["mean_low_ms"],
     }
-    parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
+    parts = memory_parts(
+        content["peak"],
+        estimate_memory(graph, batch),
+        cuda=device.kind != "cpu",
+        held_bytes=content.get("held_bytes"),
+    )
     return ProfileRow(
         stage="whole",
         gpu_type=device.gpu_type,
@@ -167,9 +174,16 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
     )
 
 
-def memory_parts(peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool) -> MemoryParts:
-    """The measured peak in its parts, or the estimate where none was measured; the context is assumed."""
-    context = CUDA_CONTEXT_BYTES / GIB if cuda else 0.0
+def memory_parts(
+    peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool, held_bytes: int | None = None
+) -> MemoryParts:
+    """The measured peak in its parts, or the estimate where none was measured.
+
+    The context of CUDA is assumed; on a processor it is what of `held_bytes`, all that the process holds, is in none
+    of the other parts, and 0 where nobody measured that.
+    """
+    tensors = estimate.peak_bytes if peak is None else peak["peak_bytes"]
+    context = CUDA_CONTEXT_BYTES / GIB if cuda else max(0, (held_bytes or 0) - tensors) / GIB
     if peak is not None:
         return MemoryParts(
             weights=peak["weight_bytes"] / GIB,

@@ -36,7 +36,8 @@ class LatencyPercentiles:
 class MemoryParts:
     """What a peak is made of, in GiB: weights, values alive at the peak, what an operation needs while it runs.
 
-    `context` is what the device takes beside them: the CUDA context, 0 on a processor.
+    `context` is what there is beside them: on a GPU the CUDA context; on a processor the rest of what the process
+    holds (Python, torch, generated kernels, packed matrices), 0 where nobody measured it.
     """
 
     weights: float
