@@ -14,7 +14,7 @@ from torchsplit_core.jobs.measure import expected
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.serving.load.measure import simulation_of
-from torchsplit_core.serving.load.spread import simulate_drawn
+from torchsplit_core.responding.spread import simulate_drawn
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
 

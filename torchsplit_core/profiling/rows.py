@@ -8,6 +8,7 @@ from typing import Any
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, MemoryEstimate, estimate_memory
+from torchsplit_core.profiling.pace import looks_of, pace_of
 from torchsplit_core.profiling.points import Heard, Settings
 from torchsplit_core.values import (
     Device,
@@ -54,8 +55,12 @@ def shape_findings(
     timed = {point.batch_size: point.content for point in points if point.kind == "nodes"}
     profile = device.profile
     length = settings.sequence_length
+    # What is compiled is another program than the process ran that told its memory.
+    alone = bool(settings.compile_mode)
+    pace = pace_of([looks_of(point.content, alone=alone) for point in batches]) if device.kind == "cpu" else None
     rows = tuple(
-        replace(_row(point.content, graph, device, profile), sequence_length=length) for point in batches
+        replace(_row(point.content, graph, device, profile), sequence_length=length, pace=pace)
+        for point in batches
     )
     failures = tuple(
         ProfileFailure(

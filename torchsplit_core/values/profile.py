@@ -48,6 +48,19 @@ class MemoryParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How the speed of a device changes by itself: what the time of a batch is multiplied by, of mean 1, in two factors.
+
+    Periods of `seconds` on the average, of whatever length, have each its own, of the coefficient of variation `cv`;
+    minutes apart, so of a whole run, there is another, of `drift_cv`. Both are log-normal.
+    """
+
+    cv: float
+    seconds: float
+    drift_cv: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileRow:
     """One way to run one stage: device, slice, batch size, processes, and what it gives.
 
@@ -55,6 +68,7 @@ class ProfileRow:
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     `sequence_length` are the tokens of each request, None where the example inputs are as the model gives them.
+    `pace` None: the device keeps its speed, or nobody looked.
     """
 
     stage: str
@@ -72,6 +86,7 @@ class ProfileRow:
     percentiles_ms: LatencyPercentiles | None = None
     memory_parts_gib: MemoryParts | None = None
     sequence_length: int | None = None
+    pace: Pace | None = None
 
     @property
     def batch_ms(self) -> float:

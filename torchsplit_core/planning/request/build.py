@@ -370,6 +370,7 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             basis=row.basis,
             low_rps=row.low_rps,
             high_rps=row.high_rps,
+            pace=row.pace,
         )
         for row in rows
     )

@@ -82,23 +82,26 @@ def core_time() -> CoreTime:
 
 def counted(looks: Sequence[Look]) -> tuple[tuple[float, ...], ...]:
     """The blocks of the quiet looks, or of all where these have too few."""
-    return tuple(block for look in _counted(looks) for block in look.blocks)
+    every = tuple(block for look in looks for block in look.blocks)
+    quiet = tuple(block for look in looks if look.lost <= LOST_SHARE for block in look.blocks)
+    return quiet if len(quiet) >= min(ENOUGH_BLOCKS, len(every)) else every
 
 
-def _counted(looks: Sequence[Look]) -> Sequence[Look]:
-    quiet = [look for look in looks if look.lost <= LOST_SHARE]
-    enough = min(ENOUGH_BLOCKS, sum(len(look.blocks) for look in looks))
-    return quiet if sum(len(look.blocks) for look in quiet) >= enough else looks
+Course = list[tuple[float, list[list[float]]]]
 
 
-def course_of(looks: Sequence[Look]) -> list[list[list[float]]]:
-    """Of each look that counts its pieces of PIECE_S, [when it began (Unix s), mean ms, standard error of the mean's
-    logarithm], as `profiling.pace` takes them. What a run takes is taken to be all that passes between two."""
-    return [
-        [piece for begun, block in zip(look.begun_s, look.blocks, strict=True) for piece in _pieces(begun, block)]
-        for look in _counted(looks)
-        if look.begun_s
-    ]
+def course_of(looks: Sequence[Look]) -> Course:
+    """Of each look the share of its time that was lost, and its pieces as `profiling.pace` takes them.
+
+    A piece of PIECE_S is [when it began (Unix s), mean ms, standard error of the mean's logarithm]; what a run takes is
+    taken to be all that passes between two.
+    """
+    found: Course = []
+    for look in looks:
+        if look.begun_s:
+            blocks = zip(look.begun_s, look.blocks, strict=True)
+            found.append((look.lost, [piece for begun, block in blocks for piece in _pieces(begun, block)]))
+    return found
 
 
 def _pieces(begun_s: float, block: Sequence[float]) -> Iterator[list[float]]:
