@@ -101,7 +101,10 @@ def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: 
     for load in loads:
         others = Others()
         found = workflow.measure(
-            plan, request, ServeSettings(port=0, trust=True), LoadSettings(seconds, load * capacity / demand, seed)
+            plan,
+            request,
+            ServeSettings(port=0, trust=True),
+            LoadSettings(seconds, load * capacity / demand, seed),
         )
         yield row(name, load, told, found.models[0], max(profiled, others.share()))
 
@@ -115,11 +118,11 @@ def row(name: str, load: float, pace: str, one: MeasuredModel, others: float) ->
     ends = [one.simulated_ms.p95 if end is None else end.p95 for end in (low, high)]
     assert ends[0] is not None and ends[1] is not None
     inside = ends[0] <= measured <= ends[1]
+    where = "inside" if inside else "low" if measured < ends[0] else "high"
     RESULTS.append(Result(inside, ends[1] / ends[0], others))
     return (
         f"| {name} | {load:.0%} | {pace} | {text(one.simulated_ms.p95, 1)} | {ends[0]:.1f} | {ends[1]:.1f} | "
-        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {'inside' if inside else 'low' if measured < ends[0] else 'high'} | "
-        f"{others:.0%} |"
+        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {where} | {others:.0%} |"
     )
 
 
@@ -150,7 +153,10 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         print("a slice needs a core beside that of front and load: this host has 1 for us")
         return 0
-    print("| model | load | pace: cv for s, drift | simulated p95 ms | low | high | high / low | measured | where | others |")
+    print(
+        "| model | load | pace: cv for s, drift | simulated p95 ms | low | high | high / low | measured | where | "
+        "others |"
+    )
     print("|---" * 10 + "|")
     for name in options.models:
         try:

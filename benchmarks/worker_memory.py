@@ -64,7 +64,8 @@ def held(request: PlanRequest, plan: PlanOutcome) -> tuple[int, float, float, fl
         fell = before - available()
     # A supervisor beside each worker loads no torch.
     count = sum(one["Pss_Anon"] > 64 * MIB for one in own)
-    return count, *(sum(one[name] for one in own) / MIB for name in ("Pss", "Pss_Anon")), fell / MIB
+    pss, anonymous = (sum(one[name] for one in own) / MIB for name in ("Pss", "Pss_Anon"))
+    return count, pss, anonymous, fell / MIB
 
 
 def workers_here() -> list[int]:

@@ -13,8 +13,8 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.measure import expected
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.responding.servers import simulation_request
-from torchsplit_core.serving.load.measure import simulation_of
 from torchsplit_core.responding.spread import simulate_drawn
+from torchsplit_core.serving.load.measure import simulation_of
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
 

@@ -1,4 +1,4 @@
-"""Servers whose speed is drawn: of mean 1, with the covariance asked for, nothing where nothing changes, and its interval."""
+"""Servers whose speed is drawn: of mean 1, with the covariance asked for, and nothing where nothing changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from torchsplit_core.values import (
 )
 
 MODEL = SimulatedModel("bert", ("whole",), PoissonArrivals(50.0), slo_ms=60.0)
-SERVER = Server("cpu0/1c@0", "bert", "whole", 4, {1: 10.0, 2: 16.0, 4: 28.0}, service=Service("lognormal", 0.1))
+SERVER = Server(
+    "cpu0/1c@0", "bert", "whole", 4, {1: 10.0, 2: 16.0, 4: 28.0}, service=Service("lognormal", 0.1)
+)
 REQUEST = SimulationRequest((MODEL,), (SERVER,), requests_per_model=2000)
 
 
@@ -86,5 +88,5 @@ def test_a_request_with_a_pace_and_its_outcome_are_read_as_they_were_written() -
 
 @pytest.mark.parametrize("pace", [Pace(-0.1, 1.0, 0.0), Pace(0.1, 0.0, 0.0), Pace(0.1, 1.0, 101.0)])
 def test_a_pace_that_makes_no_sense_is_refused(pace: Pace) -> None:
-    with pytest.raises(InputFault, match="servers.cpu0/1c@0.pace"):
+    with pytest.raises(InputFault, match=r"servers\.cpu0/1c@0\.pace"):
         simulate(paced(pace))

@@ -70,8 +70,8 @@ def pace_of(points: Sequence[Sequence[Lookup]]) -> Pace | None:
 def _drift(points: Sequence[Sequence[tuple[float, float, float]]]) -> float:
     """σ of a normal with the 90 % interval of a run's mean speed around the profile's, by (s, mean, variance) of looks.
 
-    The points' looks share one drift of covariance σ² exp(-lag / τ). Few looks leave σ and τ open: the interval is that
-    of the mixture over a grid of both, by their restricted likelihood, every σ (by its logarithm) and τ as likely before.
+    The points' looks share one drift of covariance σ² exp(-lag / τ). Few looks leave σ and τ open: the interval is
+    that of the mixture over a grid of both, which is even in log σ and log τ, weighted by their restricted likelihood.
     """
     rows = np.array([look for point in points for look in point])
     owner = np.array([number for number, point in enumerate(points) for _ in point])

@@ -57,7 +57,9 @@ def shape_findings(
     length = settings.sequence_length
     # What is compiled is another program than the process ran that told its memory.
     alone = bool(settings.compile_mode)
-    pace = pace_of([looks_of(point.content, alone=alone) for point in batches]) if device.kind == "cpu" else None
+    pace = (
+        pace_of([looks_of(point.content, alone=alone) for point in batches]) if device.kind == "cpu" else None
+    )
     rows = tuple(
         replace(_row(point.content, graph, device, profile), sequence_length=length, pace=pace)
         for point in batches

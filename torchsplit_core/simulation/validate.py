@@ -37,7 +37,8 @@ MOST_RUN = 100_000_000
 """Requests through stages, all models and replications together: some minutes."""
 MOST_REPLICATIONS = 10_000
 PACED_RUNS = 40
-"""Replications, at least, of servers whose speed is drawn: 5 % and 95 % of them are the second and third from an end."""
+"""Replications, at least, of servers whose speed is drawn: 90 % of them lie between the second and third of either
+end."""
 LONGEST_S = 1e9
 """Of one replication, about thirty years: beyond it a double of milliseconds has no microseconds."""
 MOST_STAYS = 20_000_000

@@ -147,7 +147,9 @@ def _percentiles(fields: Fields) -> LatencyPercentiles | None:
 def _pace(fields: Fields) -> Pace | None:
     if not fields.has("pace_s"):
         return None
-    return Pace(fields.not_negative("pace_cv"), fields.positive("pace_s"), fields.not_negative("pace_drift_cv"))
+    return Pace(
+        fields.not_negative("pace_cv"), fields.positive("pace_s"), fields.not_negative("pace_drift_cv")
+    )
 
 
 def _memory_parts(fields: Fields) -> MemoryParts | None:

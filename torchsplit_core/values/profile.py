@@ -49,10 +49,10 @@ class MemoryParts:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the speed of a device changes by itself: what the time of a batch is multiplied by, of mean 1, in two factors.
+    """How the speed of a device changes by itself: two factors of the time of a batch, log-normal, of mean 1.
 
-    Periods of `seconds` on the average, of whatever length, have each its own, of the coefficient of variation `cv`;
-    minutes apart, so of a whole run, there is another, of `drift_cv`. Both are log-normal.
+    Each period, of `seconds` on the average, has its own, of the coefficient of variation `cv`; the other is of a whole
+    run, for it changes from minute to minute, of `drift_cv`.
     """
 
     cv: float

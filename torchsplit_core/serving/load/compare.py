@@ -124,9 +124,7 @@ def _model(
 
 
 def _with(times: ResponseTimes, on_top: float) -> MeasuredTimes:
-    return MeasuredTimes(
-        *(None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99))
-    )
+    return MeasuredTimes(*(None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)))
 
 
 def _hand_over(name: str, roster: Roster, measured: Measured) -> float:
