@@ -7,16 +7,15 @@ measured. The front and the load generator have the other core. The last line ha
 interval (Clopper and Pearson; the three loads of a model share a profile, so the cases are less than independent) and
 the median width. `--seed` draws other arrivals.
 
-Run it on an idle machine, with nothing else in it: `others` is the share of both cores that processes of somebody else
-took while a case was measured, and cases above a limit are counted apart, for neither profile nor simulation can know
-of them. About 15 minutes.
+Run it on an idle machine, with nothing else in it: `others` is the share of all cores that processes of somebody else
+took in half a second before or after the profile, or behind the case, whichever is most. Cases above a limit are
+counted apart, for neither profile nor simulation can know of them. About 15 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import sys
 import time
@@ -54,6 +53,7 @@ LOADS = (0.4, 0.7, 0.9)
 BATCHES = (1, 2, 4)
 POINT_BUDGET_S = 1.5
 MOST_OTHERS = 0.05
+LOOK_S = 0.5
 LEAST, MOST = 0.85, 0.97
 
 
@@ -66,28 +66,23 @@ class Result:
     others: float
 
 
-class Others:
-    """The share of all cores' time that processes took which this one has not started."""
+def others() -> float:
+    """The share of all cores' time that is taken while this process sleeps and nothing of its own runs."""
 
-    def __init__(self) -> None:
-        self.begin = self._now()
+    def ticks() -> tuple[int, int]:
+        told = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        # idle and iowait; what other guests of the machine stole is no process of here.
+        return sum(told), told[3] + told[4] + told[7]
 
-    def share(self) -> float:
-        """Since this was made; children that still run count as others, so ask when they have ended."""
-        clock, busy, own = (now - before for now, before in zip(self._now(), self.begin, strict=True))
-        return max(0.0, busy - own) / (clock * (os.cpu_count() or 1))
-
-    def _now(self) -> tuple[float, float, float]:
-        ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        # user, nice, system, irq and softirq; idle, iowait and what other guests stole are not of processes here.
-        busy = sum(ticks[place] for place in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return time.perf_counter(), busy, sum(one.ru_utime + one.ru_stime for one in used)
+    before = ticks()
+    time.sleep(LOOK_S)
+    whole, free = (now - then for now, then in zip(ticks(), before, strict=True))
+    return 1 - free / whole if whole else 0.0
 
 
 def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: int) -> Iterator[str]:
     """The rows of one model; what decides also goes to RESULTS."""
-    others = Others()
+    before = others()
     _, profile = workflow.profile(
         source, device="cpu:1c", batch_sizes=BATCHES, trust=True, gpu_types=("A100-80GB",),
         settings=Settings(point_budget_s=POINT_BUDGET_S),
@@ -97,32 +92,31 @@ def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: 
     request = request_of(name, CASES[0], profile, None)
     plan = workflow.plan(request)
     capacity, demand = plan.models[0].throughput_rps, request.models[0].demand_rps
-    profiled = others.share()
+    before = max(before, others())
     for load in loads:
-        others = Others()
         found = workflow.measure(
             plan,
             request,
             ServeSettings(port=0, trust=True),
             LoadSettings(seconds, load * capacity / demand, seed),
         )
-        yield row(name, load, told, found.models[0], max(profiled, others.share()))
+        yield row(name, load, told, found.models[0], max(before, others()))
 
 
-def row(name: str, load: float, pace: str, one: MeasuredModel, others: float) -> str:
+def row(name: str, load: float, pace: str, one: MeasuredModel, taken: float) -> str:
     """A case as a row of the table."""
     low, high, measured = one.simulated_low_ms, one.simulated_high_ms, one.measured_ms.p95
     if measured is None:
-        return f"| {name} | {load:.0%} | {pace} | n/a | n/a | n/a | n/a | n/a | n/a | {others:.0%} |"
+        return f"| {name} | {load:.0%} | {pace} | n/a | n/a | n/a | n/a | n/a | n/a | {taken:.0%} |"
     # Without changes of speed the simulation has one figure, and no interval.
     ends = [one.simulated_ms.p95 if end is None else end.p95 for end in (low, high)]
     assert ends[0] is not None and ends[1] is not None
     inside = ends[0] <= measured <= ends[1]
     where = "inside" if inside else "low" if measured < ends[0] else "high"
-    RESULTS.append(Result(inside, ends[1] / ends[0], others))
+    RESULTS.append(Result(inside, ends[1] / ends[0], taken))
     return (
         f"| {name} | {load:.0%} | {pace} | {text(one.simulated_ms.p95, 1)} | {ends[0]:.1f} | {ends[1]:.1f} | "
-        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {where} | {others:.0%} |"
+        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {where} | {taken:.0%} |"
     )
 
 

@@ -363,7 +363,7 @@ BENCHMARKS = (
         "at three loads, 10 s of Poisson arrivals each. *Pace* is how the profile found this host to change its speed: "
         "coefficient of variation and length of slow periods, and of the speed of a run in another minute. *Low* and "
         "*high* are what 90 % of the simulation's runs of these arrivals lie between. *Others*: the share of the cores "
-        "that processes of somebody else took while the case was profiled or measured. Goal: 85 to 97 % inside.",
+        "that processes of somebody else took in a look before, between and after. Goal: 85 to 97 % inside.",
         ("--models", "ocr", "--loads", "0.4", "--seconds", "2"),
     ),
     Benchmark(

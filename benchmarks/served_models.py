@@ -103,13 +103,13 @@ class OcrClient(SeededClient):
 
 
 class WideOcrClient(SeededClient):
-    """Convolutions of 24 to 192 channels on 32 × 128, two attention layers of width 128."""
+    """Convolutions of 24 to 192 channels on 32 × 96, two attention layers of width 128."""
 
     def build(self) -> nn.Module:
         return LineReader(24, 128, 25, 2, 4)
 
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
-        return (torch.rand(batch_size, 1, 32, 128),)
+        return (torch.rand(batch_size, 1, 32, 96),)
 
 
 class ResNetClient(SeededClient):
