@@ -378,4 +378,22 @@ BENCHMARKS = (
         "generator or other work on the machine were the limit.",
         ("--turns", "1", "--floats", "16", "--batches", "16", "--seconds", "1"),
     ),
+    Benchmark(
+        "Measured p95 in the interval of its simulation",
+        "benchmarks.p95_coverage",
+        "Twelve models (`benchmarks/served_models.py`), whole on a core, each profiled, planned, simulated and served "
+        "at three loads, 10 s of Poisson arrivals each. *Pace* is how the profile found this host to change its speed: "
+        "coefficient of variation and length of slow periods, and of the speed of a run in another minute. *Low* and "
+        "*high* are what 90 % of the simulation's runs of these arrivals lie between. *Others*: the share of the cores "
+        "that processes of somebody else took in a look before, between and after. Goal: 85 to 97 % inside.",
+        ("--models", "ocr", "--loads", "0.4", "--seconds", "2"),
+    ),
+    Benchmark(
+        "What served workers hold against what plans count",
+        "benchmarks.worker_memory",
+        "Models served by 1, 2 and 4 workers of one core each; held is what the kernel says of all processes behind "
+        "the front. PSS has the pages of libraries too, which the workers share; one more worker adds what the last "
+        "column but one says.",
+        ("--models", "sample:ocr", "--workers", "1", "2"),
+    ),
 )

@@ -15,7 +15,7 @@ from app.format.numbers import exact, short
 from app.plan.explanation.panel import sections
 from app.plan.load import words
 from app.plan.load.asked import Ask, request_limits, simulation
-from app.plan.load.runs import FULL_REPLICATIONS, FULL_REQUESTS
+from app.plan.load.runs import FULL_REPLICATIONS, FULL_REQUESTS, full_replications
 from app.plan.model_table import models_table
 from app.plan.summary import SOLVED, basis_badge, conflict_words, metrics, relaxation_words, status_badge
 from app.plan.sureness import low_end, reasons, sureness_of
@@ -143,8 +143,8 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     lines = [
         "Arrivals as the request says, else Poisson at each model's demand; waits are included. The limits are those "
         "of the request: of the response where it has one, else of the service time.",
-        f"{exact(FULL_REQUESTS)} requests in each of {FULL_REPLICATIONS} runs a model; ± is the 95 % interval over "
-        "the runs.",
+        f"{exact(FULL_REQUESTS)} requests in each of {full_replications(asked)} runs a model; ± is the 95 % interval "
+        "over the runs.",
         words.basis_words(plan, request),
     ]
     if told := words.unstable_words(found.models):

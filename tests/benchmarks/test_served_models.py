@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import served_models
+from benchmarks import p95_coverage, served_models
 
 
-@pytest.mark.parametrize("name", ["BertClient", "ClipClient", "FastPitchClient", "OcrClient"])
+@pytest.mark.parametrize("name", [*p95_coverage.MODELS.values(), *p95_coverage.TUNED.values()])
 def test_a_served_model_answers_each_row_of_its_batch(name: str) -> None:
     client = getattr(served_models, name)()
     with torch.no_grad():
         found = client.get_model()(*client.get_example_inputs(2))
     outputs = found if isinstance(found, tuple) else (found,)
     assert all(one.shape[0] == 2 for one in outputs)
+
+
+def test_coverage_is_told_with_its_own_interval_and_the_width() -> None:
+    results = [p95_coverage.Result(number > 0, 2.0 + number, 0.0) for number in range(10)]
+    told = p95_coverage.coverage("All", results)
+    # Clopper and Pearson, 9 of 10.
+    assert told.startswith("All: 9 of 10 inside, 90% (95 % interval 55% to 100%)") and "6.50" in told
+    assert p95_coverage.coverage("Quiet", []) == "Quiet: no case."

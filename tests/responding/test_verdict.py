@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,14 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.responding import at_demand
 from torchsplit_core.responding.at_demand import REPLICATIONS, REQUESTS, responses
 from torchsplit_core.responding.verdict import Verdict, verdict
-from torchsplit_core.values import DeterministicArrivals, PlanOutcome, PlanRequest, ResponsePercentiles
+from torchsplit_core.values import (
+    DeterministicArrivals,
+    Pace,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    ResponsePercentiles,
+)
 
 
 def asking(**more: Any) -> PlanRequest:
@@ -67,6 +75,42 @@ def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
     found = of(asking(max_latency_ms=ocr.response_ms + ocr.width_ms / 2))
     assert found.level == "amber" and "1 of 2 may exceed its limit: ocr p95 53" in found.sentence
     assert fact(found, "Keeps its limits under load").startswith("unknown (too close to tell")
+
+
+def test_a_host_that_may_be_slow_for_a_while_makes_a_limit_uncertain() -> None:
+    def slow(point: Point) -> Point:
+        return replace(point, pace=Pace(0.05, 5.0, 0.03))
+
+    loose = with_points(asking(max_latency_ms=55.0), slow)
+    (_, ocr) = responses(loose, plan(loose))  # type: ignore[misc]
+    assert 50.0 < ocr.response_ms < ocr.high_ms
+    limit = (ocr.response_ms + ocr.high_ms) / 2
+    assert of(asking(max_latency_ms=limit)).level == "green"
+    found = of(with_points(asking(max_latency_ms=limit), slow))
+    assert found.level == "amber" and "as the host changes its speed" in found.sentence
+
+
+def with_points(asked: PlanRequest, changed: Callable[[Point], Point]) -> PlanRequest:
+    """The request with every point changed."""
+    return replace(
+        asked,
+        models=tuple(
+            replace(
+                model,
+                variants=tuple(
+                    replace(
+                        variant,
+                        stages=tuple(
+                            replace(stage, points=tuple(map(changed, stage.points)))
+                            for stage in variant.stages
+                        ),
+                    )
+                    for variant in model.variants
+                ),
+            )
+            for model in asked.models
+        ),
+    )
 
 
 def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_asked() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
+from torchsplit_core.cli.serving import line
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.serving.load.compare import Measured, outcome_of, percentiles
 from torchsplit_core.serving.load.measure import arrival_times, deaths, front_warning, simulation_of
@@ -25,6 +26,9 @@ from torchsplit_core.values import (
     GammaArrivals,
     InputFault,
     MmppArrivals,
+    Pace,
+    PlanOutcome,
+    PlanRequest,
     PoissonArrivals,
     RateState,
     TraceArrivals,
@@ -80,6 +84,37 @@ def test_what_agrees_is_not_named() -> None:
     assert server.simulated_utilisation == pytest.approx(0.525, abs=0.01)
     (point,) = found.points
     assert (point.batch_size, point.throughput_rps, point.profile, point.gpu_type) == (1, 100.0, "1c", "CPU")
+
+
+def test_a_p95_that_the_simulation_has_for_this_host_is_no_disagreement() -> None:
+    plan, request = paced(Pace(0.2, 1.0, 0.4))
+    asked = simulation_of(plan, request, {"bert": TIMES}, {SERVER: 0.5})
+    found = Measured(
+        Sent({"bert": [(due, 0.0145, 200) for due in TIMES]}, BEGUN_S),
+        {SERVER: tally()}, {"bert": 1.0}, {SERVER: 0.5}, 10.0,
+    )  # fmt: skip
+    told = outcome_of(plan, ROSTER, found, asked, simulate(asked))
+    (model,) = told.models
+    low, high = model.simulated_low_ms, model.simulated_high_ms
+    assert low is not None and high is not None and low.p95 is not None and high.p95 is not None
+    load = simulate(asked).models[0]
+    assert load.response_low_ms is not None and load.response_low_ms.p95 is not None
+    # The way through the front that keeps no worker busy comes on top of both ends.
+    assert low.p95 == pytest.approx(load.response_low_ms.p95 + 0.5)
+    assert low.p95 < 14.5 < high.p95 and told.disagreements == ()
+    assert f"({low.p95:.4g} ms to {high.p95:.4g} ms in 90 % of its runs)" in line(model)
+    assert read_text(write_text(replace(told, host="here")))[1].models[0] == model
+    assert "simulated_low_ms" not in write_text(replace(measured(), host="here"))
+
+
+def paced(pace: Pace) -> tuple[PlanOutcome, PlanRequest]:
+    """The plan on a host that changes its speed."""
+    (model,) = REQUEST.models
+    (variant,) = model.variants
+    (stage,) = variant.stages
+    points = tuple(replace(point, pace=pace) for point in stage.points)
+    variant = replace(variant, stages=(replace(stage, points=points),))
+    return PLAN, replace(REQUEST, models=(replace(model, variants=(variant,)),))
 
 
 def test_slow_batches_are_named_with_their_slice_and_stage() -> None:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from tests.support.serving.plans import Placed, cpu_plan
+from torchsplit_core import workflow
 from torchsplit_core.jobs.measure import expected
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.responding.servers import simulation_request
+from torchsplit_core.responding.spread import simulate_drawn
 from torchsplit_core.serving.load.measure import simulation_of
-from torchsplit_core.serving.load.spread import simulate_drawn
 from torchsplit_core.simulation import simulate
-from torchsplit_core.values import PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
+from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
 
 P95_OVER_MEAN = math.exp(0.2 * 1.6448536269514722 - 0.2**2 / 2)
 """Of log-normal times with a σ of 0.2."""
@@ -133,3 +134,25 @@ def test_the_simulation_of_a_plan_stays_as_promised_and_the_pages_line_is_drawn(
     without = plan_of({1: 1.0, 4: 1.0})
     drawn, steady = (expected(*one, 1.0)["expected"]["bert"]["p95_ms"] for one in (plan, without))
     assert drawn > steady
+
+
+PACE = Pace(0.1, 0.5, 0.05)
+
+
+def test_a_host_that_changes_its_speed_is_drawn_beside_what_its_batches_vary_by() -> None:
+    """The slow periods were among the runs whose p95 the point tells: σ² of the two together is that of the point."""
+    both = {1: P95_OVER_MEAN, 4: P95_OVER_MEAN}
+    plan = plan_of(both, pace=PACE)
+    (server,) = workflow.simulation_request(*plan).servers
+    assert server == server_of(plan) and server.pace == PACE
+    assert math.log1p(server.service.cv**2) + math.log1p(PACE.cv**2) == pytest.approx(0.2**2)
+    # Of a plan's own simulation only such a host's times are drawn.
+    assert workflow.simulation_request(*plan_of(both)) == simulation_request(*plan_of(both))
+    # Periods that vary by more than the runs did leave nothing to draw batch by batch.
+    wild = plan_of(both, pace=replace(PACE, cv=0.5))
+    assert server_of(wild).service == Service()
+
+
+def test_parts_of_a_cut_model_keep_the_pace_of_their_cores() -> None:
+    plan = plan_of({1: 1.0, 4: 1.0}, pace=PACE, basis="estimated", low_rps=None)
+    assert server_of(plan).pace == PACE and server_of(plan).service == Service()

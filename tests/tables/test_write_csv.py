@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     InputFault,
     LatencyPercentiles,
     MemoryParts,
+    Pace,
     Percentile,
     Profile,
     ProfileFailure,
@@ -41,6 +42,7 @@ FULL = replace(
         31, Percentile(1 / 3, 0.3, 0.4), Percentile(2.0, None, 2.5), Percentile(3.0)
     ),
     memory_parts_gib=MemoryParts(1.5, 0.25, 0.0, 0.3, "measured"),
+    pace=Pace(1 / 7, 2.5, 0.0),
 )
 FAILURE = ProfileFailure(
     "whole", "CPU", None, 64, 1, "crashed", "=killed, by\nsignal 9, said it's “over”", "cpu"

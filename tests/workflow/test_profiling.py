@@ -131,6 +131,13 @@ def kept(home: Path) -> tuple[int, ...]:
         return tuple(batch for (batch,) in found)
 
 
+def means(home: Path) -> dict[int, float]:
+    """Of each point in a store the mean of its runs, ms: measured twice it would be another."""
+    with Store(home).connect() as database:
+        found = database.execute("SELECT batch_size, content FROM points WHERE kind = 'batch'")
+        return {batch: json.loads(content)["mean_ms"] for batch, content in found}
+
+
 def lives(process: int) -> bool:
     """Whether the process runs; one that nobody has reaped does not."""
     try:
@@ -158,14 +165,15 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
     wait(lambda: jobs.status(workspace, job).state == "failed")
     assert "stopped before it was done" in str(jobs.status(workspace, job).fault)
     assert done(workspace) == (1, 2) and workspace.artifacts("profile") == ()
-    before = runs(tmp_path)
+    before, timed = runs(tmp_path), means(workspace.store.root)
 
     hold.unlink()
     again = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: jobs.status(workspace, again).state == "done")
     later = runs(tmp_path)[len(before) :]
-    # A measurement takes three runs at least; an export may run the model once at its batch.
-    assert "1" not in later and later.count("2") <= 1 and {"3", "4"} <= set(later)
+    # What a process holds is told of every point when all are done; its runs are no others' figures.
+    assert {batch: means(workspace.store.root)[batch] for batch in (1, 2)} == timed
+    assert {"3", "4"} <= set(later)
     result = workspace.get("profile", "slow.py:Client")
     sizes = tuple(row.batch_size for row in result.rows if row.basis == "measured")
     assert sizes == done(workspace) == ALL
@@ -190,14 +198,14 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(
     wait(lambda: str(HELD) in runs(tmp_path) and kept(home) == (1, 2))
     kill(first.pid)
     first.wait()
-    before = runs(tmp_path)
+    before, timed = runs(tmp_path), means(home)
     assert kept(home) == (1, 2) and not (tmp_path / "p.json").exists()
 
     # Only what is killed needs a process of its own.
     hold.unlink()
     assert main(command) == 0
     later = runs(tmp_path)[len(before) :]
-    assert "1" not in later and later.count("2") <= 1 and {"3", "4"} <= set(later)
+    assert {batch: means(home)[batch] for batch in (1, 2)} == timed and {"3", "4"} <= set(later)
     assert "2 points were measured before" in capsys.readouterr().err
     found = read_file(tmp_path / "p.json")[1]
     assert tuple(row.batch_size for row in found.rows if row.basis == "measured") == ALL
@@ -224,9 +232,10 @@ def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace,
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, HELD]
     taken = [cell.kept for cell in cells(workspace, parameters)]
     assert all(moment is not None for moment in taken)
-    # Runs as long as the budget need no warm-up: beside those timed there is the one that looks at memory.
+    # Runs as long as the budget need no warm-up: beside those timed there is the one that looks at memory, and the
+    # few of the process that tells what it holds.
     timed = next(row.percentiles_ms for row in found.rows if row.batch_size == HELD)
-    assert timed is not None and timed.runs <= runs(tmp_path).count(str(HELD)) <= timed.runs + 2
+    assert timed is not None and timed.runs <= runs(tmp_path).count(str(HELD)) <= timed.runs + 2 + 5
 
 
 @pytest.fixture(scope="module")

@@ -162,9 +162,11 @@ def line(model: MeasuredModel) -> str:
     def ms(value: float | None) -> str:
         return "n/a" if value is None else f"{value:.4g} ms"
 
+    low, high = model.simulated_low_ms, model.simulated_high_ms
+    between = "" if low is None or high is None else f" ({ms(low.p95)} to {ms(high.p95)} in 90 % of its runs)"
     return (
         f"{model.name}: {model.offered_rps:.4g} requests/s sent, {model.predicted_rps:.4g} predicted, "
-        f"{model.measured_rps:.4g} measured; p95 {ms(model.simulated_ms.p95)} simulated, "
+        f"{model.measured_rps:.4g} measured; p95 {ms(model.simulated_ms.p95)} simulated{between}, "
         f"{ms(model.replayed_ms.p95)} replayed, {ms(model.measured_ms.p95)} measured (front {model.hop_ms:.3g} ms); "
         f"{model.errors} errors"
     )

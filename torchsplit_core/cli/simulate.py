@@ -215,7 +215,13 @@ def line(model: ModelLoad) -> str:
         return f"{text}, not stable: no response times"
     width = model.response_ci95_ms.p95
     sure = "" if width is None else f" ± {width:.2g}"
-    text += f", response mean {times.mean:.4g} ms, p95 {times.p95:.4g}{sure} ms, p99 {times.p99:.4g} ms"
+    low, high = model.response_low_ms, model.response_high_ms
+    between = ""
+    if low is not None and high is not None:
+        between = f" (estimated: {low.p95:.4g} to {high.p95:.4g} in 90 % of the runs, as this host changes its speed)"
+    text += (
+        f", response mean {times.mean:.4g} ms, p95 {times.p95:.4g}{sure} ms{between}, p99 {times.p99:.4g} ms"
+    )
     if model.slo_attainment is not None:
         text += f", {model.slo_attainment:.2%} within the limit"
     return text

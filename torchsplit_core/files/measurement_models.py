@@ -24,6 +24,8 @@ class MeasuredModelFile(Strict):
     errors: Whole
     statuses: Rows[Rows[Whole]] = []
     replayed_ms: MeasuredTimesFile = MeasuredTimesFile(p50=None, p95=None, p99=None)
+    simulated_low_ms: MeasuredTimesFile | None = None
+    simulated_high_ms: MeasuredTimesFile | None = None
 
 
 class MeasuredServerFile(Strict):

@@ -22,7 +22,7 @@ from torchsplit_core.files.fields import (
     Table,
     Whole,
 )
-from torchsplit_core.files.simulation_models import ArrivalsFile, Percentile
+from torchsplit_core.files.simulation_models import ArrivalsFile, PaceFile, Percentile
 from torchsplit_core.values import ObjectiveKind
 from torchsplit_core.values.status import SolveStatus
 
@@ -90,6 +90,7 @@ class ProfileRowFile(Strict):
     percentiles_ms: LatencyPercentilesFile | None = None
     memory_parts_gib: MemoryPartsFile | None = None
     sequence_length: Count | None = None
+    pace: PaceFile | None = None
 
 
 class ProfileFailureFile(Strict):
@@ -153,6 +154,7 @@ class PointFile(Strict):
     basis: Basis = "measured"
     low_rps: Amount | None = None
     high_rps: Amount | None = None
+    pace: PaceFile | None = None
 
 
 class StageFile(Strict):

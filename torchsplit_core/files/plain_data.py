@@ -21,7 +21,7 @@ _MEASURED_POINT: Data = {"device": None, "sequence_length": None}
 LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     "torchsplit.profile": {
         "": {"failures": [], "name": ""},
-        "rows": {**_MEASURED_POINT, "percentiles_ms": None, "memory_parts_gib": None},
+        "rows": {**_MEASURED_POINT, "percentiles_ms": None, "memory_parts_gib": None, "pace": None},
         "failures": _MEASURED_POINT,
         "nodes": {"time_shares": {}, "times_ms": {}},
     },
@@ -39,7 +39,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
         },
         "models.variants": {"allowed": True, "cut_bytes_per_request": []},
         "models.variants.stages": {"nodes": []},
-        "models.variants.stages.points": {"low_rps": None, "high_rps": None},
+        "models.variants.stages.points": {"low_rps": None, "high_rps": None, "pace": None},
     },
     "torchsplit.plan": {
         "": {"explanation": None, "front": None},
@@ -62,11 +62,17 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     "torchsplit.simulation_request": {
         "": {"find": None},
         "models": {"cut_bytes": [], "cut_bytes_per_request": [], "front_ms": 0.0},
+        "servers": {"pace": None},
         "servers.service": {"cv": None},
     },
+    "torchsplit.simulation": {"models": {"response_low_ms": None, "response_high_ms": None}},
     "torchsplit.measurement": {
         "": {"in_place": {}},
-        "models": {"replayed_ms": {"p50": None, "p95": None, "p99": None}},
+        "models": {
+            "replayed_ms": {"p50": None, "p95": None, "p99": None},
+            "simulated_low_ms": None,
+            "simulated_high_ms": None,
+        },
     },
     "torchsplit.strategy": {
         "candidates": {"not_exportable": None},

@@ -21,6 +21,7 @@ from torchsplit_core.files.fields import (
 )
 
 Spread = Annotated[float, Field(ge=1e-3, le=100, allow_inf_nan=False)]
+SpreadOrNone = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Percentile = Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
 BatchSize = Annotated[int, Field(ge=1, le=2**53, strict=False)]
 
@@ -82,6 +83,12 @@ class ServiceFile(Strict):
     cv: Spread | None = None
 
 
+class PaceFile(Strict):
+    cv: SpreadOrNone
+    seconds: Divisor
+    drift_cv: SpreadOrNone
+
+
 class ServerFile(Strict):
     id: Name
     model: Name
@@ -91,6 +98,7 @@ class ServerFile(Strict):
     max_wait_ms: Amount = 0.0
     batch_ms: Annotated[Table[BatchSize, Divisor], Field(min_length=1)]
     service: ServiceFile = ServiceFile()
+    pace: PaceFile | None = None
 
 
 class FindFile(Strict):
@@ -142,6 +150,8 @@ class ModelLoadFile(Strict):
     slo_attainment: NonNegative | None
     mean_batch: NonNegative
     bytes_across_cuts_per_s: NonNegative | None = None
+    response_low_ms: ResponseTimesFile | None = None
+    response_high_ms: ResponseTimesFile | None = None
 
 
 class ServerLoadFile(Strict):

@@ -14,7 +14,7 @@ from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MeasureParameters
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.responding.servers import without_instance
-from torchsplit_core.serving.load.spread import with_spread
+from torchsplit_core.responding.spread import with_spread
 from torchsplit_core.serving.roster import can_be_run
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted

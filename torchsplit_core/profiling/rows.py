@@ -8,6 +8,7 @@ from typing import Any
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, MemoryEstimate, estimate_memory
+from torchsplit_core.profiling.pace import looks_of, pace_of
 from torchsplit_core.profiling.points import Heard, Settings
 from torchsplit_core.values import (
     Device,
@@ -54,8 +55,14 @@ def shape_findings(
     timed = {point.batch_size: point.content for point in points if point.kind == "nodes"}
     profile = device.profile
     length = settings.sequence_length
+    # What is compiled is another program than the process ran that told its memory.
+    alone = bool(settings.compile_mode)
+    pace = (
+        pace_of([looks_of(point.content, alone=alone) for point in batches]) if device.kind == "cpu" else None
+    )
     rows = tuple(
-        replace(_row(point.content, graph, device, profile), sequence_length=length) for point in batches
+        replace(_row(point.content, graph, device, profile), sequence_length=length, pace=pace)
+        for point in batches
     )
     failures = tuple(
         ProfileFailure(
@@ -85,6 +92,8 @@ def shape_findings(
     notes += [note for point in batches for note in _remarks(point.content)]
     # What is said of all numbers of processes is said once.
     notes += _of_another_kind(settings, bool(timed) and not nodes) if processes == 1 else []
+    if why := heard.environment.get("held_fault"):
+        notes.append(f"What a process holds was not measured, memory is that of its tensors alone: {why}")
     asked, given = heard.environment.get("sm_asked"), heard.environment.get("sm_count")
     if asked is not None and asked != given:
         notes.append(
@@ -148,7 +157,12 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
         "low_rps": 1000 * batch / content["mean_high_ms"],
         "high_rps": 1000 * batch / content["mean_low_ms"],
     }
-    parts = memory_parts(content["peak"], estimate_memory(graph, batch), cuda=device.kind != "cpu")
+    parts = memory_parts(
+        content["peak"],
+        estimate_memory(graph, batch),
+        cuda=device.kind != "cpu",
+        held_bytes=content.get("held_bytes"),
+    )
     return ProfileRow(
         stage="whole",
         gpu_type=device.gpu_type,
@@ -167,9 +181,16 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
     )
 
 
-def memory_parts(peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool) -> MemoryParts:
-    """The measured peak in its parts, or the estimate where none was measured; the context is assumed."""
-    context = CUDA_CONTEXT_BYTES / GIB if cuda else 0.0
+def memory_parts(
+    peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool, held_bytes: int | None = None
+) -> MemoryParts:
+    """The measured peak in its parts, or the estimate where none was measured.
+
+    The context of CUDA is assumed; on a processor it is what of `held_bytes`, all that the process holds, is in none
+    of the other parts, and 0 where nobody measured that.
+    """
+    tensors = estimate.peak_bytes if peak is None else peak["peak_bytes"]
+    context = CUDA_CONTEXT_BYTES / GIB if cuda else max(0, (held_bytes or 0) - tensors) / GIB
     if peak is not None:
         return MemoryParts(
             weights=peak["weight_bytes"] / GIB,

@@ -182,6 +182,8 @@ def _late(late: Sequence[Response]) -> str:
 
 def _response(one: Response) -> str:
     width = "" if one.exceeds else f" ± {_ms(one.width_ms)}"
+    if one.high_ms is not None and not one.exceeds:
+        width = f", up to {_ms(one.high_ms)} as the host changes its speed"
     return f"{one.model} p{one.percentile:g} {_ms(one.response_ms)}{width} of {_ms(one.limit_ms)} ms"
 
 

@@ -12,8 +12,10 @@ import numpy as np
 from torchsplit_core.simulation.arrivals import count_of, is_random, times_ms
 from torchsplit_core.simulation.chain import Run, run_chain
 from torchsplit_core.simulation.clock import Clock, Instants, clock_for, exact, on_grid
+from torchsplit_core.simulation.drawn_pace import DrawnPace
 from torchsplit_core.simulation.front import Passing, behind_front, most_requests, passing
 from torchsplit_core.simulation.station import Factors, Pace, draw_factors, station, table_spans
+from torchsplit_core.simulation.validate import PACED_RUNS
 from torchsplit_core.values import (
     DeterministicArrivals,
     Server,
@@ -28,8 +30,9 @@ from torchsplit_core.values.simulation.request import QueueKind
 class Prepared:
     """A model, and of each of its stages the servers: place in the request's list, and entry.
 
-    `paces`, by server id, are of servers whose speed changes; an instant is in ms from the first arrival. A trace is
-    run `draws` times where service is drawn. `front` has all models that pass the front, this one among them.
+    `paces`, by server id, are what a batch takes over its time in `batch_ms`, and nothing of that is drawn then; an
+    instant is in ms from the first arrival. A trace is run `draws` times where service is drawn. `front` has all
+    models that pass the front, this one among them.
     """
 
     number: int
@@ -55,7 +58,14 @@ class Prepared:
     @property
     def random_service(self) -> bool:
         """Whether the time of a batch is drawn."""
-        return any(server.service.kind != "deterministic" for stage in self.stages for _, server in stage)
+        return self.paced or any(
+            server.service.kind != "deterministic" for stage in self.stages for _, server in stage
+        )
+
+    @property
+    def paced(self) -> bool:
+        """Whether the speed of a server is drawn."""
+        return any(server.pace is not None for stage in self.stages for _, server in stage)
 
 
 def prepare(request: SimulationRequest, number: int, draws: int = 1) -> Prepared:
@@ -72,11 +82,15 @@ def prepare(request: SimulationRequest, number: int, draws: int = 1) -> Prepared
 
 
 def replications(prepared: Prepared, wanted: int) -> int:
-    """How many runs tell more than one: a trace has its own number, and without anything drawn all are the same."""
+    """How many runs tell more than one: a trace has its own number, and without anything drawn all are the same.
+
+    Where servers change their speed, enough for what 90 % of the runs lie between.
+    """
     if not prepared.random:
         return 1
     trace = isinstance(prepared.model.arrivals, TraceArrivals) and not prepared.random_front
-    return prepared.draws if trace else wanted
+    told = prepared.draws if trace else wanted
+    return max(told, PACED_RUNS) if prepared.paced else told
 
 
 def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
@@ -92,12 +106,14 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
         drawn = _factors(servers, prepared, [prepared.seed, prepared.number, replication, depth + 1])
         stages.append(
             [
-                station(
+                station(place, server, clock, None, prepared.paces[server.id])
+                if server.id in prepared.paces
+                else station(
                     place,
                     server,
                     clock,
                     drawn[server.service.kind, server.service.cv],
-                    prepared.paces.get(server.id),
+                    _pace(server, [prepared.seed, prepared.number, replication, 0, place]),
                 )
                 for place, server in servers
             ]
@@ -111,6 +127,11 @@ def run_model(prepared: Prepared, replication: int, factor: float = 1.0) -> Run:
         left = behind_front(prepared.front, prepared.number, arrivals, seed, factor)
         front = (left, prepared.model.front_ms)
     return run_chain(arrivals, stages, transfers, prepared.queue, clock, front)
+
+
+def _pace(server: Server, seed: list[int]) -> DrawnPace | None:
+    """By draws of its own, so that all other draws are what they are without it."""
+    return None if server.pace is None else DrawnPace(server.pace, np.random.default_rng(seed))
 
 
 def _factors(

@@ -166,7 +166,16 @@ def _model_load(
         attainment,
         sum(int(batch.sizes.sum()) for batch in batches) / sum(len(batch.sizes) for batch in batches),
         _bytes_across_cuts(model, runs),
+        *(_between(figures) if told and prepared.paced else (None, None)),
     )
+
+
+def _between(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseTimes, ResponseTimes]:
+    """What 5 % and 95 % of the replications lie below, of each figure, linear between two."""
+    names = list(figures[0])
+    ends = np.quantile([[figure[name] for name in names] for figure in figures], (0.05, 0.95), axis=0)
+    low, high = (ResponseTimes(**dict(zip(names, map(float, end), strict=True))) for end in ends)
+    return low, high
 
 
 def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[Run]) -> float | None:

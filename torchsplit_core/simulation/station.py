@@ -38,7 +38,7 @@ class Station:
         """How long the stage's batch of this number and size takes that begins at this instant."""
         mean = self.durations[size]
         if self.pace is not None:
-            return mean * self.pace(start)
+            mean = mean * self.pace(start)
         return mean if self.factors is None else mean * self.factors[batch]
 
 

@@ -36,6 +36,9 @@ MOST_REQUESTS = 10_000_000
 MOST_RUN = 100_000_000
 """Requests through stages, all models and replications together: some minutes."""
 MOST_REPLICATIONS = 10_000
+PACED_RUNS = 40
+"""Replications, at least, of servers whose speed is drawn: 90 % of them lie between the second and third of either
+end."""
 LONGEST_S = 1e9
 """Of one replication, about thirty years: beyond it a double of milliseconds has no microseconds."""
 MOST_STAYS = 20_000_000
@@ -238,6 +241,10 @@ def _check_server(server: Server) -> None:
     check_whole(f"{where}.max_batch", server.max_batch, least=1)
     check_number(f"{where}.max_wait_ms", server.max_wait_ms)
     _check_service(where, server.service)
+    if server.pace is not None:
+        check_number(f"{where}.pace.seconds", server.pace.seconds, positive=True)
+        for name in ("cv", "drift_cv"):
+            _check_pace(f"{where}.pace.{name}", getattr(server.pace, name))
     if not server.batch_ms:
         raise InputFault(f"{where}.batch_ms", "is empty", "Add the time of a batch size.")
     for size, time in server.batch_ms.items():
@@ -251,6 +258,13 @@ def _check_server(server: Server) -> None:
         )
 
 
+def _check_pace(where: str, cv: float) -> None:
+    check_number(where, cv)
+    if cv > SPREADS[1]:
+        problem = f"is {cv}, above the greatest value {SPREADS[1]:g}"
+        raise InputFault(where, problem, f"Give a spread from 0 to {SPREADS[1]:g}.")
+
+
 def _check_service(where: str, service: Service) -> None:
     if service.kind == "lognormal":
         _check_spread(f"{where}.service.cv", service.cv)
@@ -261,10 +275,14 @@ def _check_service(where: str, service: Service) -> None:
 
 
 def _check_amount(request: SimulationRequest) -> None:
+    paced = {server.model for server in request.servers if server.pace is not None}
     amount = sum(
         count_of(model.arrivals, request.requests_per_model)
         * len(model.stages)
-        * (1 if isinstance(model.arrivals, TraceArrivals) else request.replications)
+        * max(
+            1 if isinstance(model.arrivals, TraceArrivals) else request.replications,
+            PACED_RUNS if model.name in paced else 1,
+        )
         for model in request.models
     )
     if amount > MOST_RUN:

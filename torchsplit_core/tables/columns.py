@@ -88,6 +88,9 @@ COLUMNS: tuple[Column, ...] = (
         for part in ("weights", "activations", "transient", "context")
     ),
     Column("memory_parts_basis", "measured or estimated"),
+    Column("pace_cv", "cv of the device's slow and fast periods"),
+    Column("pace_s", "mean seconds of such a period"),
+    Column("pace_drift_cv", "cv of the device's speed from one minute to another"),
     Column("failure_reason", "why a throughput is 0 (default out_of_memory)"),
     Column("failure_message", "what was said when it failed"),
 )

@@ -13,6 +13,7 @@ from torchsplit_core.values import (
     FailureReason,
     LatencyPercentiles,
     MemoryParts,
+    Pace,
     Percentile,
     ProfileFailure,
     ProfileRow,
@@ -97,6 +98,7 @@ def read_row(fields: Fields) -> ReadRow:
         percentiles_ms=_percentiles(fields),
         memory_parts_gib=_memory_parts(fields),
         sequence_length=length,
+        pace=_pace(fields),
     )
     return ReadRow(fields.record.line, model, row, chose, derived)
 
@@ -140,6 +142,14 @@ def _percentiles(fields: Fields) -> LatencyPercentiles | None:
         for name in ("p50", "p95", "p99")
     )
     return LatencyPercentiles(runs, p50, p95, p99)
+
+
+def _pace(fields: Fields) -> Pace | None:
+    if not fields.has("pace_s"):
+        return None
+    return Pace(
+        fields.not_negative("pace_cv"), fields.positive("pace_s"), fields.not_negative("pace_drift_cv")
+    )
 
 
 def _memory_parts(fields: Fields) -> MemoryParts | None:

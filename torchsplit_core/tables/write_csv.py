@@ -15,7 +15,7 @@ from torchsplit_core.hardware import catalogue
 from torchsplit_core.tables.cells import guarded
 from torchsplit_core.tables.columns import NAMES
 from torchsplit_core.tables.imported import PREFIX
-from torchsplit_core.values import LatencyPercentiles, MemoryParts, Profile, ProfileFailure, ProfileRow
+from torchsplit_core.values import LatencyPercentiles, MemoryParts, Pace, Profile, ProfileFailure, ProfileRow
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?")
 FIRST = (
@@ -130,6 +130,7 @@ def _row(name: str, row: ProfileRow) -> dict[str, str]:
         "high_rps": _figure(row.high_rps),
         **(_percentiles(row.percentiles_ms) if row.percentiles_ms else {}),
         **(_memory_parts(row.memory_parts_gib) if row.memory_parts_gib else {}),
+        **(_pace(row.pace) if row.pace else {}),
     }
 
 
@@ -149,6 +150,14 @@ def _percentiles(found: LatencyPercentiles) -> dict[str, str]:
         told[f"timed_{name}_low_ms"] = _figure(value.low)
         told[f"timed_{name}_high_ms"] = _figure(value.high)
     return told
+
+
+def _pace(pace: Pace) -> dict[str, str]:
+    return {
+        "pace_cv": _figure(pace.cv),
+        "pace_s": _figure(pace.seconds),
+        "pace_drift_cv": _figure(pace.drift_cv),
+    }
 
 
 def _memory_parts(parts: MemoryParts) -> dict[str, str]:

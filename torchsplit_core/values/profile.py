@@ -36,7 +36,8 @@ class LatencyPercentiles:
 class MemoryParts:
     """What a peak is made of, in GiB: weights, values alive at the peak, what an operation needs while it runs.
 
-    `context` is what the device takes beside them: the CUDA context, 0 on a processor.
+    `context` is what there is beside them: on a GPU the CUDA context; on a processor the rest of what the process
+    holds (Python, torch, generated kernels, packed matrices), 0 where nobody measured it.
     """
 
     weights: float
@@ -47,6 +48,19 @@ class MemoryParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How the speed of a device changes by itself: two factors of the time of a batch, log-normal, of mean 1.
+
+    Each period, of `seconds` on the average, has its own, of the coefficient of variation `cv`; the other is of a whole
+    run, for it changes from minute to minute, of `drift_cv`.
+    """
+
+    cv: float
+    seconds: float
+    drift_cv: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileRow:
     """One way to run one stage: device, slice, batch size, processes, and what it gives.
 
@@ -54,6 +68,7 @@ class ProfileRow:
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     `sequence_length` are the tokens of each request, None where the example inputs are as the model gives them.
+    `pace` None: the device keeps its speed, or nobody looked.
     """
 
     stage: str
@@ -71,6 +86,7 @@ class ProfileRow:
     percentiles_ms: LatencyPercentiles | None = None
     memory_parts_gib: MemoryParts | None = None
     sequence_length: int | None = None
+    pace: Pace | None = None
 
     @property
     def batch_ms(self) -> float:

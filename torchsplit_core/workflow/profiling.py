@@ -311,9 +311,11 @@ class _Run:
 def _together(one: Found, several: Found) -> Found:
     """What one process gave, with the rows and failures of several at once."""
     taken_over = [*one.environment["taken_over"], *several.environment["taken_over"]]
+    # The pace is the device's, and one process alone was looked at from minute to minute.
+    pace = next((row.pace for row in one.rows), None)
     return replace(
         one,
-        rows=(*one.rows, *several.rows),
+        rows=(*one.rows, *(replace(row, pace=pace) for row in several.rows)),
         failures=(*one.failures, *several.failures),
         notes=(*one.notes, *several.notes),
         environment={**one.environment, "taken_over": taken_over},

@@ -55,10 +55,14 @@ def _times(arrivals: Arrivals, factor: float) -> Arrivals:
 def simulation_request(
     outcome: PlanOutcome, request: PlanRequest, arrivals: Callable[[PlanModel], Arrivals] | None = None
 ) -> SimulationRequest:
-    """What a plan is as servers and queues, see `responding.servers.simulation_request`. Raises InputFault."""
-    from torchsplit_core.responding.servers import simulation_request as make
+    """What a plan is as servers and queues, see `responding.servers.simulation_request`. Raises InputFault.
 
-    return make(outcome, request, arrivals)
+    Servers whose points say how their device changes its speed draw that, and how their batches vary beside it.
+    """
+    from torchsplit_core.responding.servers import simulation_request as make
+    from torchsplit_core.responding.spread import with_pace
+
+    return with_pace(make(outcome, request, arrivals), outcome, request)
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:

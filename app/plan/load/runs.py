@@ -16,7 +16,7 @@ from torchsplit_core.responding.at_demand import REPLICATIONS, REQUESTS
 from torchsplit_core.simulation import simulate_model
 from torchsplit_core.simulation.highest_load import Steps, search
 from torchsplit_core.simulation.replicate import prepare
-from torchsplit_core.simulation.validate import remarks, validate
+from torchsplit_core.simulation.validate import PACED_RUNS, remarks, validate
 from torchsplit_core.values import (
     Find,
     HighestLoad,
@@ -77,6 +77,11 @@ def quick(request: SimulationRequest) -> SimulationRequest:
 def full(request: SimulationRequest) -> SimulationRequest:
     """As many requests as figures that are read need."""
     return replace(request, requests_per_model=FULL_REQUESTS, replications=FULL_REPLICATIONS)
+
+
+def full_replications(request: SimulationRequest) -> int:
+    """Of each model in a full run; more where a server's speed is drawn."""
+    return PACED_RUNS if any(server.pace for server in request.servers) else FULL_REPLICATIONS
 
 
 def shared_out(requests: int, models: int, most: int) -> int:

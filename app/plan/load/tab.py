@@ -132,7 +132,7 @@ def _answer(
             widgets.badge(f"{gone} has no slice and is left out", "red")
     quick_requests = runs.quick(simulated).requests_per_model
     st.caption(
-        words.how_much(shown, quick_requests, runs.FULL_REQUESTS, runs.FULL_REPLICATIONS)
+        words.how_much(shown, quick_requests, runs.FULL_REQUESTS, runs.full_replications(simulated))
         + ". "
         + words.basis_words(plan, request)
     )

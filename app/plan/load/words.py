@@ -63,11 +63,9 @@ def verdict(
     if not limited:
         return Badge("Every model is stable. None has a response-time limit to compare with.", "gray")
     close = [
-        f"{load.name} ({short(time, 'ms')} ± {short(width, 'ms')} against {short(limits[load.name], 'ms')})"
+        f"{load.name} ({_sure_words(load, percentile)} against {short(limits[load.name], 'ms')})"
         for load in limited
-        if (time := of_percentile(load, percentile)) is not None
-        and (width := _width(load, percentile)) is not None
-        and time + width > limits[load.name]
+        if (high := _high(load, percentile)) is not None and high > limits[load.name]
     ]
     if close:
         return Badge(
@@ -93,6 +91,17 @@ def basis_words(plan: PlanOutcome, request: PlanRequest) -> str:
         times = "estimated"
     else:
         times = f"estimated for {estimated} of {total} models, measured for the others"
+    if any(
+        point.pace
+        for model in request.models
+        for variant in model.variants
+        for stage in variant.stages
+        for point in stage.points
+    ):
+        return (
+            f"{NOT_A_MEASUREMENT} Service times: {times}; on cores they are drawn as the profile's runs vary and as "
+            "the host changed its speed then, and 90 % of the runs lie between low and high."
+        )
     return f"{NOT_A_MEASUREMENT} Service times: {times}, taken as fixed for a batch."
 
 
@@ -133,6 +142,8 @@ def table(runs: Runs, limits: Mapping[str, float]) -> list[dict[str, Any]]:
                 "p50 ±": widths.p50,
                 "p95 ms": times.p95,
                 "p95 ±": widths.p95,
+                "p95 low ms": None if load.response_low_ms is None else load.response_low_ms.p95,
+                "p95 high ms": None if load.response_high_ms is None else load.response_high_ms.p95,
                 "p99 ms": times.p99,
                 "p99 ±": widths.p99,
                 "limit ms": limits.get(load.name),
@@ -162,9 +173,10 @@ def _row(load: ModelLoad, limit: float | None, colours: Mapping[str, str]) -> st
     note = '<br><span class="below">not stable</span>' if load.stable is False else ""
     times, widths = load.response_ms, load.response_ci95_ms
     cells = (
-        with_width(times.p50, widths.p50),
-        with_width(times.p95, widths.p95),
-        with_width(times.p99, widths.p99),
+        *(
+            with_width(getattr(times, name), getattr(widths, name)) + _between(load, name)
+            for name in ("p50", "p95", "p99")
+        ),
         "none" if limit is None else exact(limit),
         attained(load.slo_attainment),
         short(load.wait_ms.mean),
@@ -183,6 +195,15 @@ def with_width(value: float | None, width: float | None) -> str:
     if value is None or width is None:
         return short(value)
     return f"{short(value)}{THIN}±{THIN}{_shown_width(width)}"
+
+
+def _between(load: ModelLoad, name: str) -> str:
+    """Below a time, where the speed of servers is drawn, what 90 % of the runs lie between."""
+    low, high = load.response_low_ms, load.response_high_ms
+    if low is None or high is None:
+        return ""
+    ends = f"{short(getattr(low, name))} to {short(getattr(high, name))}"
+    return f'<br><span class="below" title="90 % of the runs, as the host changes its speed">{ends}</span>'
 
 
 def _shown_width(width: float) -> str:
@@ -327,6 +348,22 @@ def beside_table(
 def _width(load: ModelLoad, percentile: Percentile) -> float | None:
     widths = load.response_ci95_ms
     return {50: widths.p50, 95: widths.p95, 99: widths.p99}[percentile]
+
+
+def _high(load: ModelLoad, percentile: Percentile) -> float | None:
+    """The upper end: of 90 % of the runs where the speed of servers is drawn, else of the mean's interval."""
+    if load.response_high_ms is not None:
+        high: float | None = getattr(load.response_high_ms, f"p{percentile}")
+        return high
+    time, width = of_percentile(load, percentile), _width(load, percentile)
+    return None if time is None or width is None else time + width
+
+
+def _sure_words(load: ModelLoad, percentile: Percentile) -> str:
+    time = short(of_percentile(load, percentile), "ms")
+    if load.response_high_ms is not None:
+        return f"{time}, up to {short(_high(load, percentile), 'ms')}"
+    return f"{time} ± {short(_width(load, percentile), 'ms')}"
 
 
 def _figures(rps: float | None) -> float | None:

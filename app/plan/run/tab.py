@@ -28,7 +28,7 @@ from torchsplit_core.serving.load.take_over import with_measured
 from torchsplit_core.serving.places import find_places
 from torchsplit_core.serving.roster import make_roster
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
-from torchsplit_core.values.serving.measurement import Measurement
+from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -246,6 +246,10 @@ def table(found: Measurement, plan: PlanOutcome) -> pd.DataFrame:
     def ms(value: float | None) -> str:
         return "n/a" if value is None else short(value)
 
+    def between(one: MeasuredModel) -> str:
+        low, high = one.simulated_low_ms, one.simulated_high_ms
+        return "" if low is None or high is None else f" ({ms(low.p95)} to {ms(high.p95)})"
+
     return pd.DataFrame(
         [
             {
@@ -253,7 +257,7 @@ def table(found: Measurement, plan: PlanOutcome) -> pd.DataFrame:
                 "sent, requests/s": exact(one.offered_rps, ""),
                 "answered": exact(one.measured_rps, ""),
                 "the plan carries": exact(planned.get(one.name), ""),
-                "p95 simulated, ms": ms(one.simulated_ms.p95),
+                "p95 simulated, ms": ms(one.simulated_ms.p95) + between(one),
                 "p95 replayed, ms": ms(one.replayed_ms.p95),
                 "p95 measured, ms": ms(one.measured_ms.p95),
                 "p50 simulated, ms": ms(one.simulated_ms.p50),

@@ -29,6 +29,7 @@ YOUNGER = {
     "allowed": True,
     "cut_bytes_per_request": (),
     "low_rps": None,
+    "pace": None,
     "high_rps": None,
     "node": None,
     "mig": True,

@@ -219,3 +219,15 @@ def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant
     assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((8.0,), ())
     (_, old) = variants(profile(*WHOLE), CANDIDATE)
     assert (old.cut_bytes, old.cut_bytes_per_request) == ((8.0,), ())
+
+
+def test_on_a_host_each_process_of_an_instance_holds_what_one_was_measured_to_hold() -> None:
+    one = ProfileRow("whole", "CPU", "1c", 4, 1, 10.0, 400.0, 9.0, 11.0, 0.2, "measured", "cpu:1c")
+    gpu = replace(one, gpu_type="A30-24GB", profile="1g.6gb", processes=2)
+    unknown = replace(one, processes=2, batch_size=1, memory_gib=None)
+    profile = Profile("sample:ocr", "hash", rows=(one, replace(one, processes=3), gpu, unknown))
+    request = build_request([profile], parse_fleet("1xCPU-2c,1xA30-24GB"))
+    points = request.models[0].variants[0].stages[0].points
+    told = {(point.gpu_type, point.batch_size, point.processes): point.memory_gib for point in points}
+    assert told[("CPU", 4, 1)] == 0.2 and told[("CPU", 4, 3)] == pytest.approx(0.6)
+    assert told[("A30-24GB", 4, 2)] == 0.2 and told[("CPU", 1, 2)] is None

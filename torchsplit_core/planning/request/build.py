@@ -353,6 +353,13 @@ def _check_interval(profile: Profile, row: ProfileRow) -> None:
         )
 
 
+def _memory_of_all(row: ProfileRow) -> float | None:
+    """GiB that an instance takes: on a host each of its processes holds what one was measured to hold."""
+    if row.memory_gib is None or row.gpu_type != "CPU":
+        return row.memory_gib
+    return row.memory_gib * row.processes
+
+
 def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
     return tuple(
         Point(
@@ -362,10 +369,11 @@ def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             processes=row.processes,
             throughput_rps=row.throughput_rps,
             latency_ms=row.latency_ms,
-            memory_gib=row.memory_gib,
+            memory_gib=_memory_of_all(row),
             basis=row.basis,
             low_rps=row.low_rps,
             high_rps=row.high_rps,
+            pace=row.pace,
         )
         for row in rows
     )

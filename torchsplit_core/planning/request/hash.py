@@ -21,7 +21,7 @@ from torchsplit_core.values import (
 
 _ADDED: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
-    Point: {"low_rps": None, "high_rps": None},
+    Point: {"low_rps": None, "high_rps": None, "pace": None},
     Stage: {"nodes": []},
     PlanModel: {
         "source": None,

@@ -41,7 +41,14 @@ from torchsplit_core.profiling.measuring.compiled import (
 )
 from torchsplit_core.profiling.measuring.copies import HostCopies
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
-from torchsplit_core.profiling.measuring.looks import MOST_LOOKS, Look, core_time, counted, unsteady_reason
+from torchsplit_core.profiling.measuring.looks import (
+    MOST_LOOKS,
+    Look,
+    core_time,
+    counted,
+    course_of,
+    unsteady_reason,
+)
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
@@ -308,6 +315,7 @@ class _Session:
     def _look(self, model: Any, args: Any, kwargs: Any, blocks: int, **options: Any) -> Look:
         """So many blocks of runs, in their share of the point's time."""
         how = self.arguments
+        begun: list[float] = []
         before = core_time()
         runs = time_runs(
             model,
@@ -319,11 +327,12 @@ class _Session:
             repeats=blocks,
             seed=int(how["seed"]),
             copies=HostCopies(args, kwargs) if how["host_copies"] else None,
+            begun_s=begun,
             **options,
         )
         # What a GPU computes waits for no core.
         lost = core_time().lost_since(before) if self.opened.torch_device == "cpu" else 0.0
-        return Look(runs, lost)
+        return Look(runs, lost, tuple(begun))
 
     def _inputs(self, batch: int) -> tuple[Any, Any]:
         """The client's inputs on the device, cast as the model is."""
@@ -412,6 +421,7 @@ def _told(known: _Looked) -> Part:
             "blocks_ms": [fmean(block) for block in blocks],
             "unsteady": unsteady_reason(known.looks),
             "looks": len(known.looks),
+            "course": course_of(known.looks),
             "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
     }

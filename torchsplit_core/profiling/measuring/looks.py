@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from torchsplit_core.hardware.steadiness import STEADY_RATIO
 
@@ -22,16 +23,22 @@ LOST_SHARE = 0.05
 """Of a look's time: where other work took more, the point is not the model's alone."""
 ENOUGH_BLOCKS = 3
 """Where quiet looks have so many blocks, those of busy ones do not count."""
+PIECE_S = 0.1
+"""A block in pieces so long tells how long a core stays slow, and single interrupts do not show in it."""
 FEW_TICKS = 2
 """Of stolen time: the kernel counts it in ticks, and so few are no share of a short look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Blocks of runs in ms, and the share of its time in which the process was ready and had no core."""
+    """Blocks of runs in ms, and the share of its time in which the process was ready and had no core.
+
+    `begun_s`: when each block began, Unix seconds; empty where nobody looked.
+    """
 
     blocks: tuple[tuple[float, ...], ...]
     lost: float = 0.0
+    begun_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,41 @@ def counted(looks: Sequence[Look]) -> tuple[tuple[float, ...], ...]:
     every = tuple(block for look in looks for block in look.blocks)
     quiet = tuple(block for look in looks if look.lost <= LOST_SHARE for block in look.blocks)
     return quiet if len(quiet) >= min(ENOUGH_BLOCKS, len(every)) else every
+
+
+Course = list[tuple[float, list[list[float]]]]
+
+
+def course_of(looks: Sequence[Look]) -> Course:
+    """Of each look the share of its time that was lost, and its pieces as `profiling.pace` takes them.
+
+    A piece of PIECE_S is [when it began (Unix s), mean ms, standard error of the mean's logarithm]; what a run takes is
+    taken to be all that passes between two.
+    """
+    found: Course = []
+    for look in looks:
+        if look.begun_s:
+            blocks = zip(look.begun_s, look.blocks, strict=True)
+            found.append((look.lost, [piece for begun, block in blocks for piece in _pieces(begun, block)]))
+    return found
+
+
+def _pieces(begun_s: float, block: Sequence[float]) -> Iterator[list[float]]:
+    """A block in pieces of at least PIECE_S; what is left over at its end belongs to the last."""
+    at, spent, own = begun_s, 0.0, []
+    pieces: list[tuple[float, list[float]]] = []
+    for ms in block:
+        own.append(ms)
+        spent += ms / 1e3
+        if spent >= PIECE_S:
+            pieces.append((at, own))
+            at, spent, own = at + spent, 0.0, []
+    if own:
+        pieces = [*pieces[:-1], (pieces[-1][0], [*pieces[-1][1], *own])] if pieces else [(at, own)]
+    for start, runs in pieces:
+        mean = fmean(runs)
+        error = stdev(runs) / mean / sqrt(len(runs)) if len(runs) > 1 else 0.0
+        yield [start, mean, error]
 
 
 def unsteady_reason(looks: Sequence[Look]) -> str:

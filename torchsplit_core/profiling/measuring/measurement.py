@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import ChildFault, Limits, of_form, printable, run_limited
-from torchsplit_core.model_source import parse_source
+from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.profiling.measuring.grids import (
     MOST_BATCH_SIZES,
     check_batch_sizes,
@@ -113,6 +113,8 @@ def measure(
         )
     _take_known(heard, known)
     sizes = sizes or heard.batch_sizes
+    if device.kind == "cpu":
+        _hold(parsed, device, sizes, trust, settings, heard, keep, memory_bytes)
     found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
     if not found.rows and processes == 1:
         reasons = " ".join(failure.message for failure in found.failures)
@@ -122,6 +124,55 @@ def measure(
             "Choose smaller batch sizes, or mend what the model reports.",
         )
     return found
+
+
+def _hold(
+    parsed: ModelSource,
+    device: Device,
+    sizes: Sequence[int],
+    trust: bool,
+    settings: Settings,
+    heard: Heard,
+    keep: Keep,
+    memory_bytes: int | None,
+) -> None:
+    """To each point that has not got it: what a process that serves the model holds, and that process's looks.
+
+    Where it ends on the way the points keep the memory of their tensors, and a note says so.
+    """
+    wanted = {
+        point.batch_size: point
+        for point in heard.points
+        if point.kind == "batch" and point.batch_size in sizes and "held_bytes" not in point.content
+    }
+
+    def receive(part: dict[str, Any]) -> None:
+        held = part["held"]
+        point = wanted.pop(int(held["batch_size"]))
+        added = {"held_bytes": int(held["bytes"]), "held_course": held["course"]}
+        _take(heard, KeptPoint.made(point.architecture_hash, "batch", {**point.content, **added}), keep)
+
+    if not wanted:
+        return
+    arguments = {
+        "source": parsed.text, "trust": trust, "device": asdict(device), "batch_sizes": sorted(wanted),
+        "dtype": settings.dtype, "seed": settings.seed, "sequence_length": settings.sequence_length,
+        "point_budget_s": settings.point_budget_s,
+    }  # fmt: skip
+    try:
+        run_limited(
+            "torchsplit_core.profiling.measuring.held:hold_in_child",
+            arguments,
+            limits=_limits(device, len(wanted), settings, memory_bytes),
+            subject=f"memory of {parsed.text}",
+            receive=receive,
+            environment=_environment(device, settings),
+            readable=parsed.files,
+        )
+    except InputFault as fault:
+        heard.environment["held_fault"] = printable(f"{fault.problem}.")
+    if wanted:
+        heard.environment.setdefault("held_fault", "memory did not suffice for it.")
 
 
 @dataclass(frozen=True)

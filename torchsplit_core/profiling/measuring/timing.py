@@ -52,6 +52,7 @@ def time_runs(
     unsteady: int = 0,
     copies: HostCopies | None = None,
     look: Callable[[Any], None] | None = None,
+    begun_s: list[float] | None = None,
 ) -> tuple[tuple[float, ...], ...]:
     """End-to-end times of the model in ms: one tuple a block, one entry a run, at least `least_runs` in all.
 
@@ -59,8 +60,8 @@ def time_runs(
     and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
     within a tenth or a quarter of the budget is spent; then `repeats` blocks of runs, with a pause between, while
     the budget is not spent, `most_runs` at most or for BLOCK_S each. A first run that takes half the budget or more
-    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned. With
-    `cuda_graph` the model is captured once and replayed.
+    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned, `begun_s`
+    when each block began (Unix seconds). With `cuda_graph` the model is captured once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
@@ -96,6 +97,8 @@ def time_runs(
                 begun = time.perf_counter()
                 _pause(timed, pause_s)
                 started += time.perf_counter() - begun
+            if begun_s is not None:
+                begun_s.append(time.time())
             deadline = started + budget_s * number / repeats
             full = time.perf_counter() + BLOCK_S
             while len(runs) < least or time.perf_counter() < (

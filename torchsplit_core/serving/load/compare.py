@@ -15,6 +15,7 @@ from torchsplit_core.serving.roster import Roster, WorkerSpec
 from torchsplit_core.values import (
     ModelLoad,
     PlanOutcome,
+    ResponseTimes,
     SimulationOutcome,
     SimulationRequest,
     Tenant,
@@ -107,19 +108,26 @@ def _model(
     inside = _hand_over(name, roster, measured) + measured.front_ms.get(name, 0.0)
     on_top = max(0.0, measured.hop_ms[name] - inside)
     times = load.response_ms
-    simulated = [None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)]
     return MeasuredModel(
         name,
         offered,
         min(offered, planned[name]),
         len(good) / max(measured.duration_s, last),
-        MeasuredTimes(*simulated),
+        _with(times, on_top),
         percentiles(without_warm_up([response for _, response in good])),
         measured.hop_ms[name],
         len(answers) - len(good),
         tuple(sorted(statuses.items())),
         percentiles(without_warm_up([(ms + on_top) / 1e3 for ms in again_ms])),
+        *(
+            None if end is None else _with(end, on_top)
+            for end in (load.response_low_ms, load.response_high_ms)
+        ),
     )
+
+
+def _with(times: ResponseTimes, on_top: float) -> MeasuredTimes:
+    return MeasuredTimes(*(None if ms is None else ms + on_top for ms in (times.p50, times.p95, times.p99)))
 
 
 def _hand_over(name: str, roster: Roster, measured: Measured) -> float:
@@ -218,7 +226,7 @@ def _disagreements(
             model.name, "load", f"{model.name}: {model.errors} requests got no result ({told})"
         )
     rate = abs(model.measured_rps - model.predicted_rps) > RATE_BAND * model.predicted_rps
-    late = _apart(model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND)
+    late = _apart(model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND) and not _between(model)
     if slow or not (rate or late):
         return
     response = [r for _, r, status in measured.sent.answers.get(model.name, []) if status == 200]
@@ -288,6 +296,15 @@ def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
     if not weight:
         return 0.0
     return sum(((one.wait_ms or 0.0) + (one.batch_ms or 0.0)) * one.utilisation for one in own) / weight
+
+
+def _between(model: MeasuredModel) -> bool:
+    """Whether the measured p95 is one that the simulation has for the changes of speed of this host."""
+    low, high, found = model.simulated_low_ms, model.simulated_high_ms, model.measured_ms.p95
+    if low is None or high is None or None in (low.p95, high.p95, found):
+        return False
+    assert low.p95 is not None and high.p95 is not None and found is not None
+    return low.p95 <= found <= high.p95
 
 
 def _apart(found: float | None, wanted: float | None, band: float) -> bool:

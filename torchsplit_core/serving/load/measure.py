@@ -13,9 +13,9 @@ import numpy as np
 from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
 from torchsplit_core.responding.front import beside_generator, front_load, front_ms, held_ms, short_words
 from torchsplit_core.responding.servers import simulation_request
+from torchsplit_core.responding.spread import simulate_drawn, with_spread
 from torchsplit_core.serving.load.compare import Measured, outcome_of
 from torchsplit_core.serving.load.session import Served, send, served
-from torchsplit_core.serving.load.spread import simulate_drawn, with_spread
 from torchsplit_core.serving.roster import Roster
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.simulation.arrivals import offered_rps, times_ms

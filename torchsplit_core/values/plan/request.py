@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from torchsplit_core.values.plan.front import FrontCosts
-from torchsplit_core.values.profile import Basis
+from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 
 
@@ -34,7 +34,7 @@ class Point:
     """One way to run one instance of a stage on one slice; `profile` WHOLE_GPU: on a GPU that is left whole.
 
     `memory_gib` None: unknown, so it shares its slice with nobody. `low_rps` and `high_rps` are the ends of
-    the 90 % interval of the throughput, None where they are unknown.
+    the 90 % interval of the throughput, None where they are unknown. `pace` None: the device keeps its speed.
     """
 
     gpu_type: str
@@ -47,6 +47,7 @@ class Point:
     basis: Basis = "measured"
     low_rps: float | None = None
     high_rps: float | None = None
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True)

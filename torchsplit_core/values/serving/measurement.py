@@ -26,7 +26,8 @@ class MeasuredModel:
     `measured_rps`: answers / time until the last. `measured_ms` at the client, from when a request was due, and
     `simulated_ms` of the same arrivals, the way through the front (`hop_ms`, measured at start) in it. `errors`:
     requests without an answer of status 200, in `statuses` by status (0: no answer). `replayed_ms`: the simulation
-    once more, with the times that this run's batches took.
+    once more, with the times that this run's batches took. 90 % of the simulation's runs lie between `simulated_low_ms`
+    and `simulated_high_ms`; None where no speed was drawn.
     """
 
     name: str
@@ -39,6 +40,8 @@ class MeasuredModel:
     errors: int
     statuses: tuple[tuple[int, int], ...] = ()
     replayed_ms: MeasuredTimes = MeasuredTimes()
+    simulated_low_ms: MeasuredTimes | None = None
+    simulated_high_ms: MeasuredTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

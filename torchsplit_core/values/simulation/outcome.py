@@ -39,7 +39,8 @@ class ModelLoad:
     """One model under load. Figures are means over the replications, `max` their largest, `completed` their sum.
 
     `offered_rps` and `stable` None: a trace of one arrival has no rate. `slo_attainment` is the share of
-    responses within slo_ms. `bytes_across_cuts_per_s` None: not cut, or the bytes are not known.
+    responses within slo_ms. `bytes_across_cuts_per_s` None: not cut, or the bytes are not known. Where the speed of
+    servers is drawn, 90 % of the replications lie between `response_low_ms` and `response_high_ms`.
     """
 
     name: str
@@ -54,6 +55,8 @@ class ModelLoad:
     slo_attainment: float | None
     mean_batch: float
     bytes_across_cuts_per_s: float | None = None
+    response_low_ms: ResponseTimes | None = None
+    response_high_ms: ResponseTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchsplit_core.values.profile import Pace
+
 
 @dataclass(frozen=True, slots=True)
 class PoissonArrivals:
@@ -91,7 +93,8 @@ class SimulatedModel:
 class Server:
     """`count` equal servers of a stage, one behind the other in the list.
 
-    `batch_ms` has the mean time of a batch by its size: linear between the sizes, below the smallest as that.
+    `batch_ms` has the mean time of a batch by its size: linear between the sizes, below the smallest as that. With a
+    `pace` all of them change their speed together.
     """
 
     id: str
@@ -102,6 +105,7 @@ class Server:
     count: int = 1
     max_wait_ms: float = 0.0
     service: Service = field(default_factory=Service)
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True)

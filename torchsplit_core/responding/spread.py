@@ -3,13 +3,14 @@
 A point that was measured says two figures of its batches: throughput = processes · batch / mean, and latency_ms their
 95th percentile. A log-normal time through both has ln(p95 / mean) = z · σ − σ² / 2 (z = 1.645: the 95 % quantile of a
 standard normal) and cv = √(exp(σ²) − 1). That form because times lie above 0 and their tail is towards the slow. Draws
-are independent: a core that stays slow for a while makes longer queues than they do, and the replay shows it.
+are independent: a core that stays slow for a while makes longer queues than they do. So where its points say how the
+device changes its speed, that is drawn as well, and its periods are taken out of what is drawn batch by batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import NormalDist, fmean
 
@@ -48,13 +49,28 @@ def with_spread(asked: SimulationRequest, outcome: PlanOutcome, request: PlanReq
     all its sizes (the root of the mean σ² of those measured): a size by itself was timed for seconds, and may have
     caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
     """
-    spreads = {
-        server_id(gpu, item, tenant): _sigma(points_of(request, gpu, item, tenant))
+    points = _points(outcome, request)
+    return replace(asked, servers=tuple(_drawn(server, points[server.id]) for server in asked.servers))
+
+
+def with_pace(asked: SimulationRequest, outcome: PlanOutcome, request: PlanRequest) -> SimulationRequest:
+    """The same of the servers whose points say how their device changes its speed; all others are as they were."""
+    points = _points(outcome, request)
+    servers = (
+        _drawn(server, points[server.id]) if any(point.pace for point in points[server.id]) else server
+        for server in asked.servers
+    )
+    return replace(asked, servers=tuple(servers))
+
+
+def _points(outcome: PlanOutcome, request: PlanRequest) -> dict[str, tuple[Point, ...]]:
+    """By server id the points that time its batches."""
+    return {
+        server_id(gpu, item, tenant): points_of(request, gpu, item, tenant)
         for gpu in outcome.gpus
         for item in gpu.slices
         for tenant in item.tenants
     }
-    return replace(asked, servers=tuple(_drawn(server, spreads[server.id]) for server in asked.servers))
 
 
 def _sigma(points: Iterable[Point]) -> float:
@@ -78,7 +94,12 @@ def _of_point(point: Point) -> float:
     return NORMAL_95 - math.sqrt(max(0.0, NORMAL_95**2 - 2.0 * beyond))
 
 
-def _drawn(server: Server, sigma: float) -> Server:
-    """The server with log-normal times of those means; one whose times vary by less than can be told as it was."""
-    cv = math.sqrt(math.expm1(sigma * sigma))
-    return server if cv < SPREADS[0] else replace(server, service=Service("lognormal", cv))
+def _drawn(server: Server, points: Sequence[Point]) -> Server:
+    """The server with log-normal times of those means, at the pace of its device; one whose times vary by less than can
+    be told as it was."""
+    pace = next((point.pace for point in points if point.pace), None)
+    # The slow periods were among the runs whose 95th percentile a point tells.
+    periods = math.log1p(pace.cv**2) if pace else 0.0
+    cv = math.sqrt(math.expm1(max(0.0, _sigma(points) ** 2 - periods)))
+    service = server.service if cv < SPREADS[0] else Service("lognormal", cv)
+    return replace(server, service=service, pace=pace)

@@ -1,0 +1,159 @@
+"""How much a device changes its speed by itself, from the looks at its points: within a look, and from look to look.
+
+A batch of one size is the same work each time. Its times in a look, in pieces of a tenth of a second, tell how slow
+the slow periods are and how long they last; the means of looks, which other work and other points lie between, tell
+how far the speed of one minute is from that of another. Both are of this host in the minutes of the measurement.
+
+Within looks: log times = mean of the look + a process of covariance σ² exp(-lag / τ) + the piece's own error (the
+spread of its runs). σ and τ by restricted maximum likelihood over all looks (Patterson and Thompson, Biometrika 58,
+1971), which the unknown means do not bias. The means of looks tell the drift in the same way.
+Loads no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.profiling.measuring.looks import LOST_SHARE, PIECE_S
+from torchsplit_core.values.profile import Pace
+
+Piece = Sequence[float]
+"""When it began (Unix s), mean ms of its runs, standard error of that mean's logarithm."""
+Lookup = Sequence[Piece]
+
+LEAST_CV = 1e-3
+"""A device that changes by less keeps its speed: no simulation has factors finer than that."""
+SIGMAS = (0.0, *np.geomspace(3e-4, 1.0, 44).tolist())
+LEAST_PIECES = 2
+LONGEST_S = 30.0
+MOST_PIECES = 60
+"""Of a look: of a longer one so many, each the mean of neighbours."""
+FLOOR = 1e-8
+"""Variance that every time has beside: a hundredth of a per cent, so that equal ones have a likelihood."""
+QUANTILE = NormalDist().inv_cdf(0.95)
+
+
+def looks_of(content: Mapping[str, Any], *, alone: bool) -> list[Lookup]:
+    """The looks of a kept point: the measuring child's, and unless `alone` that of the process that told its memory.
+
+    Where two were quiet, those in which other work took the core do not count.
+    """
+    told = [*content.get("course", ()), *(() if alone else content.get("held_course", ()))]
+    quiet = [pieces for lost, pieces in told if lost <= LOST_SHARE]
+    return quiet if len(quiet) > 1 else [pieces for _, pieces in told]
+
+
+def pace_of(points: Sequence[Sequence[Lookup]]) -> Pace | None:
+    """The pace of a device by the looks at its points; None where they do not tell one, or it keeps its speed.
+
+    A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
+    speed of a run, in another minute, around the mean of the looks.
+    """
+    looks = [[_merged(look) for look in point if look] for point in points]
+    looks = [point for point in looks if len(point) > 1]
+    if not looks:
+        return None
+    sigma, seconds = _within([look for point in looks for look in point])
+    drift = _drift([[_mean(look, sigma, seconds) for look in point] for point in looks])
+    cvs = [math.sqrt(math.expm1(value * value)) for value in (sigma, drift)]
+    if max(cvs) < LEAST_CV:
+        return None
+    return Pace(cvs[0], seconds, cvs[1])
+
+
+def _drift(points: Sequence[Sequence[tuple[float, float, float]]]) -> float:
+    """σ of a normal with the 90 % interval of a run's mean speed around the profile's, by (s, mean, variance) of looks.
+
+    The points' looks share one drift of covariance σ² exp(-lag / τ). Few looks leave σ and τ open: the interval is
+    that of the mixture over a grid of both, which is even in log σ and log τ, weighted by their restricted likelihood.
+    """
+    rows = np.array([look for point in points for look in point])
+    owner = np.array([number for number, point in enumerate(points) for _ in point])
+    owners = (owner[:, None] == np.arange(len(points))[None, :]).astype(float)
+    # What the profile says of a point is the mean of its looks.
+    means = owners / owners.sum(axis=0)
+    lags = np.abs(rows[:, 0][:, None] - rows[:, 0][None, :])
+    span = max(float(lags.max()), PIECE_S)
+    weights, variances = [], []
+    for seconds in (span / 4, span / 2, span, 2 * span):
+        for sigma in SIGMAS[1:]:
+            covariance = sigma * sigma * np.exp(-lags / seconds) + np.diag(rows[:, 2] + FLOOR)
+            weights.append(_restricted(covariance, owners, rows[:, 1]))
+            told = float(np.mean(np.einsum("ik,ij,jk->k", means, covariance, means)))
+            variances.append(sigma * sigma + told)
+    shares = np.exp(np.array(weights) - max(weights))
+    return _as_normal(shares / shares.sum(), np.sqrt(variances))
+
+
+def _restricted(
+    covariance: NDArray[np.float64], means: NDArray[np.float64], values: NDArray[np.float64]
+) -> float:
+    """The logarithm of the restricted likelihood of values with an unknown mean for each column of `means`."""
+    factor = np.linalg.cholesky(covariance)
+    sides = np.linalg.solve(factor, np.column_stack([means, values]))
+    known, told = sides[:, :-1], sides[:, -1]
+    inner = known.T @ known
+    rest = told - known @ np.linalg.solve(inner, known.T @ told)
+    logs = 2 * float(np.log(np.diag(factor)).sum()) + float(np.linalg.slogdet(inner)[1])
+    return -(logs + float(rest @ rest)) / 2
+
+
+def _as_normal(shares: NDArray[np.float64], sigmas: NDArray[np.float64]) -> float:
+    """The σ of a normal whose 95 % quantile is that of a mixture of normals around 0."""
+    from scipy.special import ndtr
+
+    low, high = 0.0, QUANTILE * float(sigmas.max())
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(shares @ ndtr(middle / sigmas)) < 0.95 else (low, middle)
+    return high / QUANTILE
+
+
+def _merged(look: Lookup) -> NDArray[np.float64]:
+    """Rows of (s, log ms, variance), at most MOST_PIECES of them."""
+    rows = np.array([[at, math.log(ms), error * error] for at, ms, error in look])
+    own = -(-len(rows) // MOST_PIECES)
+    if own == 1:
+        return rows
+    groups = [rows[first : first + own] for first in range(0, len(rows), own)]
+    return np.array([[g[:, 0].mean(), g[:, 1].mean(), g[:, 2].mean() / len(g)] for g in groups])
+
+
+def _within(looks: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """σ and τ of the greatest restricted likelihood on a grid; (0, the shortest τ) where no look has two pieces."""
+    known = [look for look in looks if len(look) >= LEAST_PIECES]
+    spans = [float(look[-1, 0] - look[0, 0]) for look in known]
+    longest = min(LONGEST_S, max(spans, default=PIECE_S))
+    times = [PIECE_S * 2**k for k in range(1 + max(0, int(math.log2(longest / PIECE_S))))]
+    if not known:
+        return 0.0, times[0]
+    tried = [
+        (sum(_likelihood(look, sigma, seconds) for look in known), sigma, seconds)
+        for seconds in times
+        for sigma in SIGMAS
+    ]
+    _, sigma, seconds = max(tried)
+    return sigma, seconds
+
+
+def _covariance(look: NDArray[np.float64], sigma: float, seconds: float) -> NDArray[np.float64]:
+    lags = np.abs(look[:, 0][:, None] - look[:, 0][None, :])
+    found: NDArray[np.float64] = sigma * sigma * np.exp(-lags / seconds) + np.diag(look[:, 2] + FLOOR)
+    return found
+
+
+def _likelihood(look: NDArray[np.float64], sigma: float, seconds: float) -> float:
+    return _restricted(_covariance(look, sigma, seconds), np.ones((len(look), 1)), look[:, 1])
+
+
+def _mean(look: NDArray[np.float64], sigma: float, seconds: float) -> tuple[float, float, float]:
+    """The middle of a look (s), its mean and the variance of that."""
+    inverse = np.linalg.inv(_covariance(look, sigma, seconds))
+    weight = float(inverse.sum())
+    return float(look[:, 0].mean()), float(inverse.sum(axis=0) @ look[:, 1]) / weight, 1 / weight
