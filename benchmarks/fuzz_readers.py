@@ -151,7 +151,8 @@ def archive() -> Read:
         check_archive(data)
         with open_archive(data) as opened:
             for result in opened.results:
-                opened.content(result)
+                for _ in opened.blocks(result):
+                    pass
 
     return read
 
