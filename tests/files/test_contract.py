@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,3 +239,11 @@ def test_times_of_operations_are_written_where_they_were_measured_and_stay_small
     text = write_text(known)
     assert text.count('"times_ms"') == 10_000 and len(text) < 16 * 2**20
     assert read_text(text) == ("torchsplit.profile", known)
+
+
+@pytest.mark.parametrize("statuses", [[[200]], [[200, 1, 2]], [[]], [200], [[200, -1]]])
+def test_a_status_without_its_count_is_refused_with_its_place(statuses: list[Any]) -> None:
+    data = json.loads((ROOT / "examples" / "measurement.json").read_text())
+    data["models"][0]["statuses"] = statuses
+    with pytest.raises(InputFault, match=r"models\[0\]\.statuses\[0\]"):
+        read_text(json.dumps(data))
