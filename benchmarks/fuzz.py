@@ -269,9 +269,9 @@ def fuzz(target: Target, seconds: float, corpus: Path, found: Path) -> None:
     atheris.Fuzz()
 
 
-def run(target: Target, seconds: float, folder: Path) -> int:
+def run(target: Target, seconds: float, corpora: Path, folder: Path) -> int:
     """Fuzz it in a child, print its row, then what was found; how many kinds of faults those are."""
-    corpus, found = folder / target.name, folder / f"{target.name}.found"
+    corpus, found = corpora / target.name, folder / f"{target.name}.found"
     corpus.mkdir(parents=True, exist_ok=True)
     found.mkdir(exist_ok=True)
     for name, data in target.seeds.items():
@@ -284,7 +284,7 @@ def run(target: Target, seconds: float, folder: Path) -> int:
                 sys.executable, "-m", "benchmarks.fuzz", "--child", target.name, "--seconds", str(seconds),
                 "--corpus", str(corpus), "--found", str(found),
             ],
-            cwd=ROOT, stdout=told, stderr=told, check=False,
+            cwd=ROOT, stdout=told, stderr=told, check=False, env=os.environ | {"TMPDIR": str(folder)},
         )  # fmt: skip
     text, taken = log.read_text(errors="replace"), time.perf_counter() - begun
     edges = [int(number) for number in re.findall(r"cov: (\d+) ft:", text)]
@@ -336,9 +336,8 @@ def main() -> int:
         "| reader | inputs | a second | edges of the seeds | edges at the end | faults |\n|---|---|---|---|---|---|"
     )
     with tempfile.TemporaryDirectory(prefix="torchsplit-fuzz-") as temporary:
-        folder = options.corpus or Path(temporary)
-        share = options.seconds / len(chosen)
-        found = sum(run(target, share, folder) for target in chosen)
+        folder, share = Path(temporary), options.seconds / len(chosen)
+        found = sum(run(target, share, options.corpus or folder, folder) for target in chosen)
     return 1 if found else 0
 
 

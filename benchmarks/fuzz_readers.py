@@ -50,9 +50,13 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
 def _file() -> Path:
-    """A file for readers that take a path."""
-    return Path(tempfile.mkdtemp(prefix="torchsplit-fuzz-file-")) / "input"
+    """A file for readers that take a path; it goes with the process."""
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="torchsplit-fuzz-file-"))
+    return Path(_FOLDERS[-1].name) / "input"
 
 
 # Files

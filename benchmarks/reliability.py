@@ -32,6 +32,7 @@ import pytest
 
 from benchmarks import standing_job
 from benchmarks.nasty_numbers import EXAMPLES, faults
+from tests.support.workspace import io_faults
 from tests.support.workspace.disk_scenarios import may_mount
 from tests.support.workspace.job_child import own_jobs
 from tests.support.workspace.storage_writer import request
@@ -175,6 +176,25 @@ def _scenario(folder: Path, name: str, *, loop: bool) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert found.returncode == 0, found.stderr[-2000:]
+
+
+def disk_errors(folder: Path, seed: int) -> int:
+    """One operation of the store, each of its calls to the disk failing with each error that it may have."""
+    return _io_faults(folder, "errors", seed)
+
+
+def kill_at_every_call(folder: Path, seed: int) -> int:
+    """One operation of the store, with kill -9 before, in and after each of its calls that write."""
+    return _io_faults(folder, "kills", seed)
+
+
+def _io_faults(folder: Path, tries: io_faults.Tries, seed: int) -> int:
+    found = io_faults.run(folder, tries, io_faults.OPERATIONS[seed].name)
+    if found is None:
+        raise CannotRun("no C compiler here")
+    (row,) = found
+    assert not row["failures"], "\n".join(row["failures"][:3])
+    return sum(row["tries"].values())
 
 
 # What is damaged or hostile is one message
@@ -321,6 +341,18 @@ FAMILIES = (
     Family("kill: storing", "kill -9 of a process that stores results", 400, kill_while_storing),
     Family("kill: import", "kill -9 of the import of an archive", 150, kill_while_importing),
     Family("kill: job", "kill -9 of a job's group at any moment of its start", 60, kill_a_job),
+    Family(
+        "kill: every call",
+        "kill -9 around each call to the disk that writes",
+        len(io_faults.OPERATIONS),
+        kill_at_every_call,
+    ),
+    Family(
+        "disk errors",
+        "each call to the disk with each error, once and from there on",
+        len(io_faults.OPERATIONS),
+        disk_errors,
+    ),
     Family("power cut", "a disk image after each of five acknowledgements", 25, power_cut),
     Family("full or read-only disk", "0 bytes free; read-only", 20, full_disk),
     Family("damaged database", "twelve calls each on a store with bytes changed", 2000, damaged_database),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -268,3 +269,11 @@ def test_a_contract_file_has_each_field_once(field: str) -> None:
     again = text[:-1] + f', "{field}": {json.dumps(REQUEST[field])}' + "}"
     with pytest.raises(InputFault, match=f"has the key '{field}' a second time"):
         read_text(again)
+
+
+@pytest.mark.parametrize("statuses", [[[200]], [[200, 1, 2]], [[]], [200], [[200, -1]]])
+def test_a_status_without_its_count_is_refused_with_its_place(statuses: list[Any]) -> None:
+    data = json.loads((ROOT / "examples" / "measurement.json").read_text())
+    data["models"][0]["statuses"] = statuses
+    with pytest.raises(InputFault, match=r"models\[0\]\.statuses\[0\]"):
+        read_text(json.dumps(data))

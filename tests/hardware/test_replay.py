@@ -165,6 +165,8 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
         broken(type="A31"),
         broken(memory_mib="much"),
         broken(memory_mib="12"),
+        broken(pci_device_id=1.5),
+        broken(name=3),
         broken(memory_mib=10**400),
         broken(
             instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from torchsplit_core.files.fields import Count, Divisor, Name, NonNegative, Rows, Strict, Table, Whole
 
@@ -22,7 +24,7 @@ class MeasuredModelFile(Strict):
     measured_ms: MeasuredTimesFile
     hop_ms: NonNegative
     errors: Whole
-    statuses: Rows[Rows[Whole]] = []
+    statuses: Rows[Annotated[list[Whole], Field(min_length=2, max_length=2)]] = []
     replayed_ms: MeasuredTimesFile = MeasuredTimesFile(p50=None, p95=None, p99=None)
     simulated_low_ms: MeasuredTimesFile | None = None
     simulated_high_ms: MeasuredTimesFile | None = None

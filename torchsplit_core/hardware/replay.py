@@ -194,6 +194,10 @@ def _check(data: Mapping[str, Any]) -> None:
     for item in data["gpus"]:
         for key in ("name", "uuid", "pci_device_id", "type", "lost"):
             item[key]
+        if not all(isinstance(item[key], str) for key in ("name", "uuid")):
+            raise ValueError("name or uuid is not text")
+        if not isinstance(item["pci_device_id"], str | None):
+            raise ValueError("pci_device_id is neither text nor null")
         if item["mig"] not in ("on", "off", None) or (item["mig"] == "on" and item["type"] is None):
             raise ValueError("mig is not on, off or null, or is on without a type of the catalogue")
         if type(item["memory_mib"]) is not int or not 0 <= item["memory_mib"] <= MOST_MIB:

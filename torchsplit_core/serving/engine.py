@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torchsplit_core.serving.crew import Crew
+from torchsplit_core.serving.link import Message
 from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
 from torchsplit_core.serving.roster import Roster
@@ -243,17 +245,40 @@ class Engine:
         seat.state = "busy"
         if seat.spec.slice in self.turns:
             self.turns[seat.spec.slice].start(seat.tenant)
-        self.crew.hold(asyncio.create_task(self._run(station, seat, batch, time.perf_counter())))
-
-    async def _run(self, station: Station, seat: Seat, batch: Batch, begin: float) -> None:
-        """One batch on one worker, which it has had since `begin`, to its end."""
+        begin = time.perf_counter()
         # Before a later stage all of a batch have waited alike.
         waited = sum(
             (begin - (batch.joined if station.position else item.joined)) * item.rows for item in batch.items
         )
+        blocks: list[bytes | memoryview] = [batch.payload]
+        sizes: list[int] | None = None
+        if not station.position:
+            inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
+            blocks = [block for one in inputs for block in one]
+            sizes = [sum(len(block) for block in one) for one in inputs]
+        process, limit_s = seat.process, STUCK * self.settings.deadline_s
+        words = f" A batch took more than {limit_s:g} s."
+        timer = asyncio.get_running_loop().call_later(limit_s, process.give_up, words)
+        ended = process.ask(batch.rows, blocks, sizes)
+        ended.add_done_callback(partial(self._ended, station, seat, batch, begin, waited, timer))
+
+    def _ended(
+        self,
+        station: Station,
+        seat: Seat,
+        batch: Batch,
+        begin: float,
+        waited: float,
+        timer: asyncio.TimerHandle,
+        ended: asyncio.Future[Message],
+    ) -> None:
+        """A batch has ended on the worker that it had since `begin`; its rows have waited `waited` s in all."""
+        timer.cancel()
+        if ended.cancelled():
+            return
         answer: Answer | None = None
         try:
-            answer = await self._compute(station, seat, batch)
+            answer = seat.process.answer(ended)
         except WorkerDied as error:
             self._died(seat, batch, str(error))
         if seat.spec.slice in self.turns:
@@ -267,20 +292,6 @@ class Engine:
             seat.spec, batch.rows, waited, begin, spent, answer.ms if answer and not answer.fault else None
         )
         self._next_on(seat.spec.slice, station)
-
-    async def _compute(self, station: Station, seat: Seat, batch: Batch) -> Answer:
-        blocks: list[bytes | memoryview] = [batch.payload]
-        sizes: list[int] | None = None
-        if not station.position:
-            inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
-            blocks = [block for one in inputs for block in one]
-            sizes = [sum(len(block) for block in one) for one in inputs]
-        limit_s = STUCK * self.settings.deadline_s
-        try:
-            async with asyncio.timeout(limit_s):
-                return await seat.process.run(batch.rows, blocks, sizes)
-        except TimeoutError:
-            raise WorkerDied(f" A batch took more than {limit_s:g} s.") from None
 
     def _take(self, station: Station, batch: Batch, answer: Answer) -> None:
         """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""

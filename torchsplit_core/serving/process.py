@@ -24,7 +24,7 @@ from torchsplit_core.isolation import Form, Limits, of_form, private_room
 from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
 from torchsplit_core.isolation.launch import Confined, launch
 from torchsplit_core.model_source import parse_source
-from torchsplit_core.serving.messages import HEAD, lengths, packed_head
+from torchsplit_core.serving.link import Link, Message
 from torchsplit_core.serving.roster import ServedModel, SlicePlace, WorkerSpec
 from torchsplit_core.values import Device, InputFault
 
@@ -65,7 +65,7 @@ class Answer:
 
     ms: float
     shapes: tuple[tuple[int, ...], ...]
-    payload: bytes
+    payload: bytes | memoryview
     fault: str = ""
     dtypes: tuple[str, ...] = ()
 
@@ -92,8 +92,7 @@ class WorkerProcess:
         self._output: int = -1
         self._control: int = -1
         self._socket: socket.socket | None = None
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._link: Link | None = None
 
     @property
     def pid(self) -> int | None:
@@ -103,7 +102,7 @@ class WorkerProcess:
     @property
     def gone(self) -> bool:
         """Whether its end of the connection is closed."""
-        return self._reader is not None and self._reader.at_eof()
+        return self._link is not None and self._link.closed
 
     async def start(self, launcher: Executor) -> None:
         """Start it and wait until it is warm. Raises InputFault in its own words where the model cannot be run.
@@ -113,7 +112,7 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(launcher, self._launch)
         assert self._socket is not None
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=2**20)
+        _, self._link = await loop.create_connection(Link, sock=self._socket)
         control = asyncio.StreamReader(limit=LONGEST_LINE)
         pipe = os.fdopen(self._control, "rb", buffering=0)
         self._control = -1
@@ -216,20 +215,32 @@ class WorkerProcess:
 
     async def run(self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None) -> Answer:
         """A batch and its answer. `sizes` None: the blocks are what the part before gave. Raises WorkerDied."""
-        assert self._reader is not None and self._writer is not None
+        ended = self.ask(rows, blocks, sizes)
+        with contextlib.suppress(Exception):  # `answer` says it
+            await ended
+        return self.answer(ended)
+
+    def ask(self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None) -> asyncio.Future[Message]:
+        """Begin with a batch; `answer` takes the future once it is done."""
+        assert self._link is not None
         head: dict[str, Any] = {"rows": rows}
         if sizes is not None:
             head["sizes"] = list(sizes)
+        return self._link.ask(head, blocks)
+
+    def answer(self, ended: asyncio.Future[Message]) -> Answer:
+        """What a batch gave. Raises WorkerDied."""
         try:
-            total = sum(len(block) for block in blocks)
-            self._writer.writelines([packed_head(head, total), *blocks])
-            await self._writer.drain()
-            head_bytes, following = lengths(await self._reader.readexactly(HEAD.size))
-            told = json.loads(await self._reader.readexactly(head_bytes))
-            payload = await self._reader.readexactly(following) if following else b""
-            return _answer(told, payload)
-        except (OSError, asyncio.IncompleteReadError, ValueError, KeyError, TypeError) as error:
+            return _answer(*ended.result())
+        except WorkerDied:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkerDied(self.last_words()) from error
+
+    def give_up(self, words: str) -> None:
+        """Whoever waits for the batch at work hears that the worker is taken for dead."""
+        assert self._link is not None
+        self._link.fail(WorkerDied(words))
 
     def last_words(self) -> str:
         """The last line it printed, as a sentence with a space before it."""
@@ -265,11 +276,11 @@ class WorkerProcess:
 
     def hang_up(self) -> None:
         """Close the connection, in the thread of the event loop: an idle worker ends by itself."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._link is not None:
+            self._link.transport.close()
 
 
-def _answer(told: dict[str, Any], payload: bytes) -> Answer:
+def _answer(told: dict[str, Any], payload: memoryview) -> Answer:
     """Checked, for the code of a model shares the process that sent it. Raises ValueError, KeyError or TypeError."""
     if "fault" in told:
         return Answer(0.0, (), b"", printable_line(str(told["fault"])[:2000]))

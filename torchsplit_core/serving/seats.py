@@ -67,7 +67,7 @@ async def warm_up(stations: Sequence[Station]) -> None:
     """
     seat = stations[0].seats[0]
     rows = max(seat.spec.max_batch for seat in stations[0].seats)
-    blocks: list[bytes] = [base64.b64decode(row) * rows for row in seat.ports["example"]]
+    blocks: list[bytes | memoryview] = [base64.b64decode(row) * rows for row in seat.ports["example"]]
     sizes: list[int] | None = [len(block) for block in blocks]
     for station in stations:
         for seat in station.seats:

@@ -38,7 +38,7 @@ class Batch:
 
     items: list[Item]
     joined: float
-    payload: bytes = b""
+    payload: bytes | memoryview = b""
 
     @property
     def rows(self) -> int:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torchsplit_core.serving.link import JOINED
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
 from torchsplit_core.values import InputFault, Progress
 
@@ -57,7 +58,7 @@ def _serve(request: dict[str, Any], tell: Any) -> None:
             model = Part(where, position, request["source"], request["trust"], opened.torch_device)
         else:
             model = WholeModel(request["source"], request["trust"], opened.torch_device)
-        stream = socket.socket(fileno=request["socket"])
+        stream = Stream(socket.socket(fileno=request["socket"]))
         torch.set_grad_enabled(False)
         if isinstance(model, WholeModel):
             model.warm_up(request["max_batch"])
@@ -66,8 +67,10 @@ def _serve(request: dict[str, Any], tell: Any) -> None:
         tell("ready", ready | {"example": _example(model)})
         while (message := _next(stream, model)) is not None:
             head, following = _answer(model, message)
-            stream.sendall(packed_head(head, sum(len(one) for one in following)))
-            for one in following:
+            total = sum(map(len, following))
+            blocks = [packed_head(head, total), *following]
+            # What is small goes out in one piece: each wakes the front up.
+            for one in [b"".join(blocks)] if total < JOINED else blocks:
                 stream.sendall(one)
 
 
@@ -89,7 +92,27 @@ def _hold_to(cores: Sequence[int]) -> None:
                 os.sched_setaffinity(int(task.name), cores)
 
 
-def _next(stream: socket.socket, model: Any) -> Any:
+class Stream:
+    """The front's messages: small ones are read in one go, since one comes at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.sendall = connection.sendall
+        self._connection = connection
+        self._ahead = memoryview(b"")
+
+    def recv_into(self, room: memoryview) -> int:
+        """As a socket's; 0 at its end."""
+        if not self._ahead and len(room) < JOINED:
+            self._ahead = memoryview(self._connection.recv(JOINED))
+        if not self._ahead:
+            return 0 if len(room) < JOINED else self._connection.recv_into(room)
+        size = min(len(room), len(self._ahead))
+        room[:size] = self._ahead[:size]
+        self._ahead = self._ahead[size:]
+        return size
+
+
+def _next(stream: Stream, model: Any) -> Any:
     """The next batch: tensors, or values by name of a later part; None where the front has ended."""
     import torch
 
@@ -103,7 +126,7 @@ def _next(stream: socket.socket, model: Any) -> Any:
     _fill(stream, memoryview(text))
     head = json.loads(text)
     if "sizes" not in head:
-        return receive_values(stream)[1]
+        return receive_values(stream)[1]  # type: ignore[arg-type]
     tensors = []
     for port in model.inputs:
         # torch's own memory: aligned as it allocates, so that a result is equal to the bit to a call of the model.
@@ -117,7 +140,7 @@ def _next(stream: socket.socket, model: Any) -> Any:
     return tensors
 
 
-def _fill(stream: socket.socket, room: memoryview) -> bool:
+def _fill(stream: Stream, room: memoryview) -> bool:
     """Read exactly that many bytes; False at the end of the stream."""
     done = 0
     while done < len(room):

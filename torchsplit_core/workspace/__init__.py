@@ -6,7 +6,7 @@
 from torchsplit_core.workspace.blobs import Blobs
 from torchsplit_core.workspace.database import SCHEMA, Database
 from torchsplit_core.workspace.faults import StoreFault, disk_trouble
-from torchsplit_core.workspace.health import copy_of_the_day, sweep_job_files
+from torchsplit_core.workspace.health import copy_of_the_day, sweep_job_files, sweep_runs
 
 __all__ = [
     "SCHEMA",
@@ -16,4 +16,5 @@ __all__ = [
     "copy_of_the_day",
     "disk_trouble",
     "sweep_job_files",
+    "sweep_runs",
 ]

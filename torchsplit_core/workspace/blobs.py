@@ -134,15 +134,16 @@ class Blobs:
     def collect(self, used: Collection[str], among: Collection[str] | None = None) -> int:
         """Remove the contents (of `among`, else all) that are not `used`; how many bytes that freed.
 
-        To be called inside `collecting`, with `used` read there.
+        To be called inside `collecting`, with `used` read there. What the disk does not let go stays for the next time.
         """
         freed = 0
         paths = map(self.path, among) if among is not None else self.folder.glob("*/*")
         for path in paths:
             if path.name not in used:
-                with contextlib.suppress(FileNotFoundError):
-                    freed += path.stat().st_size
+                with contextlib.suppress(OSError):
+                    size = path.stat().st_size
                     path.unlink()
+                    freed += size
         return freed
 
     @contextlib.contextmanager
@@ -160,7 +161,10 @@ class Blobs:
         except OSError as error:
             raise of_os_error(self.root, error) from error
         try:
-            fcntl.flock(handle, kind)
+            try:
+                fcntl.flock(handle, kind)
+            except OSError as error:
+                raise of_os_error(self.root, error) from error
             yield
         finally:
             os.close(handle)

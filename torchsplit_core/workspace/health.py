@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from torchsplit_core.workspace.database import Database
 
 KEPT_COPIES = 3
 _JOB_FILE = re.compile(r"([0-9a-f]{16})\.")
+_WORKSPACE = re.compile("[0-9a-f]{12}")
 
 
 def copy_of_the_day(database: Database, day: datetime.date) -> Path | None:
@@ -22,9 +25,10 @@ def copy_of_the_day(database: Database, day: datetime.date) -> Path | None:
     if path.exists():
         return None
     database.check()
+    # What a process that was killed has left of its copy, on whatever day.
+    _remove(path.parent.glob("workspaces.*.part*"))
     database.copy_to(path)
-    for old in [copy for copy in database.copies() if copy != path][: -(KEPT_COPIES - 1)]:
-        old.unlink(missing_ok=True)
+    _remove([copy for copy in database.copies() if copy != path][: -(KEPT_COPIES - 1)])
     return path
 
 
@@ -41,7 +45,25 @@ def sweep_job_files(database: Database) -> int:
     with database.connect() as opened:
         known = {row[0] for row in opened.execute("SELECT id FROM jobs")}
     gone = [path for job, path in files if job not in known]
-    for path in gone:
+    _remove(gone)
+    return len(gone)
+
+
+def sweep_runs(database: Database, runs: Path) -> None:
+    """Remove the run folders of workspaces that are gone: whoever deleted one was cut off. Raises StoreFault.
+
+    A workspace's row is written before its folder, as a job's is.
+    """
+    folders = [path for path in runs.glob("*") if _WORKSPACE.fullmatch(path.name)]
+    with database.connect() as opened:
+        known = {row[0] for row in opened.execute("SELECT id FROM workspaces")}
+    for path in folders:
+        if path.name not in known:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """What the disk does not let go is removed the next time."""
+    for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
-    return len(gone)

@@ -25,7 +25,14 @@ from typing import IO, Any
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.names import free_name
-from torchsplit_core.workspace import Blobs, Database, copy_of_the_day, disk_trouble, sweep_job_files
+from torchsplit_core.workspace import (
+    Blobs,
+    Database,
+    copy_of_the_day,
+    disk_trouble,
+    sweep_job_files,
+    sweep_runs,
+)
 from torchsplit_core.workspace.faults import check_quota, of_os_error
 from torchsplit_core.workspace.rows import (
     KINDS,
@@ -132,10 +139,11 @@ class Store:
         """Raise StoreFault, with the way back, where the database is damaged."""
         self.database.check()
 
-    def tend(self) -> None:
+    def tend(self, day: datetime.date | None = None) -> None:
         """Copy the database once a day and remove what nothing names any more. Raises StoreFault."""
         sweep_job_files(self.database)
-        copy_of_the_day(self.database, datetime.date.today())
+        sweep_runs(self.database, self.root / RUNS)
+        copy_of_the_day(self.database, day or datetime.date.today())
         self.collect()
 
     def _typed(self, row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
@@ -264,7 +272,8 @@ class Store:
             self.blobs.collect(used)
         for job in jobs:
             for path in (self.root / "jobs").glob(f"{job}.*"):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it is swept later
+                    path.unlink()
         shutil.rmtree(self.root / RUNS / identity, ignore_errors=True)
         self.database.keep_reserve()
 

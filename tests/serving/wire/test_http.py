@@ -206,6 +206,19 @@ def test_what_follows_the_last_request_is_no_fault_of_ours(
     assert not caplog.records
 
 
+def test_what_waits_behind_the_last_request_is_not_begun(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+        client = await opened()
+        client.writer.write((GET.format("/held") + "GET /last HTTP/1.0\r\n\r\n" + "garbage").encode())
+        while not echo.held or echo.reasons != ["malformed"]:
+            await asyncio.sleep(0.01)
+        echo.held[0].reply(json_answer("first"))
+        assert [(await client.answer())[0] for _ in range(2)] == [200, 200] and await client.ended()
+
+    served(test)
+    assert not caplog.records
+
+
 def test_a_refusal_that_is_short_leaves_the_connection() -> None:
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()

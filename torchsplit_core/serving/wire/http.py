@@ -276,7 +276,9 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         """Begin with the next request where none is at work and the client takes its answers."""
         server = self.server
-        while self.waiting and self.at_work is None and self.stuck_since is None and self.ending != "closed":
+        while self.waiting and self.at_work is None and self.stuck_since is None:
+            if self.ending not in ("", "answered"):
+                return  # the end was told with the last answer
             request = self.at_work = self.waiting.popleft()
             server.in_work += 1
             try:

@@ -399,7 +399,7 @@ def port_of(told: Mapping[str, Any]) -> TensorPort:
 def check_rows(
     shapes: Sequence[Sequence[int]],
     dtypes: Sequence[str],
-    payload: bytes,
+    payload: bytes | memoryview,
     rows: int,
     ports: Sequence[TensorPort],
 ) -> list[memoryview]:
