@@ -86,7 +86,10 @@ ONLY_IN = {
     "fast_sugiyama": {"drawing"},
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
-    "uvicorn": {"serving"},
+    "httptools": {"serving"},
+    "uvloop": {"serving"},
+    "orjson": {"serving"},
+    "h11": {"serving"},
     "prometheus_client": {"serving", "running"},
     "ray": {"serving", "running"},
 }
