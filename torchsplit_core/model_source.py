@@ -314,6 +314,8 @@ def _existing(path: str) -> str:
         )
     except PermissionError:
         problem = "cannot be read: permission denied"
+    except ValueError:  # a null byte in the name of a user
+        problem = "cannot be the name of a file"
     except RuntimeError:  # ~name without such a user
         problem = (
             f"is in the home folder of {quoted(path[1:].partition('/')[0])}, who is no user of this machine"

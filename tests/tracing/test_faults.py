@@ -120,6 +120,7 @@ def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
         ("sample:bert@huge", r"small, large"),
         ("missing.pt2", r"^missing\.pt2: cannot be read: no such file\."),
         ("missing.py:Client", r"^missing\.py: cannot be read: no such file\."),
+        ("~o\0ed.py:Net", "cannot be the name of a file"),
         ("~nobody-of-that-name/a.pt2", "'nobody-of-that-name', who is no user of this machine"),
         ("model.py", r"model\.py:NAME"),
         (".:Client", "sample:NAME"),

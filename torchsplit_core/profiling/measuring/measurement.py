@@ -146,8 +146,8 @@ def _hold(
         if point.kind == "batch" and point.batch_size in sizes and "held_bytes" not in point.content
     }
 
-    def receive(part: dict[str, Any]) -> None:
-        held = part["held"]
+    def receive(part: tuple[str, Any]) -> None:
+        _, held = part
         point = wanted.pop(int(held["batch_size"]))
         added = {"held_bytes": int(held["bytes"]), "held_course": held["course"]}
         _take(heard, KeptPoint.made(point.architecture_hash, "batch", {**point.content, **added}), keep)
@@ -165,7 +165,9 @@ def _hold(
             arguments,
             limits=_limits(device, len(wanted), settings, memory_bytes),
             subject=f"memory of {parsed.text}",
+            read=of_form(None),
             receive=receive,
+            read_part=read_told,
             environment=_environment(device, settings),
             readable=parsed.files,
         )

@@ -38,6 +38,17 @@ class _Peak(Form):
     transient_bytes: Whole
 
 
+_Piece = Annotated[list[NonNegative], Field(min_length=3, max_length=3)]
+_Course = list[Annotated[list[NonNegative | list[_Piece]], Field(min_length=2, max_length=2)]]
+"""As `looks.course_of` makes it."""
+
+
+class _Held(Form):
+    batch_size: Count
+    bytes: Whole
+    course: _Course
+
+
 class _Batch(Form):
     batch_size: Count
     processes: Count = 1
@@ -51,6 +62,7 @@ class _Batch(Form):
     grew_bytes: Whole
     looks: Count = 1
     unsteady: str | None = None
+    course: _Course = []
 
 
 class _Operation(Form):
@@ -85,6 +97,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "batch": of_form(_Batch),
     "nodes": of_form(_Nodes),
     "failure": of_form(_Failure),
+    "held": of_form(_Held),
 }
 
 
