@@ -120,6 +120,18 @@ class Engine:
         if model not in self.inputs:
             raise RequestFault(model, "is not ready yet", "Ask again later.", 503)
 
+    def check_room(self, model: str, rows: int = 1) -> None:
+        """Raises RequestFault where the server takes no request of so many rows for the model now."""
+        self.check_open(model)
+        waiting = 0
+        for station in self.stations[model]:
+            if station.lost:
+                raise _lost(station)
+            waiting += station.queue.rows
+        if waiting + rows > self.settings.queue_limit:
+            problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
+            raise RequestFault(model, problem, "Ask again later.", 429)
+
     async def infer(
         self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
     ) -> Sequence[bytes | memoryview]:
@@ -133,16 +145,8 @@ class Engine:
 
         Raises RequestFault at once, or in the future, with the status that says why there are none.
         """
-        self.check_open(model)
+        self.check_room(model, rows)
         stations = self.stations[model]
-        waiting = 0
-        for station in stations:
-            if station.lost:
-                raise _lost(station)
-            waiting += station.queue.rows
-        if waiting + rows > self.settings.queue_limit:
-            problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
-            raise RequestFault(model, problem, "Ask again later.", 429)
         items = self._items(model, rows, inputs)
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
         deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, stations, items, limit_s)

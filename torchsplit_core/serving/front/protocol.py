@@ -151,7 +151,8 @@ class Inference:
         """Read the request here where that is quick, else beside the event loop. Raises RequestFault."""
         request, model = self.request, self.model
         request.gone = self.gone
-        self.front.engine.check_open(model.name)
+        # Before it is read, which takes longer than to refuse it.
+        self.front.engine.check_room(model.name)
         headers, body = request.headers, request.body
         encoding = request.header(b"content-encoding").strip().lower()
         told = headers.get(LENGTH)
