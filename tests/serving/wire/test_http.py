@@ -295,7 +295,7 @@ def test_so_many_requests_and_bytes_at_once() -> None:
         status, told, headers = await second.ask(GET.format("/"))
         assert status == 503 and "1 requests" in told["error"] and headers["retry-after"] == "1"
         third = await opened()
-        status, told, _ = await third.ask("POST / HTTP/1.1\r\ncontent-length: 6000\r\n\r\n")
+        status, told, _ = await third.ask("POST / HTTP/1.1\r\ncontent-length: 6000\r\n\r\n" + "a" * 6000)
         assert status == 503 and "5000 bytes" in told["error"] and echo.reasons == ["requests", "memory"]
         echo.held[0].reply(json_answer("held"))
         assert (await first.answer())[1] == "held" and server.held_bytes == 0

@@ -237,8 +237,8 @@ class Connection(asyncio.Protocol):
         if length:
             if length > self._most:
                 raise _large_body(self._most)
-            self._hold(request, length)
             if length >= LARGE_BODY:
+                # Takes memory as it is filled, not as it is told.
                 self._room = bytearray(length)
         if self.at_work is None and headers.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -250,12 +250,11 @@ class Connection(asyncio.Protocol):
         self._got += len(block)
         if self._got > self._most:
             raise _large_body(self._most)
+        self._hold(request, len(block))
         if self._room is not None:
             self._room[at : self._got] = block
-            return
-        if self._got > request.held:
-            self._hold(request, self._got - request.held)
-        self._blocks.append(block)
+        else:
+            self._blocks.append(block)
 
     def on_message_complete(self) -> None:
         request = self._incoming
