@@ -206,7 +206,7 @@ def main() -> int:
     )
     parser.add_argument("--floats", nargs="+", type=int, default=[16, 65_536], help="of a request's input")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=1, help="searches, of which the median counts")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each rate (default 3)")
     options = parser.parse_args()
     if len(os.sched_getaffinity(0)) < 2:

@@ -382,7 +382,7 @@ BENCHMARKS = (
         "benchmarks.front_capacity",
         "The highest open-loop rate (Poisson) at which clients' p95 stays within 50 ms, of a model that gives back its "
         "input: the front alone on a core, worker and load generator on another; by bytes of an input (FP32 tensors "
-        "as bytes, the output as many) and the largest batch. Medians of three searches, each to 5 %. Beside it what "
+        "as bytes, the output as many) and the largest batch. A search each, to 5 %. Beside it what "
         "the costs say that are measured at first use; the last column is the second way to that figure: the highest "
         "rate over the share of its core that the front had at it. Where that share is far below one, worker, "
         "generator or other work on the machine were the limit. Against the version before (commit 21001cb1 in a work "

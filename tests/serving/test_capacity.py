@@ -117,6 +117,7 @@ def test_where_nothing_can_be_kept_it_is_measured_all_the_same(tmp_path: Path, m
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.repeated
 def test_a_front_is_measured(tmp_path: Path) -> None:
     shares: list[float] = []
     found = front_costs(tmp_path, lambda share, text: shares.append(share))

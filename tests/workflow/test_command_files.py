@@ -184,6 +184,7 @@ def trainings(walk: Walk) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.repeated
 @pytest.mark.timeout(300)
 def test_what_a_command_writes_the_next_one_reads(tmp_path: Path) -> None:
     walk = Walk(tmp_path)

@@ -106,16 +106,11 @@ def in_process(name: str) -> list[Any]:
         return list(tree_leaves(client.get_model().eval()(*client.get_example_inputs(ROWS))))
 
 
-REPEATED = (pytest.mark.repeated, pytest.mark.slow)
-CASES = [
-    pytest.param(count, name, marks=() if (count, name) == (3, "compose") else REPEATED)
-    for count in (3, 2)
-    for name in ("compose", "systemd", "slurm")
-]
-
-
+@pytest.mark.repeated
+@pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("count", "format_name"), CASES)
+@pytest.mark.parametrize("format_name", ["compose", "systemd", "slurm"])
+@pytest.mark.parametrize("count", [3, 2])
 def test_what_a_deployment_starts_answers_as_the_models_do(
     deployments: Callable[[int], Path], tmp_path: Path, count: int, format_name: str
 ) -> None:
