@@ -378,6 +378,7 @@ def _ports() -> tuple[Any, ...]:
 def infer() -> Read:
     """A request's body; the first line has its encoding, and the length of its JSON or -."""
     from torchsplit_core.serving.settings import Limits
+    from torchsplit_core.serving.wire.bodies import json_length
     from torchsplit_core.serving.wire.reader import read_body
     from torchsplit_core.serving.wire.tensors import MOST_ROWS
     from torchsplit_core.values.serving.datatypes import SIZES
@@ -391,7 +392,7 @@ def infer() -> Read:
         head, _, body = data.partition(b"\n")
         words = [*head.decode("latin-1").split(" "), "", "", ""]
         inputs = ways.get(words[0], ports)
-        length = None if words[2] in ("-", "") else words[2]
+        length = json_length(None if words[2] in ("-", "") else words[2])
         found = read_body(body, words[1].replace("-", ""), length, inputs, ("x", "y"), limits)
         assert 1 <= found.rows <= MOST_ROWS, found.rows
         assert len(found.inputs) == len(found.shapes) == len(inputs)

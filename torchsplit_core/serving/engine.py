@@ -30,7 +30,7 @@ STUCK = 2.0
 
 
 class Engine:
-    """The workers of a roster, started; `infer` is what a client asks for."""
+    """The workers of a roster, started; `submit` is what a client asks for."""
 
     def __init__(self, roster: Roster, settings: ServeSettings, meters: Meters) -> None:
         self.roster, self.settings, self.meters = roster, settings, meters
@@ -131,12 +131,6 @@ class Engine:
         if waiting + rows > self.settings.queue_limit:
             problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
             raise RequestFault(model, problem, "Ask again later.", 429)
-
-    async def infer(
-        self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
-    ) -> Sequence[bytes | memoryview]:
-        """The bytes of each output. Raises RequestFault with the status that says why there are none."""
-        return await self.submit(model, rows, inputs, timeout_s)
 
     def submit(
         self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None

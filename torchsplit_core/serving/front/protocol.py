@@ -14,8 +14,8 @@ from torchsplit_core.serving.meters import Meters
 from torchsplit_core.serving.settings import Limits
 from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
 from torchsplit_core.serving.wire.guard import HEALTH, Guard
-from torchsplit_core.serving.wire.http import Answer, Request, json_answer, refusal
-from torchsplit_core.serving.wire.reader import INLINE_JSON, Readers
+from torchsplit_core.serving.wire.http import LARGE_BODY, Answer, Request, check_method, json_answer, refusal
+from torchsplit_core.serving.wire.reader import Readers, quick
 from torchsplit_core.serving.wire.tensors import (
     MOST_ROWS,
     Head,
@@ -34,8 +34,6 @@ INLINE_ANSWER = 256 * 1024
 """Bytes of outputs of which more are written as JSON in a thread, piece by piece."""
 LONGEST_KEPT_HEAD, KEPT_HEADS = 2048, 256
 """Bytes of a request's JSON, and how many of them, that are kept read for each model."""
-SMALL_BODY = 64 * 1024
-"""Bytes of a body that nothing is read of."""
 LENGTH = b"inference-header-content-length"
 
 
@@ -56,7 +54,7 @@ class Front:
         if model is not None:
             return model.most
         self._paths.find(request)
-        return SMALL_BODY
+        return LARGE_BODY
 
     def handle(self, request: Request) -> None:
         """Answer now, or once the engine has."""
@@ -153,26 +151,18 @@ class Inference:
         request.gone = self.gone
         # Before it is read, which takes longer than to refuse it.
         self.front.engine.check_room(model.name)
-        headers, body = request.headers, request.body
-        encoding = request.header(b"content-encoding").strip().lower()
-        told = headers.get(LENGTH)
+        body, told = request.body, request.headers.get(LENGTH)
+        encoding = request.header(b"content-encoding")
         length = json_length(None if told is None else told.decode("latin-1"))
-        if encoding in ("", "identity") and (len(body) if length is None else length) <= INLINE_JSON:
+        if quick(body, encoding, length):
             self.ask(model.parse(body, length))
         else:
-            self.front.hold(
-                asyncio.create_task(self._read(encoding, None if length is None else str(length)))
-            )
+            self.front.hold(asyncio.create_task(self._read(encoding, length)))
 
-    async def _read(self, encoding: str, length: str | None) -> None:
-        model = self.model
+    async def _read(self, encoding: str, length: int | None) -> None:
+        model, readers = self.model, self.front.readers
         try:
-            found = await self.front.readers.read(
-                self.request.body, encoding, length, model.ports, model.output_names
-            )
-            self.ask(found)
-        except RequestFault as fault:
-            self.refuse(fault)
+            self.ask(await readers.read(self.request.body, encoding, length, model.ports, model.output_names))
         except Exception as error:  # noqa: BLE001 - nobody else would tell the client
             self._failed(error)
 
@@ -244,7 +234,7 @@ class _Paths:
 
     def __init__(self, engine: Engine, meters: Meters, guard: Guard) -> None:
         self.engine, self.meters, self.guard = engine, meters, guard
-        get = ("GET", "HEAD")
+        get = ("GET",)
         self._fixed: dict[str, tuple[tuple[str, ...], Callable[[Request], Answer]]] = {
             "/v2": (get, self.server),
             HEALTH[0]: (get, self.live),
@@ -252,7 +242,7 @@ class _Paths:
             "/v2/repository/index": (("POST",), self.index),
             "/metrics": (get, self.metrics),
             "/torchsplit/state": (get, self.state),
-            "/torchsplit/tallies": ((*get, "DELETE"), self.tallies),
+            "/torchsplit/tallies": (("GET", "DELETE"), self.tallies),
         }
         self._of_model: dict[str, Callable[[str], Answer]] = {
             "": self.model,
@@ -266,11 +256,11 @@ class _Paths:
         path = request.path.rstrip("/") or "/"
         if path in self._fixed:
             methods, found = self._fixed[path]
-            _check_method(request, methods)
+            check_method(request, *methods)
             return partial(found, request)
         if path.startswith("/torchsplit/examples/"):
             name = path.removeprefix("/torchsplit/examples/")
-            _check_method(request, ("GET", "HEAD"))
+            check_method(request, "GET")
             self._check_known(name, "1", started=True)
             return partial(self.example, name)
         named, verb = _named(path), ""
@@ -279,7 +269,7 @@ class _Paths:
             named = _named(base)
         if named is None or verb not in (*self._of_model, "infer"):
             raise RequestFault("", f"unknown path {quoted(request.path)}", "Ask for /v2.", 404)
-        _check_method(request, ("POST",) if verb == "infer" else ("GET", "HEAD"))
+        check_method(request, "POST" if verb == "infer" else "GET")
         self._check_known(*named, started=verb not in ("ready", "stats"))
         return partial(self._of_model[verb], named[0])
 
@@ -385,12 +375,6 @@ class _Paths:
                 raise RequestFault("the tallies", problem, "Serve with --token-file FILE.", 403)
             self.meters.reset()
         return json_answer(told)
-
-
-def _check_method(request: Request, methods: Sequence[str]) -> None:
-    if request.method not in methods:
-        problem, allowed = f"does not take {request.method}", ", ".join(methods)
-        raise RequestFault(request.path, problem, f"Send {allowed}.", 405, "", {"allow": allowed})
 
 
 def _configured(ports: Sequence[TensorPort]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
 from torchsplit_core.serving.wire.bodies import headers_of, json_length, largest_body
 from torchsplit_core.serving.wire.guard import HEALTH, Guard
 from torchsplit_core.serving.wire.http import Request, json_answer
-from torchsplit_core.serving.wire.reader import INLINE_JSON, Readers
+from torchsplit_core.serving.wire.reader import Readers, quick
 from torchsplit_core.serving.wire.tensors import (
     LENGTH_HEADER,
     MOST_ROWS,
@@ -40,8 +40,8 @@ from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Rou
 
 READY_S = 1.0
 """How long one server may take to say that it is ready."""
-SMALL_BODY = 64 * 1024
-"""Bytes of a body that nothing is read of."""
+FIXED = {"/v2": "server", HEALTH[0]: "live", HEALTH[1]: "ready", "/metrics": "metrics"}
+"""Paths that are of no model, and what is asked by them."""
 INLINE_BYTES = 256 * 1024
 """More is written in a thread, so that other requests are not held up."""
 
@@ -84,7 +84,7 @@ class Router:
         """Bytes that the body may have. Raises RequestFault for who may not ask, and for no such path."""
         self.guard.check(request)
         model, verb = self._find(request)
-        return model.most if model is not None and verb == "infer" else SMALL_BODY
+        return model.most if model is not None and verb == "infer" else http.LARGE_BODY
 
     def refused(self, request: Request | None, fault: RequestFault) -> None:
         """Count what a limit has refused."""
@@ -111,10 +111,9 @@ class Router:
     def _find(self, request: Request) -> tuple[_Routed | None, str]:
         """The model that a path is of, and what is asked. Raises RequestFault for what there is not."""
         path = request.path
-        fixed = {"/v2": "server", HEALTH[0]: "live", HEALTH[1]: "ready", "/metrics": "metrics"}
-        if path in fixed:
-            _check_method(request, "GET")
-            return None, fixed[path]
+        if path in FIXED:
+            http.check_method(request, "GET")
+            return None, FIXED[path]
         if not path.startswith("/v2/models/"):
             raise RequestFault("", f"unknown path {quoted(path)}", "Ask for /v2.", 404)
         name = path.removeprefix("/v2/models/")
@@ -125,7 +124,7 @@ class Router:
         if name not in self.models:
             remedy = suggestion(name, self.models, "models")
             raise RequestFault("", f"unknown model {quoted(name)}", remedy, 404)
-        _check_method(request, "POST" if verb == "infer" else "GET")
+        http.check_method(request, "POST" if verb == "infer" else "GET")
         return self.models[name], verb
 
     def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
@@ -171,12 +170,6 @@ def _cancel(task: asyncio.Task[None]) -> None:
 
 
 _KEPT = ("content-type", LENGTH_HEADER, "content-encoding", "retry-after")
-
-
-def _check_method(request: Request, method: str) -> None:
-    if request.method not in ((method, "HEAD") if method == "GET" else (method,)):
-        problem = f"does not take {request.method}"
-        raise RequestFault(request.path, problem, f"Send {method}.", 405, "", {"allow": method})
 
 
 class _Routed:
@@ -249,11 +242,11 @@ class _Routed:
         return Answer(200, headers_of(json_bytes), text)
 
     async def _parsed(self, headers: Mapping[str, str], body: bytes | bytearray) -> InferRequest:
-        encoding, told = headers.get("content-encoding", "").strip().lower(), headers.get(LENGTH_HEADER)
-        length, gives = json_length(told), list(self.gives)
-        if encoding in ("", "identity") and (len(body) if length is None else length) <= INLINE_JSON:
+        encoding, gives = headers.get("content-encoding", ""), list(self.gives)
+        length = json_length(headers.get(LENGTH_HEADER))
+        if quick(body, encoding, length):
             return parse_request(body, length, self.takes, gives)
-        return await self.readers.read(body, encoding, told, self.takes, gives)
+        return await self.readers.read(body, encoding, length, self.takes, gives)
 
     async def _through(
         self, step: RouteStep, balancer: Balancer, known: dict[str, Tensor], rows: int

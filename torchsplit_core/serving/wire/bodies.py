@@ -70,29 +70,34 @@ def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) ->
         raise RequestFault(REQUEST, problem, "Send numbers, and nothing else, in data.", 413, "json")
 
 
-def unpacked(body: bytes, encoding: str, most: int) -> bytes:
-    """The body without its content encoding (gzip or zlib), up to so many bytes. Raises RequestFault."""
+def packed(encoding: str) -> bool:
+    """Whether a body of this content encoding has to be unpacked. Raises RequestFault for what is no such encoding."""
     encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return body
-    if encoding not in ("gzip", "deflate"):
+    if encoding not in ("", "identity", "gzip", "deflate"):
         problem = f"is {quoted(encoding)}, not gzip or deflate"
         raise RequestFault("content-encoding", problem, "Send the body in one of them, or as it is.", 415)
+    return encoding in ("gzip", "deflate")
+
+
+def unpacked(body: bytes, encoding: str, most: int) -> bytes:
+    """The body without its content encoding (gzip or zlib), up to so many bytes. Raises RequestFault."""
+    if not packed(encoding):
+        return body
     try:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
         found = unpacker.decompress(body, most + 1)
     except zlib.error as error:
-        problem = f"cannot be unpacked as {encoding}: {error}"
+        problem = f"cannot be unpacked as {encoding.strip().lower()}: {error}"
         raise RequestFault(REQUEST, problem, "Send the body as its content-encoding says.") from error
     if len(found) > most:
-        raise _too_large(most)
+        raise too_large(most)
     return found
 
 
-def _too_large(most: int) -> RequestFault:
-    return RequestFault(
-        REQUEST, f"has more than the {most} bytes that are taken", "Send the rows in parts.", 413
-    )
+def too_large(most: int) -> RequestFault:
+    """The fault of a body with more bytes, as it comes or unpacked."""
+    problem = f"has more than the {most} bytes that are taken"
+    return RequestFault(REQUEST, problem, "Send the rows in parts.", 413, "body")
 
 
 def json_length(header: str | None) -> int | None:

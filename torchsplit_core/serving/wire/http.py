@@ -24,6 +24,7 @@ from urllib.parse import unquote
 import httptools
 
 from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.wire.bodies import too_large
 from torchsplit_core.serving.wire.listening import BACKLOG
 from torchsplit_core.serving.wire.tensors import REQUEST, RequestFault
 
@@ -34,7 +35,8 @@ LINGER_S = 2.0
 SWEEP_S = 0.5
 """Between two looks at connections whose time may be over."""
 LARGE_BODY = 64 * 1024
-"""A body whose length is told is received in place from here on."""
+"""A body whose length is told is received in place from here on, an answer is written block by block; what nothing is
+read of may have so many bytes."""
 JSON = (("content-type", "application/json"),)
 _ONCE = frozenset(
     (b"host", b"content-length", b"authorization", b"origin", b"inference-header-content-length")
@@ -62,6 +64,14 @@ def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | No
 def refusal(fault: RequestFault) -> Answer:
     """The answer that says why a request is not served."""
     return json_answer({"error": str(fault)}, fault.status, fault.headers)
+
+
+def check_method(request: Request, *methods: str) -> None:
+    """Raises RequestFault where a path does not take the request's method; who takes GET takes HEAD."""
+    taken = (*methods, "HEAD") if "GET" in methods else methods
+    if request.method not in taken:
+        problem, allowed = f"does not take {request.method}", ", ".join(taken)
+        raise RequestFault(request.path, problem, f"Send {allowed}.", 405, "", {"allow": allowed})
 
 
 class Request:
@@ -236,7 +246,7 @@ class Connection(asyncio.Protocol):
             request.refused, self._most = fault, LARGE_BODY
         if length:
             if length > self._most:
-                raise _large_body(self._most)
+                raise too_large(self._most)
             if length >= LARGE_BODY:
                 # Takes memory as it is filled, not as it is told.
                 self._room = bytearray(length)
@@ -249,7 +259,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._got += len(block)
         if self._got > self._most:
-            raise _large_body(self._most)
+            raise too_large(self._most)
         self._hold(request, len(block))
         if self._room is not None:
             self._room[at : self._got] = block
@@ -458,11 +468,6 @@ def _malformed(problem: str) -> RequestFault:
 def _large_head(limits: Limits) -> RequestFault:
     problem = f"has a head of more than the {limits.head_bytes} bytes that are taken"
     return RequestFault(REQUEST, problem, "Send fewer or shorter headers.", 431, "head")
-
-
-def _large_body(most: int) -> RequestFault:
-    problem = f"has more than the {most} bytes that are taken"
-    return RequestFault(REQUEST, problem, "Send the rows in parts.", 413, "body")
 
 
 def _late(what: str, limit_s: float, reason: str) -> RequestFault:

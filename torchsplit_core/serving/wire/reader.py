@@ -21,7 +21,7 @@ from typing import Any
 
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
 from torchsplit_core.serving.settings import Limits
-from torchsplit_core.serving.wire.bodies import MOST_PARSED, check_json, json_length, largest_body, unpacked
+from torchsplit_core.serving.wire.bodies import MOST_PARSED, check_json, largest_body, packed, unpacked
 from torchsplit_core.serving.wire.tensors import (
     REQUEST,
     InferRequest,
@@ -40,19 +40,23 @@ OWN_BYTES = 2**30
 NICE = 5
 
 
+def quick(body: bytes | bytearray, encoding: str, json_bytes: int | None) -> bool:
+    """Whether a body is read in a moment: it is not packed, and its JSON (None: all of it) is short."""
+    return not packed(encoding) and (len(body) if json_bytes is None else json_bytes) <= INLINE_JSON
+
+
 def read_body(
     body: Any,
     encoding: str,
-    length_header: str | None,
+    json_bytes: int | None,
     inputs: Sequence[TensorPort],
     outputs: Sequence[str],
     limits: Limits,
 ) -> InferRequest:
     """The request in a body, which is unpacked and measured before it is parsed. Raises RequestFault."""
     plain = unpacked(body, encoding, largest_body(inputs, limits))
-    length = json_length(length_header)
-    check_json(memoryview(plain)[:length], inputs, limits)
-    return parse_request(plain, length, inputs, outputs)
+    check_json(memoryview(plain)[:json_bytes], inputs, limits)
+    return parse_request(plain, json_bytes, inputs, outputs)
 
 
 class Readers:
@@ -61,36 +65,38 @@ class Readers:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._free: list[_Reader] = []
+        self._all: set[_Reader] = set()
         self._turn = asyncio.Semaphore(READERS)
 
     async def read(
         self,
         body: Any,
         encoding: str,
-        length_header: str | None,
+        json_bytes: int | None,
         inputs: Sequence[TensorPort],
         outputs: Sequence[str],
     ) -> InferRequest:
         """As `read_body`. Raises RequestFault, also where reading takes too long or too much."""
         head = {
             "encoding": encoding,
-            "length": length_header,
+            "length": json_bytes,
             "inputs": [[port.name, port.datatype, port.shape] for port in inputs],
             "outputs": list(outputs),
         }
         async with self._turn:
             reader = self._free.pop() if self._free else _Reader(self.limits)
+            self._all.add(reader)
             try:
                 async with asyncio.timeout(READ_S):
                     found = await reader.read(head, body)
             except (OSError, EOFError, ValueError, TimeoutError):
-                reader.end()
+                self._end(reader)
                 problem = f"cannot be read within {READ_S:g} s and the memory for it"
                 raise RequestFault(
                     REQUEST, problem, "Send its tensors as bytes, or the rows in parts.", 413, "reading"
                 ) from None
             except BaseException:
-                reader.end()
+                self._end(reader)
                 raise
             self._free.append(reader)
         if isinstance(found, RequestFault):
@@ -98,10 +104,14 @@ class Readers:
         return found
 
     def end(self) -> None:
-        """End the processes."""
-        for reader in self._free:
-            reader.end()
+        """End the processes, also those that read."""
+        for reader in tuple(self._all):
+            self._end(reader)
         self._free.clear()
+
+    def _end(self, reader: _Reader) -> None:
+        self._all.discard(reader)
+        reader.end()
 
 
 class _Reader:
