@@ -7,14 +7,14 @@ import datetime
 import streamlit as st
 
 from app.components import saving
-from app.format.numbers import counted, plain
+from app.format.numbers import counted, memory_size, plain
 from app.session import dropped_files, shelf
 from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
 from app.workspace import deleted
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
-from torchsplit_core.workspace.faults import quota_bytes, shown_bytes
+from torchsplit_core.workspace.faults import quota_bytes
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 KIND_WORDS = {
@@ -39,7 +39,7 @@ def show(workspace: Workspace) -> None:
     found = workspace.artifacts()
     st.markdown(
         f"**{plain(workspace.name)}** has {counted(len(found), 'result')} on this machine, "
-        f"{shown_bytes(workspace.bytes_of(found))} of at most {shown_bytes(quota_bytes())}. "
+        f"{memory_size(workspace.bytes_of(found))} of at most {memory_size(quota_bytes())}. "
         "Its address leads back here."
     )
     left, right = st.columns([5, 8], gap="medium")

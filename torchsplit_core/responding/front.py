@@ -62,6 +62,11 @@ class FrontLoad:
     models: tuple[PassedModel, ...]
 
     @property
+    def factor(self) -> float:
+        """So many times all demands pass at the most, the hand-overs between the slices' batches counted."""
+        return min(model.passed_rps / model.demand_rps for model in self.models)
+
+    @property
     def carries(self) -> bool:
         """Whether the front itself passes all demands."""
         return self.planned.load_factor >= 1 or equal(self.planned.load_factor, 1.0)
@@ -165,7 +170,7 @@ def short_words(found: FrontLoad) -> str:
     many = f" of these {len(found.models)} models" if len(found.models) > 1 else ""
     beside = ", on cores that it shares with the slices," if found.planned.shared else ""
     return (
-        f"The front{beside} passes about {_rate(found.planned.load_factor * asked)} requests/s{many} "
+        f"The front{beside} passes about {_rate(found.factor * asked)} requests/s{many} "
         f"({_basis(found)}), and {_rate(asked)} are demanded. {REMEDY}"
     )
 
@@ -174,7 +179,7 @@ def fact_words(found: FrontLoad) -> str:
     """How much of a core it needs, and what is not known of that."""
     bare = [model.name for model in found.models if not model.told]
     without = f"; without the bytes of {', '.join(bare)}, which the request does not tell" if bare else ""
-    factor, percent = _times(found.planned.load_factor), _times(100 * found.planned.core_share)
+    factor, percent = _times(found.factor), _times(100 * found.planned.core_share)
     return f"{factor} × the demands at most, {percent} % of a core at them, {_basis(found)}{without}"
 
 
