@@ -20,7 +20,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -29,32 +28,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from torchsplit_core.files import read_file
+from benchmarks.front_capacity import serving
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = """
-import torch
-
-class Empty(torch.nn.Module):
-    def forward(self, x):
-        return x
-
-class Client:
-    batch_sizes = (1, 2, 4, 8, 16, 32)
-    def get_model(self):
-        return Empty()
-    def get_example_inputs(self, batch_size):
-        return (torch.zeros(batch_size, 4),)
-"""
 LIMIT_S = 2.0
 LIMITS = (
     f"--head-timeout-s {LIMIT_S} --body-timeout-s {LIMIT_S} --send-timeout-s {LIMIT_S} --max-connections 1000 "
-    "--max-held-mib 64"
+    "--max-held-mib 64 --queue-limit 1000"
 ).split()
 PATIENCE_S = 30.0
 MOST_GROWTH = 400 * 2**20
 """Bytes: the bodies that are held at once, and two readers with what they may take."""
 HEAD = "POST /v2/models/empty/infer HTTP/1.1\r\nhost: localhost\r\n"
+ALIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 ENTRY = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
 VALUES = (
     "NaN",
@@ -80,7 +66,7 @@ class Failed(Exception):
 class Server:
     """The process that is attacked."""
 
-    process: subprocess.Popen[bytes]
+    pid: int
     port: int
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -103,10 +89,10 @@ class Server:
     def memory(self) -> int:
         """Resident bytes of the front and of its readers."""
         found = 0
-        for pid in (self.process.pid, *children(self.process.pid)):
+        for pid in (self.pid, *children(self.pid)):
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if pid == self.process.pid or b"wire.reader" in command:
+                if pid == self.pid or b"wire.reader" in command:
                     found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
                         "SC_PAGE_SIZE"
                     )
@@ -283,8 +269,11 @@ async def attack(server: Server, family: Family, tries: int) -> tuple[list[str],
         most = max(most, server.memory)
         await asyncio.wait((work,), timeout=0.1)
     await work
-    if server.process.poll() is not None:
-        faults.append(f"{family.name}: the server ended with {server.process.returncode}")
+    try:
+        if (found := await server.answers(ALIVE)) != [200]:
+            faults.append(f"{family.name}: the server is not alive afterwards ({found})")
+    except (Failed, OSError) as error:
+        faults.append(f"{family.name}: the server is not alive afterwards ({error})")
     return faults, most
 
 
@@ -325,64 +314,6 @@ def watched(port: int) -> Iterator[dict[str, list[float]]]:
         found |= json.loads(process.communicate()[0])
 
 
-@contextmanager
-def served() -> Iterator[Server]:
-    """The empty model behind a front of its own."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "empty.py").write_text(MODEL)
-        run = [sys.executable, "-c", "import sys; from torchsplit_core.cli import main; sys.exit(main())"]
-        model = f"{folder / 'empty.py'}:Client"
-        for words in (
-            [
-                "profile",
-                model,
-                "--trust",
-                "--device",
-                "cpu:1c",
-                "--name",
-                "empty",
-                "-o",
-                folder / "profile.json",
-            ],
-            [
-                "request",
-                folder / "profile.json",
-                "--gpus",
-                "1xCPU-1c",
-                "--demand",
-                "empty=10",
-                "-o",
-                folder / "request.json",
-            ],
-            ["plan", folder / "request.json", "-o", folder / "plan.json"],
-        ):
-            subprocess.run([*run, *map(str, words)], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
-        read_file(folder / "plan.json", expected="torchsplit.plan")
-        ready = folder / "ready.json"
-        words = [
-            "serve",
-            folder / "plan.json",
-            "--request",
-            folder / "request.json",
-            "--trust",
-            "--port",
-            "0",
-        ]
-        process = subprocess.Popen(
-            [*run, *map(str, words), "--ready-file", str(ready), *LIMITS], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
-        try:
-            while not ready.exists():
-                if process.poll() is not None:
-                    sys.exit("the server did not start")
-                time.sleep(0.1)
-            yield Server(process, int(json.loads(ready.read_text())["url"].rpartition(":")[2]))
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
 def percentile(times: list[float], q: float) -> float:
     return sorted(times)[min(len(times) - 1, int(q * len(times)))]
 
@@ -401,7 +332,8 @@ def main() -> int:
     faults: list[str] = []
     total = 0
     bombs()
-    with served() as server:
+    with serving(ROOT, 4, 32, LIMITS) as front:
+        server = Server(front.pid, front.port)
         with watched(server.port) as quiet:
             time.sleep(5.0)
         at_rest = server.memory

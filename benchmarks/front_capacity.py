@@ -60,8 +60,9 @@ class Client:
 
 
 @contextmanager
-def serving(root: Path, floats: int, batch: int) -> Iterator[Served]:
-    """The empty model served by the checkout at `root`: inputs of so many floats, batches of up to `batch`."""
+def serving(root: Path, floats: int, batch: int, options: Sequence[str] = ()) -> Iterator[Served]:
+    """The empty model served by the checkout at `root`: inputs of so many floats, batches of up to `batch`; `options`
+    are more of the command's."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "empty.py").write_text(SOURCE.format(floats=floats))
@@ -75,7 +76,7 @@ def serving(root: Path, floats: int, batch: int) -> Iterator[Served]:
         command = [
             sys.executable, "-m", "torchsplit_core", "serve", str(folder / "plan.json"),
             "--request", str(folder / "request.json"), "--port", "0", "--ready-file", str(folder / "ready.json"),
-            "--trust", "--queue-limit", "100000",
+            "--trust", "--queue-limit", "100000", *options,
         ]  # fmt: skip
         environment = os.environ | {"PYTHONPATH": str(root)}
         log = folder / "log"

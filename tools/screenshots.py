@@ -124,8 +124,8 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
     page.goto(address)
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
-        page.goto(f"{address}/models")
-        page.get_by_role("tab", name="A sample model").click()
+        page.get_by_text("Or trace a sample model").click()
+        page.wait_for_timeout(700)  # a press while the expander unfolds misses its button
         page.get_by_role("button", name="Trace and profile it").click()
         # It leads there when it is done, which may be before anybody has looked.
         page.wait_for_url("**/model?**", timeout=WAIT_MS)

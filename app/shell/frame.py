@@ -72,6 +72,7 @@ table.facts th { width: 42%; vertical-align: top; padding: .3rem .4rem .3rem 0; 
 table.facts td { text-align: right; padding: .3rem 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 table.facts .estimated { color: color-mix(in srgb, #d97706 60%, currentColor); }
 table.ts .below { color: color-mix(in srgb, #d92d20 70%, currentColor); font-weight: 600; }
+table.ts .range { font-size: .9em; opacity: .75; }
 table.ts span.bar { display: block; position: relative; height: .8rem; min-width: 5rem; border-radius: 3px;
   background: color-mix(in srgb, currentColor 9%, transparent); }
 table.ts span.bar i { display: block; height: 100%; border-radius: 3px; }

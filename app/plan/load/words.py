@@ -203,7 +203,7 @@ def _between(load: ModelLoad, name: str) -> str:
     if low is None or high is None:
         return ""
     ends = f"{short(getattr(low, name))} to {short(getattr(high, name))}"
-    return f'<br><span class="below" title="90 % of the runs, as the host changes its speed">{ends}</span>'
+    return f'<br><span class="range" title="90 % of the runs, as the host changes its speed">{ends}</span>'
 
 
 def _shown_width(width: float) -> str:
