@@ -127,8 +127,8 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
         page.get_by_text("Or trace a sample model").click()
         page.wait_for_timeout(700)  # a press while the expander unfolds misses its button
         page.get_by_role("button", name="Trace and profile it").click()
-        # It leads there when it is done, which may be before anybody has looked.
-        page.wait_for_url("**/model?**", timeout=WAIT_MS)
+        expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
         kept = parse_qs(urlsplit(page.url).query)["workspace"][0]
         page.goto(f"{address}/models?workspace={kept}")
         page.get_by_text("Plan something ready").click()

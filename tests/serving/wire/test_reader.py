@@ -108,3 +108,21 @@ def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest
         assert (await readers.read(text, "", None, PORTS, ["y"])).rows == 100
 
     reading(test)
+
+
+def test_a_reader_at_work_ends_with_the_server() -> None:
+    async def test(readers: Readers) -> None:
+        text, _ = body(100)
+        await readers.read(text, "", None, PORTS, ["y"])
+        (one,) = readers._free
+        assert one._process is not None
+        os.kill(one._process.pid, signal.SIGSTOP)
+        reading = asyncio.create_task(readers.read(text, "", None, PORTS, ["y"]))
+        while readers._free:
+            await asyncio.sleep(0.01)
+        readers.end()
+        assert one._process.poll() is not None
+        with pytest.raises(RequestFault, match="cannot be read"):
+            await reading
+
+    reading(test)
