@@ -23,7 +23,7 @@ from streamlit.web.server.starlette.starlette_websocket import (
     is_host_allowed,
 )
 
-from app.format.numbers import plain
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.serving.hosts import is_loopback
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from app.charts.colours import model_colours
 from app.plan.report import report
 from benchmarks.explorer_speed import FLAGS, server
 from benchmarks.planner_instances import instance
 from torchsplit_core import workflow
+from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Store, Workspace

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.colours import PALETTE
 from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, legend_mark, themed
-from app.format.numbers import memory_size, short, size
+from torchsplit_core.pictures.colours import PALETTE
+from torchsplit_core.pictures.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
 
 UNITS = ((GB, "GB"), (MB, "MB"), (1000, "kB"), (1, "B"))

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
 from app.charts.theme import GRID, INK, Theme, axis, faint, lay_out, themed
-from app.format.numbers import exact
+from torchsplit_core.pictures.numbers import exact
 
 
 @dataclass(frozen=True, slots=True)

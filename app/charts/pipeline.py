@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from app.charts.colours import LOAD_OPACITY, PALETTE, model_colours
-from app.charts.svg_text import escaped, escaped_attribute, fitted
-from app.format.numbers import THIN, exact, short
+from torchsplit_core.pictures.colours import LOAD_OPACITY, PALETTE, model_colours
+from torchsplit_core.pictures.numbers import THIN, exact, short
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, fitted
 from torchsplit_core.values import PlacedSegment, PlacementGpu, PlacementOutcome, PlacementRequest
 from torchsplit_core.values.placement import GpuId
 

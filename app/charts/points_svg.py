@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from app.charts.theme import AMBER
-from app.format.numbers import short
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import Point
 
 WIDTH, HEIGHT = 300.0, 170.0

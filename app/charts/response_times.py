@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.colours import UNKNOWN
 from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, log_axis, themed
+from torchsplit_core.pictures.colours import UNKNOWN
 
 PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
 """Where the axis of shares has its marks."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.format.numbers import THIN
+from torchsplit_core.pictures.numbers import THIN
 
 Theme = Literal["light", "dark"]
 AMBER = {"light": "#b45309", "dark": "#fbbf24"}

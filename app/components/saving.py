@@ -17,7 +17,7 @@ import streamlit as st
 
 from app.components.keys import component_key
 from app.format.glossary import column_explanations
-from app.format.numbers import UNKNOWN, plain
+from torchsplit_core.pictures.numbers import UNKNOWN, plain
 from torchsplit_core.tables.cells import guarded
 
 NAME = "torchsplit_saving"

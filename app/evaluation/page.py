@@ -9,7 +9,6 @@ import streamlit as st
 
 from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import THIN, plain
 from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
@@ -22,6 +21,7 @@ from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.tables import cases_csv, models_csv
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
+from torchsplit_core.pictures.numbers import THIN, plain
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.workspace.named import evaluation_name
 from torchsplit_core.workspace.store import Workspace

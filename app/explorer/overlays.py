@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.charts.colours import PALETTE
 from app.explorer import data
-from app.format.numbers import percent, size
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.svg import Fill
 from torchsplit_core.drawing.view import Item, View
+from torchsplit_core.pictures.colours import PALETTE
+from torchsplit_core.pictures.numbers import percent, size
 from torchsplit_core.profiling.memory import estimate_memory
 from torchsplit_core.values import InputFault
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.format.glossary import explanation
-from app.format.numbers import plain
+from torchsplit_core.pictures.numbers import plain
 
 Colour = Literal["red", "yellow", "green", "blue", "gray"]
 """As Streamlit names them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.format.numbers import UNKNOWN, memory_size, percent, short, size
 from torchsplit_core.hardware import DcgmFigures, GpuState
+from torchsplit_core.pictures.numbers import UNKNOWN, memory_size, percent, short, size
 
 NOTE = (
     "n/a: the driver does not tell it; in MIG mode it tells no time at work. SMs and memory at work and NVLink are "

@@ -10,9 +10,9 @@ import streamlit as st
 
 from app.components import saving
 from app.format.gpus import NOTE, gpu_cells
-from app.format.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
 from app.shell import frame, widgets
 from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
+from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
 

@@ -11,7 +11,6 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import plain
 from app.models import upload
 from app.session import cuts, scenario, shelf
 from app.session import trust as session_trust
@@ -36,6 +35,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.quick_start import MEASURED_MIX, measured_mix, slice_cores
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.session import dropped_files
 from app.session import trust as session_trust
 from app.session.thing import MODEL
@@ -19,6 +18,7 @@ from app.session.uploads import refuse_untrusted
 from app.shell import frame, navigation, results
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault, quoted
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.models import page as models_page
 from app.models import upload
 from app.overview import work
@@ -22,6 +21,7 @@ from app.session.workspace import read
 from app.shell import navigation
 from app.training import shelf as training_shelf
 from app.workspace import deleted
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 

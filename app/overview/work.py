@@ -7,10 +7,10 @@ import datetime
 import streamlit as st
 
 from app.format.badges import Colour
-from app.format.numbers import duration, plain
 from app.shell import job_panel, navigation, results, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
+from torchsplit_core.pictures.numbers import duration, plain
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
 COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}

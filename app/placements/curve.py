@@ -9,12 +9,12 @@ from app.charts.pipeline import pipeline_html
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import exact, plain
 from app.placements.words import curve_table, pass_words, unit_of
 from app.session.placements import Kept, curve_of, start_curve
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PLACEMENT_FRONTIER
+from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components import saving
-from app.format.numbers import duration, plain
 from app.placements.words import comparison_table
 from app.session.placements import Kept
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs.names import DIVISIONS, DivisionsParameters, as_stored
+from torchsplit_core.pictures.numbers import duration, plain
 from torchsplit_core.values import PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 

@@ -9,7 +9,6 @@ import streamlit as st
 from app.charts.pipeline import pipeline_html, topology_html
 from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import counted, exact, percent, plain, short
 from app.placements import curve, divisions, form, new
 from app.placements.words import (
     bottleneck,
@@ -31,6 +30,7 @@ from torchsplit_core import jobs
 from torchsplit_core.deployment.placement_launch import launches
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLACE
+from torchsplit_core.pictures.numbers import counted, exact, percent, plain, short
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 from torchsplit_core.workspace.store import Workspace
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from app.charts.pipeline import least
 from app.format.badges import Colour
-from app.format.numbers import exact, percent, short
+from torchsplit_core.pictures.numbers import exact, percent, short
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest, RooflineThroughput
 from torchsplit_core.values.placement import Split
 from torchsplit_core.values.units import GB, GIB

@@ -9,13 +9,13 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import exact, plain, short
 from app.plan import fleet
 from app.plan.summary import SOLVED, weighted
 from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame
+from torchsplit_core.pictures.numbers import exact, plain, short
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.request.hash import request_hash

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.charts.slice_values import Marks
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import UNKNOWN, exact, plain, short
 from app.plan import fleet, scenario_table
 from app.plan.scenario_table import Stored
 from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
+from torchsplit_core.pictures.numbers import UNKNOWN, exact, plain, short
+from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.planning.comparison.figures import figures_of

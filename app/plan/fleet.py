@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
-from app.charts.slice_values import Marks
 from app.components.picture import picture
 from app.components.saving import saved
+from torchsplit_core.pictures.slice_map import fleet_svg
+from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MANY_GPUS = 32

@@ -10,13 +10,13 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import UNKNOWN, plain, short
 from app.plan import compare
 from app.plan.draft import bar, words
 from app.plan.summary import SERVES_NOBODY, SOLVED
 from app.session import draft as drafts
 from app.session.draft import Draft
 from app.shell import frame
+from torchsplit_core.pictures.numbers import UNKNOWN, plain, short
 from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest

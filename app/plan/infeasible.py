@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.format.numbers import THIN, counted, plain, short
 from app.plan.summary import conflict_words, relaxation_words
 from app.session import draft as drafts
 from app.session.workspace import read
+from torchsplit_core.pictures.numbers import THIN, counted, plain, short
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
 from torchsplit_core.planning.infeasibility.ways_out import WayOut, questions, ways_out
 from torchsplit_core.planning.request import edit

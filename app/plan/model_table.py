@@ -6,9 +6,9 @@ import html
 from collections.abc import Collection, Mapping
 
 from app.format.html import table_html
-from app.format.numbers import exact, short, size
 from app.plan.explanation.words import binding_words
 from app.plan.summary import weighted
+from torchsplit_core.pictures.numbers import exact, short, size
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.sureness.words import bounded_models
 from torchsplit_core.planning.tolerance import equal

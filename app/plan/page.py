@@ -7,10 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from app.charts.colours import model_colours
-from app.charts.slice_map import slice_table
 from app.components import saving
-from app.format.numbers import UNKNOWN, plain, short
 from app.plan import baselines, compare, fleet, history, infeasible, losses, scenario_bar, sureness
 from app.plan.deploy import page as deploy_page
 from app.plan.draft import bar, words
@@ -38,6 +35,9 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
+from torchsplit_core.pictures.colours import model_colours
+from torchsplit_core.pictures.numbers import UNKNOWN, plain, short
+from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.responding.verdict import Verdict

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.charts.points_svg import points_svg
-from app.charts.slice_map import fleet_svg, slice_table
-from app.format.numbers import exact, short
 from app.plan.explanation.panel import sections
 from app.plan.load import words
 from app.plan.load.asked import Ask, request_limits, simulation
@@ -22,6 +20,8 @@ from app.plan.sureness import low_end, reasons, sureness_of
 from app.plan.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
+from torchsplit_core.pictures.numbers import exact, short
+from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point

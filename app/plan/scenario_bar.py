@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame, navigation, things
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 

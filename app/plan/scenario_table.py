@@ -18,12 +18,12 @@ import streamlit as st
 from app.charts.theme import themed
 from app.components import saving
 from app.format.badges import AS_TEXT
-from app.format.numbers import UNKNOWN, counted, exact
 from app.plan.summary import status_badge
 from app.plan.verdict import COLOURS, verdict_of
 from app.session.thing import SCENARIO
 from app.session.workspace import read_artifact
 from app.shell import tags
+from torchsplit_core.pictures.numbers import UNKNOWN, counted, exact
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
 from torchsplit_core.responding.verdict import Level, Verdict
 from torchsplit_core.values import InputFault

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from app.charts.slice_values import reachable_sms
 from app.format.badges import Badge
 from app.format.glossary import explanation
-from app.format.numbers import THIN, all_measured, counted, exact, percent, plain, short
 from torchsplit_core.hardware import gpu_type, profile_cores
+from torchsplit_core.pictures.numbers import THIN, all_measured, counted, exact, percent, plain, short
+from torchsplit_core.pictures.slice_values import reachable_sms
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Conflict, Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation

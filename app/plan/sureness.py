@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.shell import navigation
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.sureness import words
 from torchsplit_core.planning.sureness.verdict import Sureness, sureness
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest

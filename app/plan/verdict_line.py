@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.session import draft as drafts
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.responding.verdict import Verdict

@@ -12,8 +12,8 @@ import streamlit as st
 
 from app.charts.runs.curves import Curve, Happening
 from app.charts.runs.series import HEAVIEST, MOST_POINTS, RATE_POINTS, rates, running_sum, smoothed, thinned
-from app.format.numbers import counted, exact
 from app.runs.words import with_sizes
+from torchsplit_core.pictures.numbers import counted, exact
 from torchsplit_core.running.watch import Event, RunView
 
 LOSS, SAMPLES, STEPS, STEP_S = "loss", "samples/s", "steps/s", "s a step"

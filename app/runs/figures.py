@@ -14,7 +14,6 @@ from app.charts.theme import CONFIG
 from app.charts.training import stacked
 from app.components import saving
 from app.format.gpus import NOTE
-from app.format.numbers import exact, plain, short
 from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, asked, curve, notes
 from app.runs.words import (
     MEANT,
@@ -28,6 +27,7 @@ from app.runs.words import (
     stage_rows,
     with_sizes,
 )
+from torchsplit_core.pictures.numbers import exact, plain, short
 from torchsplit_core.running.watch import RunView
 
 PARTS = {

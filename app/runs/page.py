@@ -8,7 +8,6 @@ from pathlib import Path
 import streamlit as st
 
 from app.components.saving import file_name
-from app.format.numbers import plain
 from app.runs import figures
 from app.runs.trusting import upload_box
 from app.runs.words import STATES, headline, last_words
@@ -16,6 +15,7 @@ from app.session import runs, trust
 from app.session.thing import RUN
 from app.shell import frame, navigation, tags
 from torchsplit_core.jobs.train import is_own
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.running.watch import RunView, ask, endpoints, event_files, is_asked
 from torchsplit_core.workspace.store import Workspace
 

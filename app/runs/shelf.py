@@ -10,7 +10,6 @@ import streamlit as st
 from app.charts.runs.curves import curves
 from app.charts.theme import CONFIG, themed
 from app.components import saving
-from app.format.numbers import UNKNOWN, plain
 from app.runs import new, table
 from app.runs.curves import TIME, UNITS, asked, curve, notes
 from app.runs.words import STATES
@@ -18,6 +17,7 @@ from app.session import runs
 from app.session.thing import RUN
 from app.shell import navigation, tags
 from torchsplit_core import jobs
+from torchsplit_core.pictures.numbers import UNKNOWN, plain
 from torchsplit_core.running.watch import RunView
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace

@@ -13,8 +13,8 @@ from app.charts.runs.curves import colour_of
 from app.charts.runs.series import thinned
 from app.charts.theme import Theme
 from app.format.badges import AS_TEXT
-from app.format.numbers import UNKNOWN, memory_size
 from app.runs.words import STATES, lately, source_words
+from torchsplit_core.pictures.numbers import UNKNOWN, memory_size
 from torchsplit_core.running.watch import RunView
 from torchsplit_core.training.strategy.words import choice_words
 

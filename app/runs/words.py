@@ -12,7 +12,17 @@ from typing import Any
 from app.format.badges import Colour
 from app.format.gpus import gpu_cells
 from app.format.html import table_html
-from app.format.numbers import UNKNOWN, counted, duration, exact, memory_size, percent, plain, short, size
+from torchsplit_core.pictures.numbers import (
+    UNKNOWN,
+    counted,
+    duration,
+    exact,
+    memory_size,
+    percent,
+    plain,
+    short,
+    size,
+)
 from torchsplit_core.running.watch import Event, RunView
 from torchsplit_core.training.strategy.words import choice_words
 from torchsplit_core.values.strategy.outcome import StrategyCandidate

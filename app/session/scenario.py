@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.charts.colours import model_colours
 from app.session import draft
 from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, RequestParameters
+from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile, quoted
 from torchsplit_core.workspace import named

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app.format.numbers import plain
 from torchsplit_core.isolation import isolation_level
 from torchsplit_core.isolation.execution import ALLOWED, VARIABLE, execution_refused
 from torchsplit_core.isolation.execution import REFUSED as REFUSED_WORD
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import InputFault
 
 TRUST_LABEL = "I trust this file: it will be executed on this machine"

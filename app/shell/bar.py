@@ -8,12 +8,12 @@ from typing import TypeVar
 import streamlit as st
 
 from app.components.share import share
-from app.format.numbers import plain
 from app.session import shelf
 from app.session import workspace as workspaces
 from app.session.thing import SCENARIO
 from app.shell import navigation
 from torchsplit_core import jobs
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace.store import Workspace
 
 Found = TypeVar("Found")

@@ -9,10 +9,10 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.format.numbers import plain
 from app.session import shelf, trust, workspace
 from app.shell import bar, job_panel, navigation
 from torchsplit_core import __version__
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 

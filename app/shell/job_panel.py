@@ -12,12 +12,12 @@ from typing import Any
 
 import streamlit as st
 
-from app.format.numbers import THIN, duration, plain
 from app.session import trust
 from app.shell import navigation, results
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import asks_for_trust
 from torchsplit_core.jobs.names import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
+from torchsplit_core.pictures.numbers import THIN, duration, plain
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import JobRecord, Workspace
 

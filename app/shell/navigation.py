@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from app.components.skip import skip_link
-from app.format.numbers import plain
 from app.session import workspace as workspaces
 from app.session.thing import MODEL, PLACEMENT, RUN, SCENARIO, THINGS, TRAINING
 from app.shell import address
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
 

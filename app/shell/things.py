@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.session.thing import Thing
 from app.shell import navigation
 from torchsplit_core import jobs
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace.store import Workspace
 
 

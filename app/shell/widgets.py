@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.format.badges import Badge, Colour
 from app.format.glossary import explanation
-from app.format.numbers import plain
+from torchsplit_core.pictures.numbers import plain
 
 
 def badge(text: str, colour: Colour) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.shell import frame, navigation
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace.store import Workspace
 
 MOST = 20

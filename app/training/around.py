@@ -10,11 +10,11 @@ import streamlit as st
 from app.charts.theme import CONFIG
 from app.charts.training import Point, points
 from app.components import saving
-from app.format.numbers import counted, percent, short
 from app.session import trainings
 from app.session.trainings import Kept
 from app.shell import frame
 from app.training.words import changed_rows
+from torchsplit_core.pictures.numbers import counted, percent, short
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.workspace.store import Workspace
 

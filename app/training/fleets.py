@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components.saving import file_name
-from app.format.numbers import plain
 from app.session.trainings import Kept
 from torchsplit_core.deployment import zipped
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.running.fleet import Asked, FleetJob, fleet_job, fleet_of
 from torchsplit_core.running.fleet.files import fleet_files
 from torchsplit_core.running.layout import PRECISIONS, run_strategy

@@ -13,7 +13,7 @@ import streamlit as st
 from app.charts.theme import CONFIG
 from app.charts.training import Judged, measured_against_estimated
 from app.components import saving
-from app.format.numbers import percent
+from torchsplit_core.pictures.numbers import percent
 
 LICENCES = (
     "Rows of mosaicml/llm-foundry and NVIDIA/dgxc-benchmarking (Apache-2.0), pytorch/torchtitan and NVIDIA/Megatron-LM "

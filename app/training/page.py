@@ -10,7 +10,6 @@ import streamlit as st
 from app.charts.theme import CONFIG
 from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked
 from app.components import saving
-from app.format.numbers import exact, percent, plain, short
 from app.session import trainings
 from app.session.thing import TRAINING
 from app.session.trainings import Kept
@@ -32,6 +31,7 @@ from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
 from torchsplit_core.jobs.names import STRATEGY
+from torchsplit_core.pictures.numbers import exact, percent, plain, short
 from torchsplit_core.training.step.estimate import USABLE
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.format.numbers import short
 from app.session import trainings
 from app.session.thing import TRAINING
 from app.shell import things
 from app.training import judged, new
 from app.training.words import asked, proof
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.workspace.store import Workspace
 
 INTRODUCTION = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.session.workspace import fresh, store, use
 from app.shell import frame, navigation
 from torchsplit_core import jobs
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace.store import Workspace
 
 _KEY = "deleted workspace"

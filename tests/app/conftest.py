@@ -12,7 +12,6 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.explorer import mount
-from app.format.numbers import exact
 from app.plan.inputs import fleet, goal, models, pairs
 from app.plan.present import sliders
 from tests.support.app.field_rows import Rows
@@ -21,6 +20,7 @@ from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
+from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.workspace.store import Store, Workspace
 
 

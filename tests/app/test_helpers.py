@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.format import numbers
+from torchsplit_core.pictures import numbers
 from app.models import upload
 from app.models.page import entries_of
 from app.plan import summary

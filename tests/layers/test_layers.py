@@ -21,7 +21,7 @@ LAYERS = (
     ("model_source",),
     ("files", "drawing"),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation"),
-    ("deployment", "responding", "training"),
+    ("deployment", "responding", "training", "pictures"),
     ("evaluation",),
     ("workspace",),
     ("stages", "running"),

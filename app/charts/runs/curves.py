@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.colours import PALETTE
 from app.charts.theme import INK, Theme, axis, faint, lay_out, legend_mark, log_axis, themed
+from torchsplit_core.pictures.colours import PALETTE
 
 HEIGHT_PX = 260
 DASHES = ("solid", "dash", "dot", "dashdot")

@@ -9,7 +9,6 @@ import streamlit as st
 from app.explorer import look as explorer_look
 from app.explorer.mount import mount
 from app.format.html import Fact, facts_html
-from app.format.numbers import memory_size, percent, plain, short, size
 from app.models.cuts.words import WHAT
 from app.session import analysis, cuts
 from app.session.cuts import OWN, Study
@@ -17,6 +16,7 @@ from app.session.model import GraphModel
 from app.shell import frame
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.pictures.numbers import memory_size, percent, plain, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.workspace.store import Workspace
 

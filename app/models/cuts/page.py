@@ -10,7 +10,6 @@ import streamlit as st
 from app.charts.cuts import Bar, Dot, bars, front
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from app.models.cuts import explore, form
 from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_table
 from app.session import cuts, scenario
@@ -23,6 +22,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.pictures.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import PartitionCandidate

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from app.format.numbers import UNKNOWN, exact, memory_size, short, size
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.partitioning import CutReason, PartitionProvider
 from torchsplit_core.partitioning.blocks.memory import stage_weights
 from torchsplit_core.partitioning.candidates import value_of
 from torchsplit_core.partitioning.cut_reasons import CrossingValue
+from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.partition import Objective
 

@@ -11,11 +11,11 @@ import streamlit as st
 from app.components import saving
 from app.explorer import look as explorer_look
 from app.explorer.mount import mount
-from app.format.numbers import plain
 from app.session import analysis
 from app.session.model import GraphModel, open_model
 from app.session.workspace import names, read
 from torchsplit_core.graph.operations import operation_name
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.workspace.store import Workspace
 
 

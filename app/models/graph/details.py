@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.format.html import Fact
-from app.format.numbers import percent, short, size
 from app.models.graph.tables import arguments_text, shape_text
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import Item
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
+from torchsplit_core.pictures.numbers import percent, short, size
 from torchsplit_core.values import PartitionOutcome, Profile, ProfileRow
 
 MOST_NAMED = 4

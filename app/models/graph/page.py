@@ -13,7 +13,6 @@ from app.explorer.look import Look
 from app.explorer.mount import mount
 from app.format.badges import Colour
 from app.format.html import facts_html
-from app.format.numbers import exact, plain
 from app.models.graph import compare as graph_compare
 from app.models.graph import exports, preparation
 from app.models.graph import tables as graph_tables
@@ -23,6 +22,7 @@ from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import Item
+from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.workspace.named import exists
 from torchsplit_core.workspace.store import Workspace
 

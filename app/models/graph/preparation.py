@@ -11,10 +11,10 @@ import streamlit as st
 from app.components import saving
 from app.explorer import look as explorer_look
 from app.format.html import table_html
-from app.format.numbers import exact
 from app.session import analysis
 from app.session.model import GraphModel
 from torchsplit_core.graph import ALL_STEPS, STEPS, StepName, StepReport
+from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.workspace.store import Workspace
 
 PANEL = "preparation-panel"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from app.format.numbers import short
 from app.session.analysis import Analysis
 from torchsplit_core.graph import TorchGraph
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import GraphNode, InputFault, quoted
 
 MOST_ROWS = 20_000

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from app.charts.colours import PALETTE
 from app.charts.ratio import RatioLine, ratio
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import THIN, plain, short
 from app.models.profile import rows
 from app.models.profile.ratios import Pair, common_points, middle
 from app.models.profile.rows import Place
 from app.session import scenario
 from app.shell import widgets
+from torchsplit_core.pictures.colours import PALETTE
+from torchsplit_core.pictures.numbers import THIN, plain, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 

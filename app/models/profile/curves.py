@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.charts.colours import UNKNOWN
 from app.charts.curves import VIEWS, Line, View, curves
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import percent, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile import table
 from app.models.profile.fits import Fit, fits
@@ -18,6 +16,8 @@ from app.models.profile.rows import Entry, Series
 from app.session import scenario
 from app.session.workspace import read_artifact
 from app.shell import widgets
+from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.numbers import percent, plain, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 

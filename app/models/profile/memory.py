@@ -10,11 +10,11 @@ import streamlit as st
 from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import counted, plain, short
 from app.models.profile import rows as profile_rows
 from app.models.profile.rows import CPU, Place, place_of
 from app.shell import widgets
 from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.pictures.numbers import counted, plain, short
 from torchsplit_core.values import Profile, ProfileRow
 
 

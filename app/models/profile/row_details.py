@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import streamlit as st
 
 from app.format.html import facts_html
-from app.format.numbers import exact, plain, short
 from app.models.profile.rows import place_of
+from torchsplit_core.pictures.numbers import exact, plain, short
 from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileRow
 
 Facts = list[tuple[str, str]]

@@ -9,8 +9,8 @@ from statistics import median
 import streamlit as st
 
 from app.format.badges import Colour
-from app.format.numbers import THIN, UNKNOWN, counted, exact, percent, short
 from app.shell import widgets
+from torchsplit_core.pictures.numbers import THIN, UNKNOWN, counted, exact, percent, short
 from torchsplit_core.values import Profile, ProfileRow
 
 BASES: Mapping[str, Colour] = {"measured": "green", "emulated": "gray", "estimated": "yellow"}

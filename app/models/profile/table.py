@@ -10,10 +10,10 @@ import pandas as pd
 import streamlit as st
 
 from app.components import saving
-from app.format.numbers import exact
 from app.models.profile import row_details
 from app.models.profile.rows import Entry, place_of
 from app.shell import widgets
+from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.tables import write_profile_csv
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow
 from torchsplit_core.values.profile import BASES

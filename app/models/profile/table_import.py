@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.format.numbers import exact, plain
 from app.models.profile.rows import CPU
 from app.session import dropped_files
 from app.session.workspace import names, read
 from app.shell import frame, widgets
 from torchsplit_core.hardware import catalogue, plain_profiles
+from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import (
     COLUMNS,

@@ -8,7 +8,6 @@ from typing import Any
 
 import streamlit as st
 
-from app.format.numbers import counted, plain
 from app.plan.verdict import verdict_of
 from app.shell import frame, widgets
 from torchsplit_core.deployment import (
@@ -24,6 +23,7 @@ from torchsplit_core.deployment import (
     zipped,
 )
 from torchsplit_core.files import write_text
+from torchsplit_core.pictures.numbers import counted, plain
 from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
 
 WORKLOADS = {

@@ -10,7 +10,6 @@ from typing import Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.format.numbers import plain
 from app.plan import infeasible
 from app.plan.draft import trial, words
 from app.plan.draft.trial import Trial
@@ -22,6 +21,7 @@ from app.session.draft import Draft
 from app.session.thing import SCENARIO
 from app.shell import frame
 from app.shell.replan import plan_again
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing

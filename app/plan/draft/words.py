@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from app.format.numbers import counted, short
+from torchsplit_core.pictures.numbers import counted, short
 from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.planning.request.difference import RequestChange
 from torchsplit_core.planning.request.objective import goal_of

@@ -8,13 +8,13 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import exact, plain
 from app.plan.explanation import words
 from app.session import draft as drafts
 from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
+from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.planning.explanation.applied import applied
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from app.format.numbers import THIN, exact, percent, short
+from torchsplit_core.pictures.numbers import THIN, exact, percent, short
 from torchsplit_core.planning.request.objective import GOALS
 from torchsplit_core.values import ChangeEffect, LayoutReason, ModelBinding, ModelLimit, PriceStep
 

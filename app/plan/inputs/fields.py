@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from app.components.field_rows import ADD, REMOVE, RESTORE, Column, Edit, Row
-from app.format.numbers import exact
 from app.plan.inputs.ground import Ground, Table
+from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import Column, Edit, Row, field_rows
-from app.format.numbers import exact
 from app.plan.inputs.fields import FACTORS, edited, matched, number, row, whole
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.hardware import catalogue, without_mig
+from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
 from torchsplit_core.values import FleetEntry, PlanRequest

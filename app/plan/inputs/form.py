@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.charts.colours import model_colours
-from app.format.numbers import counted, plain
 from app.plan import figures
 from app.plan.inputs import fleet, goal, models, pairs
 from app.plan.inputs.ground import Ground
@@ -16,6 +14,8 @@ from app.session.draft import Draft, stored_profiles
 from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.pictures.colours import model_colours
+from torchsplit_core.pictures.numbers import counted, plain
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import uncovered
 from torchsplit_core.values import PlanOutcome, PlanRequest, Profile

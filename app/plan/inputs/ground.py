@@ -9,8 +9,8 @@ from typing import Any, Literal
 import streamlit as st
 
 from app.components.field_rows import REMOVE, RESTORE, Edit
-from app.format.numbers import plain
 from app.session import draft as drafts
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest

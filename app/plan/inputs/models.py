@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
-from app.format.numbers import THIN, exact, short, size
 from app.plan.inputs.fields import FACTORS, matched, number, put_back, row
 from app.plan.inputs.ground import Ground, checked
+from torchsplit_core.pictures.numbers import THIN, exact, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.ties import models_of
 from torchsplit_core.planning.tolerance import equal

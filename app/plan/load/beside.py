@@ -9,12 +9,12 @@ import streamlit as st
 from app.charts import response_times
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import plain
 from app.plan.load import runs, words
 from app.plan.load.asked import Ask, same_arrivals, simulation
 from app.plan.summary import SOLVED
 from app.session.thing import SCENARIO
 from app.session.workspace import read
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values import PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 

@@ -12,7 +12,6 @@ import streamlit as st
 from app.charts import response_times
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import exact, plain
 from app.plan import fleet
 from app.plan.load import beside, controls, runs, words
 from app.plan.load.asked import Ask, limits_of_service, simulation
@@ -22,6 +21,7 @@ from app.plan.summary import SOLVED
 from app.session import scenario
 from app.shell import frame, widgets
 from torchsplit_core import workflow
+from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from app.charts.response_times import Rung, Spread
 from app.format.badges import Badge
 from app.format.html import table_html
-from app.format.numbers import THIN, exact, percent, short
 from app.plan.load.runs import Kept, Runs
 from app.plan.summary import estimated_models
 from torchsplit_core import workflow
+from torchsplit_core.pictures.numbers import THIN, exact, percent, short
 from torchsplit_core.values import HighestLoad, ModelLoad, PlanOutcome, PlanRequest, profile_words
 
 Percentile = Literal[50, 95, 99]

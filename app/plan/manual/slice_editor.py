@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.plan.manual import draft as manual_draft
 from app.plan.manual.draft import Draft
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
 from torchsplit_core.planning.manual.moves import changed, choices_at, runnable_on, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu

@@ -9,10 +9,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
 from app.components import saving
 from app.components.picture import picture
-from app.format.numbers import plain
 from app.plan.compare import marks_of
 from app.plan.manual import draft as manual_draft
 from app.plan.manual import slice_editor
@@ -25,6 +23,8 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame, widgets
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.manual.evaluate import (

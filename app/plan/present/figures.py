@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Literal
 
-from app.format.numbers import THIN, UNKNOWN, short
 from app.plan.present.slides import Slide
 from app.plan.summary import Metric, metrics, status_badge, weighted
+from torchsplit_core.pictures.numbers import THIN, UNKNOWN, short
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
 from torchsplit_core.responding.verdict import Level
 

@@ -10,11 +10,8 @@ from functools import partial
 
 import streamlit as st
 
-from app.charts.slice_map import fleet_svg
-from app.charts.slice_values import Marks
 from app.components.picture import picture
 from app.components.stage import stage
-from app.format.numbers import plain
 from app.plan import infeasible, scenario_bar
 from app.plan.compare import marks_of
 from app.plan.draft import bar as draft_bar
@@ -33,6 +30,9 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.session.workspace import read
 from app.shell import address, bar, frame, navigation, widgets
+from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.slice_map import fleet_svg
+from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.values import PlanOutcome
 from torchsplit_core.workspace.store import Workspace

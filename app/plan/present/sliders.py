@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app.components.field_rows import Edit
 from app.components.live_slider import live_slider
-from app.format.numbers import THIN, short
 from app.plan.inputs import fleet, models
 from app.plan.inputs.ground import Ground
+from torchsplit_core.pictures.numbers import THIN, short
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import point_type
 

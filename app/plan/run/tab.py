@@ -10,7 +10,6 @@ import streamlit as st
 from app.charts.run import Course, courses
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import THIN, exact, plain, short
 from app.plan.run import sources as run_sources
 from app.plan.run.sources import Sources
 from app.plan.summary import SOLVED
@@ -21,6 +20,7 @@ from app.shell.replan import plan_again
 from torchsplit_core import jobs, workflow
 from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
+from torchsplit_core.pictures.numbers import THIN, exact, plain, short
 from torchsplit_core.responding.front import on_cores
 from torchsplit_core.serving.load.compare import RATE_BAND
 from torchsplit_core.serving.load.measure import front_warning

@@ -8,14 +8,14 @@ import html
 import streamlit as st
 
 from app.charts.points_svg import points_svg
-from app.charts.slice_values import place_words, stage_loads
 from app.components import saving
 from app.components.picture import picture
 from app.format.html import Fact, facts_html
-from app.format.numbers import exact, percent, plain, short
 from app.plan.screen import model_drawer
 from app.plan.screen.model_drawer import service_time
 from app.session import scenario
+from torchsplit_core.pictures.numbers import exact, percent, plain, short
+from torchsplit_core.pictures.slice_values import place_words, stage_loads
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     PlanModel,

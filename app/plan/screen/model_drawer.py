@@ -11,9 +11,9 @@ from app.charts.points_svg import points_svg
 from app.components import saving
 from app.components.picture import picture
 from app.format.html import Fact, facts_html
-from app.format.numbers import plain, short
 from app.plan.report import points_in_use
 from app.session import scenario
+from torchsplit_core.pictures.numbers import plain, short
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanModel, PlannedModel, PlanOutcome, PlanRequest, profile_words
 from torchsplit_core.workspace.store import Workspace

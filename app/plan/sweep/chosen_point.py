@@ -8,7 +8,6 @@ from dataclasses import replace
 import streamlit as st
 
 from app.components import saving
-from app.format.numbers import plain, short
 from app.plan.load import runs
 from app.plan.load import words as load_words
 from app.plan.load.asked import Ask, request_limits, simulation
@@ -19,6 +18,7 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.session.workspace import names
 from app.shell import frame
+from torchsplit_core.pictures.numbers import plain, short
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepPoint, note, request_at
 from torchsplit_core.values import PlanOutcome, PlanRequest

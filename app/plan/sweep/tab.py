@@ -10,12 +10,12 @@ import streamlit as st
 from app.charts.sweep import Mark, Spot, curve, front
 from app.charts.theme import CONFIG
 from app.components import saving
-from app.format.numbers import plain
 from app.plan.sweep import ask, chosen_point, waits, words
 from app.plan.sweep.words import VIEWS, WAITS
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import SWEEP
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
 from torchsplit_core.responding.worst import WorstResponse
 from torchsplit_core.values import PlanRequest

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.format.badges import Badge
-from app.format.numbers import all_measured, exact, percent, short
+from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
 from torchsplit_core.responding.worst import LOOK_REQUESTS, LOOK_RUNS, WorstResponse

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app.format.numbers import duration, plain
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs.names import WHAT_IF, WhatIfParameters
+from torchsplit_core.pictures.numbers import duration, plain
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.slice_map import fleet_svg, slice_table
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.sureness import sureness_of
@@ -17,6 +16,7 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import point, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
 from torchsplit_core.workspace.store import Workspace

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.slice_map import fleet_svg
 from app.plan.model_table import models_table
 from app.plan.report import report
 from app.plan.summary import metrics, status_badge
@@ -18,6 +17,7 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import Objective, PlanOutcome, PlanRequest, Stage, Variant

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Edit
-from app.format import numbers
+from torchsplit_core.pictures import numbers
 from app.plan import model_table, report
 from app.plan.draft import trial
 from app.plan.inputs import fleet, models

@@ -11,12 +11,12 @@ from streamlit.testing.v1 import AppTest
 from app.charts.runs.curves import curves
 from app.charts.runs.series import smoothed
 from app.charts.theme import log_axis
-from app.format.numbers import THIN, duration
 from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, Asked, curve, notes
 from app.runs.words import left, with_sizes
 from tests.app.runs.test_runs_page import kept, opened
 from tests.support.app.placement_page import said
 from tests.support.running.folders import left_folder
+from torchsplit_core.pictures.numbers import THIN, duration
 from torchsplit_core.running import RunFolder
 from torchsplit_core.running.watch import Look, RunView
 from torchsplit_core.workspace.store import Workspace

@@ -10,8 +10,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Column, Edit, Row
-from app.format.numbers import exact
 from app.plan.inputs.fields import FACTORS
+from torchsplit_core.pictures.numbers import exact
 
 OnEdits = Callable[[Sequence[Edit]], None]
 

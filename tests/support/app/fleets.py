@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from app.charts.colours import model_colours
-from app.charts.slice_map import fleet_svg
+from torchsplit_core.pictures.colours import model_colours
+from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.values import (
     ObjectiveValue,
     PlannedGpu,

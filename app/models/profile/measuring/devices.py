@@ -9,7 +9,6 @@ import streamlit as st
 
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import short
 from app.shell import frame, widgets
 from torchsplit_core.hardware import (
     HostGpu,
@@ -20,6 +19,7 @@ from torchsplit_core.hardware import (
     plain_profiles,
     slice_commands,
 )
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import Device, SlicesToMake
 
 CONSENT = "I own this GPU: cut it for the measurement and restore it after"

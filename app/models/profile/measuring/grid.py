@@ -9,10 +9,8 @@ from datetime import datetime
 
 import streamlit as st
 
-from app.charts.colours import UNKNOWN
 from app.components import saving
 from app.format.html import table_html
-from app.format.numbers import short
 from app.models.profile import rows as profile_rows
 from app.models.profile.measuring.devices import label
 from app.session import scenario
@@ -20,6 +18,8 @@ from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import ProfileParameters
 from torchsplit_core.jobs.profile import Cell, cells
+from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import Device, InputFault, Profile
 from torchsplit_core.values.profile import NOT_TRIED
 from torchsplit_core.workspace.measured_points import OLD_POINTS

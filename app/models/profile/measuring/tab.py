@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app.format.numbers import plain
 from app.models.profile.measuring import devices as measuring_devices
 from app.models.profile.measuring import grid as measuring_grid
 from app.session import trust
@@ -19,6 +18,7 @@ from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile, from_stored
 from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.values import Device, InputFault, Profile
 from torchsplit_core.values.errors import quoted

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from app.format.html import facts_html
-from app.format.numbers import THIN
 from app.models.graph.details import (
     MOST_NAMED,
     Times,
@@ -30,6 +29,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
+from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.values import GraphNode, NodeTimes, PartitionCandidate, PartitionOutcome, Profile
 
 BARE = encoder(4)

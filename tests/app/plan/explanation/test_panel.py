@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.format.numbers import THIN
 from app.plan.explanation import words
 from app.plan.explanation.panel import sections
 from app.plan.model_table import models_table
@@ -17,6 +16,7 @@ from tests.support.app.values import plan, request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.jobs.names import EXPLAIN, JobParameters, RequestParameters
 from torchsplit_core.jobs.plan import explain_job
+from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.planning.explanation import explain as explanation_explain
 from torchsplit_core.values import (
     ChangeEffect,

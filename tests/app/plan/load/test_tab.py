@@ -9,14 +9,14 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from app.charts.slice_map import fleet_svg
-from app.format.numbers import THIN
 from app.plan import page as plan_page
 from app.plan.load import controls, runs, tab, words
 from app.plan.load.asked import LOADS, Ask, Bursts, Trace, arrivals, kinds_of, same_arrivals, simulation
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, point, request
 from torchsplit_core import workflow
+from torchsplit_core.pictures.numbers import THIN
+from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     DeterministicArrivals,

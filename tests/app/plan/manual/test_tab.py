@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.format.numbers import THIN
 from app.plan import page as plan_page
 from app.plan.manual import slice_editor
 from app.plan.manual import tab as manual_tab
@@ -19,6 +18,7 @@ from app.plan.manual.draft import Draft
 from app.session.thing import SCENARIO
 from tests.support.app.values import request
 from torchsplit_core import workflow
+from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry

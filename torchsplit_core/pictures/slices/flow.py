@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.charts.colours import UNKNOWN
-from app.charts.slice_values import ranges
-from app.charts.slices.stages import Flow, FlowStage, StagePlace, shade
-from app.charts.svg_text import escaped, escaped_attribute, shortened
-from app.format.numbers import short
+from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.numbers import short
+from torchsplit_core.pictures.slice_values import ranges
+from torchsplit_core.pictures.slices.stages import Flow, FlowStage, StagePlace, shade
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened
 from torchsplit_core.values import profile_words
 from torchsplit_core.values.units import GB
 

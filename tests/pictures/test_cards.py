@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.charts.slice_values import gpu_groups, slice_table, stage_loads
-from app.charts.slices.drawing import GAP, WIDTH
 from tests.support.app.fleets import A100, MIXED, cut, drawn, gpu, of_class, plan, span, tenant, title
 from torchsplit_core.hardware import catalogue, legal_layouts
+from torchsplit_core.pictures.slice_values import gpu_groups, slice_table, stage_loads
+from torchsplit_core.pictures.slices.drawing import GAP, WIDTH
 
 
 def test_slices_stand_at_their_true_slots_and_to_scale() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.charts.colours import (
+from torchsplit_core.pictures.colours import (
     FAINTEST_STAGE,
     FULL_STAGE,
     LOAD_OPACITY,

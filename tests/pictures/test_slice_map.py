@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.charts.colours import model_colours
-from app.charts.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
-from app.charts.slices.drawing import WIDTH
-from app.charts.slices.row import HEAD, HEIGHT
 from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, span, tenant, title
 from tests.support.app.values import plan as solved
+from torchsplit_core.pictures.colours import model_colours
+from torchsplit_core.pictures.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
+from torchsplit_core.pictures.slices.drawing import WIDTH
+from torchsplit_core.pictures.slices.row import HEAD, HEIGHT
 from torchsplit_core.values import PlanOutcome
 
 HOSTILE = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.charts.slice_values import Gap, gaps, gpu_groups, ranges, slice_table, stage_loads
 from tests.support.app.fleets import A100, cut, gpu, plan, tenant
 from torchsplit_core.hardware import catalogue
+from torchsplit_core.pictures.slice_values import Gap, gaps, gpu_groups, ranges, slice_table, stage_loads
 from torchsplit_core.values import PlannedGpu
 
 

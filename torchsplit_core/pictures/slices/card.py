@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.charts.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
-from app.charts.slices.drawing import BODY, GAP, WIDTH, mark, unused
-from app.charts.slices.tenant import Look, slice_svg
-from app.charts.slices.words import gap_words, spoken
-from app.charts.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.pictures.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
+from torchsplit_core.pictures.slices.drawing import BODY, GAP, WIDTH, mark, unused
+from torchsplit_core.pictures.slices.tenant import Look, slice_svg
+from torchsplit_core.pictures.slices.words import gap_words, spoken
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import GpuType
 
 _STRIP, _STRIP_GAP = 5.0, 3.0

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.charts.colours import UNKNOWN
-from app.charts.slice_values import (
+from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.numbers import short
+from torchsplit_core.pictures.slice_values import (
     GpuGroup,
     Marks,
     gpu_groups,
@@ -22,14 +23,13 @@ from app.charts.slice_values import (
     slice_table,
     stage_loads,
 )
-from app.charts.slices.card import card_svg
-from app.charts.slices.flow import flow_html
-from app.charts.slices.legend import legend
-from app.charts.slices.row import row_svg
-from app.charts.slices.stages import flows, stage_places
-from app.charts.slices.tenant import Look
-from app.charts.svg_text import escaped, escaped_attribute
-from app.format.numbers import short
+from torchsplit_core.pictures.slices.card import card_svg
+from torchsplit_core.pictures.slices.flow import flow_html
+from torchsplit_core.pictures.slices.legend import legend
+from torchsplit_core.pictures.slices.row import row_svg
+from torchsplit_core.pictures.slices.stages import flows, stage_places
+from torchsplit_core.pictures.slices.tenant import Look
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 __all__ = ["fleet_svg", "slice_table"]

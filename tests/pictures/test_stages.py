@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from app.charts.slice_map import fleet_svg
-from app.charts.slices.stages import flows, stage_places
 from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, tenant, title
+from torchsplit_core.pictures.slice_map import fleet_svg
+from torchsplit_core.pictures.slices.stages import flows, stage_places
 from torchsplit_core.values import FleetEntry, PlanModel, PlanOutcome, PlanRequest, Stage, Variant
 
 NAMES = ("head", "body", "tail")

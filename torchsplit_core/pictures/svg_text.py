@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from app.format.numbers import THIN
+from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.values import profile_words
 
 # Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.

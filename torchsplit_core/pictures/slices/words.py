@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from app.charts.slice_values import Gap, GpuGroup, place_words
-from app.charts.slices.stages import StagePlace
-from app.format.numbers import exact, percent, short
+from torchsplit_core.pictures.numbers import exact, percent, short
+from torchsplit_core.pictures.slice_values import Gap, GpuGroup, place_words
+from torchsplit_core.pictures.slices.stages import StagePlace
 from torchsplit_core.planning.sureness.words import tenant_interval
 from torchsplit_core.values import PlannedSlice, Tenant, profile_words
 

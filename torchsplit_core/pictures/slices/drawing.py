@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.charts.svg_text import escaped, escaped_attribute, profile_name, text_width
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, profile_name, text_width
 
 WIDTH, BODY, GAP = 400.0, 100.0, 2.0
 """Pixels of a card: its width, the height of its slices, the space between two of them."""

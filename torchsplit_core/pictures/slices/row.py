@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 
-from app.charts.slice_values import GpuGroup, gaps
-from app.charts.slices.card import listed
-from app.charts.slices.drawing import GAP, WIDTH, line, mark, unused
-from app.charts.slices.stages import StagePlace
-from app.charts.slices.tenant import Form, Look, slice_svg
-from app.charts.slices.words import gap_words, spoken
-from app.charts.svg_text import escaped, escaped_attribute, shortened, text_width
-from app.format.numbers import short
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.pictures.numbers import short
+from torchsplit_core.pictures.slice_values import GpuGroup, gaps
+from torchsplit_core.pictures.slices.card import listed
+from torchsplit_core.pictures.slices.drawing import GAP, WIDTH, line, mark, unused
+from torchsplit_core.pictures.slices.stages import StagePlace
+from torchsplit_core.pictures.slices.tenant import Form, Look, slice_svg
+from torchsplit_core.pictures.slices.words import gap_words, spoken
+from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import Tenant
 
 HEIGHT, HEAD = 34.0, 92.0

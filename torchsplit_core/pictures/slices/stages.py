@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.charts.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_STAGE
+from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_STAGE
 from torchsplit_core.planning.problem.transfers import bytes_per_request
 from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Tenant, Variant
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.charts.colours import FAINTEST_STAGE, FULL_STAGE
-from app.charts.slice_values import GpuGroup, gaps, overloaded
-from app.charts.slices.drawing import OVER, hatch
-from app.charts.slices.tenant import Look
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE
+from torchsplit_core.pictures.slice_values import GpuGroup, gaps, overloaded
+from torchsplit_core.pictures.slices.drawing import OVER, hatch
+from torchsplit_core.pictures.slices.tenant import Look
 
 _LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14

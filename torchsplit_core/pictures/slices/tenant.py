@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from app.charts.colours import UNKNOWN
-from app.charts.slice_values import overloaded, place_words
-from app.charts.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
-from app.charts.slices.stages import Key, StagePlace, shade
-from app.charts.slices.words import tenant_title
-from app.charts.svg_text import (
+from torchsplit_core.pictures.colours import UNKNOWN
+from torchsplit_core.pictures.numbers import percent, short
+from torchsplit_core.pictures.slice_values import overloaded, place_words
+from torchsplit_core.pictures.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
+from torchsplit_core.pictures.slices.stages import Key, StagePlace, shade
+from torchsplit_core.pictures.slices.words import tenant_title
+from torchsplit_core.pictures.svg_text import (
     escaped,
     escaped_attribute,
     fitted,
@@ -20,7 +21,6 @@ from app.charts.svg_text import (
     text_width,
     wrapped,
 )
-from app.format.numbers import percent, short
 from torchsplit_core.values import GpuType, PlannedSlice, Tenant
 
 GAUGE_MARGIN = 5.0
