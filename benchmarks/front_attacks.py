@@ -3,7 +3,9 @@
     python -m benchmarks.front_attacks [--share 1.0] [--only NAME …]
 
 An empty model is served by the command line, with time limits of two seconds. Another process asks it all the while,
-as clients that mean no harm do: for its health, and for inference. A try fails where the server ends, answers in
+as clients that mean no harm do: for its health, and for inference. What these wait for longer than beside nobody is in
+part that cores and model work for somebody else: each family stands beside *controls*, clients that mean no harm and
+ask as much, or a process that computes as hard as the attacking one. A try fails where the server ends, answers in
 anything but HTTP and JSON, or holds a connection for longer than its limits; a family fails where the server's memory
 grows by more than MOST_GROWTH. Ends with 1 where anything failed.
 """
@@ -72,8 +74,8 @@ class Server:
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def answers(self, *pieces: bytes, pause_s: float = 0.0) -> list[int]:
-        """The statuses that bytes get until the server closes or has answered; raises Failed."""
+    async def answers(self, *pieces: bytes, pause_s: float = 0.0, many: int = 1) -> list[int]:
+        """The statuses that bytes get until the server closes or has answered `many` times; raises Failed."""
         reader, writer = await self.open()
         try:
             with contextlib.suppress(ConnectionError):
@@ -81,7 +83,7 @@ class Server:
                     writer.write(piece)
                     await writer.drain()
                     await asyncio.sleep(pause_s)
-            return await statuses(reader)
+            return await statuses(reader, many)
         finally:
             writer.close()
 
@@ -105,8 +107,9 @@ def children(pid: int) -> list[int]:
     return []
 
 
-async def statuses(reader: asyncio.StreamReader) -> list[int]:
-    """Of the answers until the server closes; each has JSON. Raises Failed for anything else, and for waiting."""
+async def statuses(reader: asyncio.StreamReader, many: int) -> list[int]:
+    """Of the answers until the server closes or `many` are there; each has JSON. Raises Failed for anything else, and
+    for waiting."""
     found: list[int] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -124,7 +127,7 @@ async def statuses(reader: asyncio.StreamReader) -> list[int]:
                 body = await reader.readexactly(int(headers["content-length"]))
                 json.loads(body)
                 found.append(int(lines[0].split()[1]))
-                if headers.get("connection") != "close":
+                if headers.get("connection") != "close" and len(found) >= many:
                     return found
     except (TimeoutError, ValueError, KeyError, asyncio.IncompleteReadError) as error:
         raise Failed(f"{type(error).__name__}: {error}") from error
@@ -211,6 +214,26 @@ async def deaf_clients(server: Server, rng: random.Random) -> None:
     writer.close()
 
 
+async def much_at_once(server: Server, rng: random.Random) -> None:
+    """What `deaf_clients` ask, by one that takes the answers."""
+    entry = ENTRY | {"shape": [900, 4], "data": [0.5] * 3600}
+    text = infer(json.dumps({"inputs": [entry]}).encode())
+    if len(found := await server.answers(text * 20, many=20)) < 20:
+        raise Failed(f"20 large requests got {found}")
+
+
+async def usual(server: Server, rng: random.Random) -> None:
+    if (found := await server.answers(infer(told(), "connection: close"))) not in ([200], [429]):
+        raise Failed(f"a usual request got {found}")
+
+
+async def computing(server: Server, rng: random.Random) -> None:
+    """Nothing of the server: the core of the attacking process at work."""
+    until = time.perf_counter() + 0.05
+    while time.perf_counter() < until:
+        pass
+
+
 async def crowding(server: Server, rng: random.Random) -> None:
     """Open a connection and say nothing for a while."""
     _, writer = await server.open()
@@ -230,26 +253,39 @@ def bombs() -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class Family:
-    """Tries of one kind, so many of them at once."""
+    """Tries of one kind, so many of them at once; beside which control its effect on others is to be read."""
 
     name: str
     tries: int
     at_once: int
     run: Callable[[Server, random.Random], Awaitable[None]]
+    beside: str = ""
 
 
+CORE, FEW, MANY, LARGE = (
+    "a core at work",
+    "8 usual clients",
+    "100 usual clients",
+    "20 clients of large requests",
+)
+CONTROLS = (
+    Family(CORE, 100, 1, computing),
+    Family(FEW, 1500, 8, usual),
+    Family(MANY, 1500, 100, usual),
+    Family(LARGE, 200, 20, much_at_once),
+)
 FAMILIES = (
-    Family("half heads, held", 1500, 750, half_heads),
-    Family("half bodies, held", 1500, 750, half_bodies),
-    Family("heads a few bytes at a time", 500, 250, dripping),
-    Family("headers without end", 500, 8, endless_headers),
-    Family("packed bombs", 300, 6, packed_bombs),
-    Family("JSON made to cost", 700, 6, dear_json),
-    Family("timeouts that are none", 1500, 8, odd_timeouts),
-    Family("odd values in each field", 1500, 8, odd_fields),
-    Family("mutated requests", 1500, 100, mutated),
-    Family("clients that take no answer", 200, 20, deaf_clients),
-    Family("more connections than there may be", 2000, 1200, crowding),
+    Family("half heads, held", 1500, 750, half_heads, MANY),
+    Family("half bodies, held", 1500, 750, half_bodies, MANY),
+    Family("heads a few bytes at a time", 500, 250, dripping, MANY),
+    Family("headers without end", 500, 8, endless_headers, CORE),
+    Family("packed bombs", 300, 6, packed_bombs, CORE),
+    Family("JSON made to cost", 700, 6, dear_json, CORE),
+    Family("timeouts that are none", 1500, 8, odd_timeouts, FEW),
+    Family("odd values in each field", 1500, 8, odd_fields, FEW),
+    Family("mutated requests", 1500, 100, mutated, MANY),
+    Family("clients that take no answer", 200, 20, deaf_clients, LARGE),
+    Family("more connections than there may be", 2000, 1200, crowding, MANY),
 )
 
 
@@ -329,6 +365,7 @@ def main() -> int:
         watch(options.watch)
         return 0
     chosen = [one for one in FAMILIES if not options.only or one.name.startswith(tuple(options.only))]
+    chosen = [*(one for one in CONTROLS if one.name in {family.beside for family in chosen}), *chosen]
     faults: list[str] = []
     total = 0
     bombs()
@@ -337,10 +374,15 @@ def main() -> int:
         with watched(server.port) as quiet:
             time.sleep(5.0)
         at_rest = server.memory
-        print("| clients | tries | failures | memory grew by, MiB | slowest health, ms | p99 of others, ms |")
-        print("|---|---|---|---|---|---|")
-        row = "| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} |"
-        print(row.format("nobody", 0, 0, 0, max(quiet["health"]), percentile(quiet["infer"], 0.99)))
+        print(
+            "| clients | tries | failures | memory grew by, MiB | slowest health, ms | p99 of others, ms | "
+            "beside a control: its p99, ms |"
+        )
+        print("|---" * 7 + "|")
+        row = "| {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {} |"
+        alone = percentile(quiet["infer"], 0.99)
+        print(row.format("nobody", 0, 0, 0, max(quiet["health"]), alone, ""))
+        felt: dict[str, float] = {}
         for family in chosen:
             tries = max(1, round(family.tries * options.share))
             with watched(server.port) as times:
@@ -348,12 +390,13 @@ def main() -> int:
             grown = max(0, most - at_rest)
             if grown > MOST_GROWTH:
                 found.append(f"{family.name}: memory grew by {grown} bytes")
-            total += tries
+            total += tries if family.beside else 0
             faults += found
+            felt[family.name] = percentile(times["infer"], 0.99)
+            beside = f"{family.beside}: {felt[family.beside]:.0f}" if family.beside else "a control"
             print(
                 row.format(
-                    family.name, tries, len(found), grown / 2**20, max(times["health"]),
-                    percentile(times["infer"], 0.99),
+                    family.name, tries, len(found), grown / 2**20, max(times["health"]), felt[family.name], beside
                 ),
                 flush=True,
             )  # fmt: skip
