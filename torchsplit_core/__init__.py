@@ -7,7 +7,19 @@ torch nor a solver.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Type checkers read these; at run time they load as the others do.
+    from torchsplit_core.api import Load as Load
+    from torchsplit_core.api import Plan as Plan
+    from torchsplit_core.api import ProfiledModel as ProfiledModel
+    from torchsplit_core.api import deploy as deploy
+    from torchsplit_core.api import plan as plan
+    from torchsplit_core.api import profile as profile
+    from torchsplit_core.api import request as request
+    from torchsplit_core.api import simulate as simulate
+    from torchsplit_core.api import trace as trace
 
 __version__ = "0.1.0"
 
@@ -24,6 +36,8 @@ _ROOMS = {
     "solve_leximin": "torchsplit_core.planning",
     "solve_leximin_shared": "torchsplit_core.planning",
 }
+_WALK = ("Load", "Plan", "ProfiledModel", "deploy", "plan", "profile", "request", "simulate", "trace")
+_ROOMS |= dict.fromkeys(_WALK, "torchsplit_core.api")
 
 __all__ = ["__version__", *_ROOMS]
 

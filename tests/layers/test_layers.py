@@ -27,7 +27,7 @@ LAYERS = (
     ("stages", "running"),
     ("serving",),
     ("workflow",),
-    ("jobs", "cli"),
+    ("jobs", "cli", "api"),
     ("__main__", "app"),
     ("pages",),
 )

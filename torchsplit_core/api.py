@@ -1,0 +1,225 @@
+"""The walk from a model to files as functions of Python: trace, profile, request, plan, simulate, deploy.
+
+    from torchsplit_core import deploy, plan, profile, request, simulate
+
+    bert = profile("sample:bert")
+    asked = request(bert, gpus="1xA100-80GB", demand={"bert": 100})
+    planned = plan(asked)
+    load = simulate(planned)
+    deploy(planned, "deployment")
+
+What has a picture shows it in a notebook; `save` writes the contract's file, which every command reads.
+Whatever is wrong with what is given raises InputFault, which says where and what helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core import workflow
+from torchsplit_core.files import read_file, write_file
+from torchsplit_core.pictures import html
+from torchsplit_core.planning.request.build import build_request
+from torchsplit_core.planning.request.fleet_text import parse_fleet
+from torchsplit_core.planning.request.validate import check_owed, validate
+from torchsplit_core.responding.verdict import Verdict, verdict
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    Objective,
+    ObjectiveKind,
+    PartitionOutcome,
+    PlanOutcome,
+    PlanRequest,
+    Profile,
+    Progress,
+    SimulationOutcome,
+    SimulationRequest,
+    ignore_progress,
+)
+
+if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.profiling.points import Settings
+
+__all__ = ["Load", "Plan", "ProfiledModel", "deploy", "plan", "profile", "request", "simulate", "trace"]
+
+FilePath = str | Path
+
+
+@dataclass(frozen=True, repr=False)
+class ProfiledModel:
+    """A model's graph and what it costs on each slice."""
+
+    graph: TorchGraph
+    profile: Profile
+
+    def __repr__(self) -> str:
+        return f"<{self.profile.source}: {html.profile_words(self.profile)}>"
+
+    def _repr_html_(self) -> str:
+        return html.profile_html(self.profile)
+
+    def save(self, path: FilePath) -> None:
+        """Write the profile."""
+        write_file(self.profile, str(path))
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """A plan with the request that it answers. `outcome` is verified, and has its bound."""
+
+    request: PlanRequest
+    outcome: PlanOutcome
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether demands, minima and limits hold, waits included; simulated, a fraction of a second."""
+        return verdict(self.request, self.outcome)
+
+    def __repr__(self) -> str:
+        found = self.verdict
+        return f"<{self.outcome.status}; {found.level}: {found.sentence}>"
+
+    def _repr_html_(self) -> str:
+        found = self.verdict
+        return html.plan_html(self.request, self.outcome, found.level, found.sentence)
+
+    def save(self, path: FilePath) -> None:
+        """Write the outcome; the request is written by `torchsplit_core.files.write_file`."""
+        write_file(self.outcome, str(path))
+
+
+@dataclass(frozen=True, repr=False)
+class Load:
+    """A plan under load: what was simulated, and what came out."""
+
+    request: SimulationRequest
+    outcome: SimulationOutcome
+
+    def __repr__(self) -> str:
+        return f"<{html.load_words(self.outcome)}>"
+
+    def _repr_html_(self) -> str:
+        return html.load_html(self.outcome)
+
+    def save(self, path: FilePath) -> None:
+        """Write the outcome."""
+        write_file(self.outcome, str(path))
+
+
+def trace(source: str, *, trust: bool = False) -> TorchGraph:
+    """The dataflow graph of `sample:NAME`, `FILE.pt2` (read, never executed) or `FILE.py:NAME` (needs `trust`)."""
+    return workflow.trace(source, trust=trust)
+
+
+def profile(
+    source: str,
+    *,
+    device: str = "auto",
+    batch_sizes: Sequence[int] | None = None,
+    gpu_types: Sequence[str] | None = None,
+    trust: bool = False,
+    settings: Settings | None = None,
+    progress: Progress = ignore_progress,
+) -> ProfiledModel:
+    """Measure a model on this host and estimate it on the slices of `gpu_types` (default: the whole catalogue).
+
+    `device` as of `torchsplit profile --device`. A `.pt2` is executed only with `trust`; without, all is estimated.
+    """
+    graph, found = workflow.profile(
+        source, device=device, batch_sizes=batch_sizes, gpu_types=gpu_types, trust=trust, settings=settings,
+        progress=progress,
+    )  # fmt: skip
+    return ProfiledModel(graph, found)
+
+
+def request(
+    *profiles: ProfiledModel | Profile | FilePath,
+    gpus: str | Sequence[FleetEntry],
+    demand: Mapping[str, float] | None = None,
+    min_throughput: Mapping[str, float] | None = None,
+    max_latency: Mapping[str, float] | None = None,
+    max_response: Mapping[str, float] | None = None,
+    weight: Mapping[str, float] | None = None,
+    candidates: Sequence[PartitionOutcome | FilePath] = (),
+    objective: ObjectiveKind | Objective = "leximin",
+    sharing: str = "exclusive",
+    time_limit_s: float = 60.0,
+) -> PlanRequest:
+    """A plan request of profiles and a fleet (`"2xA100-80GB,1xA30-24GB"`, as of `torchsplit request --gpus`).
+
+    Requests/s of `demand` and `min_throughput`, ms of `max_latency` (a batch alone) and `max_response` (95 % of the
+    responses, waits included) by model name: the profile's own, else a short one of its source. `candidates` are
+    partitions; each of their cuts becomes a variant.
+    """
+    found = [_profile_of(one) for one in profiles]
+    if not found:
+        raise InputFault("request()", "has no profile", "Give at least one.")
+    made = build_request(
+        found,
+        parse_fleet(gpus) if isinstance(gpus, str) else gpus,
+        candidates=[_read(one, PartitionOutcome, "torchsplit.partition") for one in candidates],
+        demands=demand,
+        min_throughputs=min_throughput,
+        max_latencies=max_latency,
+        max_responses=max_response,
+        weights=weight,
+        objective=Objective(objective) if isinstance(objective, str) else objective,
+        sharing=sharing,
+        time_limit_s=time_limit_s,
+    )
+    validate(made)
+    check_owed(made)
+    return made
+
+
+def plan(
+    asked: PlanRequest | FilePath,
+    *,
+    explain: bool = False,
+    time_limit_s: float | None = None,
+    progress: Progress = ignore_progress,
+) -> Plan:
+    """The best plan for a request, or for the file of one. `explain` adds what binds each model and what helps.
+
+    An infeasible request is no fault: `outcome.status` says so, and `outcome.conflicts` why.
+    """
+    wanted = _read(asked, PlanRequest, "torchsplit.plan_request")
+    if time_limit_s is not None:
+        wanted = replace(wanted, solver=replace(wanted.solver, time_limit_s=time_limit_s))
+    return Plan(wanted, workflow.plan(wanted, explain=explain, progress=progress))
+
+
+def simulate(
+    planned: Plan, *, load: float = 1.0, requests: int | None = None, progress: Progress = ignore_progress
+) -> Load:
+    """Response times of a plan, waits included, at `load` times the demands; `requests` of each model a replication."""
+    asked = workflow.under_load(workflow.simulation_request(planned.outcome, planned.request), load)
+    if requests is not None:
+        asked = replace(asked, requests_per_model=requests)
+    return Load(asked, workflow.simulate(asked, progress))
+
+
+def deploy(
+    planned: Plan, folder: FilePath, *, formats: Sequence[str] | None = None, **options: Any
+) -> tuple[Path, ...]:
+    """Write a plan's files, by default in every format that suits it; `options` as of `workflow.deploy`."""
+    return workflow.deploy(planned.outcome, Path(folder), formats, request=planned.request, **options)
+
+
+def _profile_of(given: ProfiledModel | Profile | FilePath) -> Profile:
+    return given.profile if isinstance(given, ProfiledModel) else _read(given, Profile, "torchsplit.profile")
+
+
+def _read(given: Any, kind: type[Any], form: str) -> Any:
+    """The value given, or that of the file given."""
+    if isinstance(given, str | Path):
+        return read_file(given, expected=form)[1]
+    if not isinstance(given, kind):
+        problem = f"is {type(given).__name__}, neither {kind.__name__} nor the path of a file"
+        raise InputFault(form, problem, f"Give a {kind.__name__}, or the path of a file of one.")
+    return given
