@@ -15,6 +15,7 @@ counted apart, for neither profile nor simulation can know of them. About 15 min
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -31,7 +32,7 @@ from torchsplit_core import workflow
 from torchsplit_core.profiling.points import Settings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.serving.measurement import MeasuredModel
+from torchsplit_core.values.serving.measurement import Measurement
 
 MODELS = {
     "bert": "BertClient",
@@ -59,10 +60,12 @@ LEAST, MOST = 0.85, 0.97
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case: whether the measured p95 was inside, high over low, and what others took meanwhile."""
+    """One case: whether the measured p95 was inside, high over low, the mean batch's ms over that of the profile, and
+    what others took meanwhile."""
 
     inside: bool
     width: float
+    speed: float
     others: float
 
 
@@ -100,23 +103,26 @@ def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: 
             ServeSettings(port=0, trust=True),
             LoadSettings(seconds, load * capacity / demand, seed),
         )
-        yield row(name, load, told, found.models[0], max(before, others()))
+        yield row(name, load, told, found, max(before, others()))
 
 
-def row(name: str, load: float, pace: str, one: MeasuredModel, taken: float) -> str:
+def row(name: str, load: float, pace: str, found: Measurement, taken: float) -> str:
     """A case as a row of the table."""
+    one, server = found.models[0], found.servers[0]
     low, high, measured = one.simulated_low_ms, one.simulated_high_ms, one.measured_ms.p95
     if measured is None:
-        return f"| {name} | {load:.0%} | {pace} | n/a | n/a | n/a | n/a | n/a | n/a | {taken:.0%} |"
+        return f"| {name} | {load:.0%} | {pace} | n/a | n/a | n/a | n/a | n/a | n/a | n/a | {taken:.0%} |"
     # Without changes of speed the simulation has one figure, and no interval.
     ends = [one.simulated_ms.p95 if end is None else end.p95 for end in (low, high)]
     assert ends[0] is not None and ends[1] is not None
     inside = ends[0] <= measured <= ends[1]
     where = "inside" if inside else "low" if measured < ends[0] else "high"
-    RESULTS.append(Result(inside, ends[1] / ends[0], taken))
+    assert server.batch_ms is not None and server.planned_batch_ms is not None
+    speed = server.batch_ms / server.planned_batch_ms
+    RESULTS.append(Result(inside, ends[1] / ends[0], speed, taken))
     return (
         f"| {name} | {load:.0%} | {pace} | {text(one.simulated_ms.p95, 1)} | {ends[0]:.1f} | {ends[1]:.1f} | "
-        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {where} | {taken:.0%} |"
+        f"{ends[1] / ends[0]:.2f} | {measured:.1f} | {where} | {speed:.2f} | {taken:.0%} |"
     )
 
 
@@ -136,6 +142,11 @@ def coverage(words: str, results: Sequence[Result]) -> str:
     )
 
 
+def spread(results: Sequence[Result]) -> float:
+    """Root of the mean square of log(ms of a run's batches / the profile's)."""
+    return math.sqrt(statistics.fmean(math.log(one.speed) ** 2 for one in results)) if results else math.nan
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     known = MODELS | TUNED
@@ -149,16 +160,19 @@ def main() -> int:
         return 0
     print(
         "| model | load | pace: cv for s, drift | simulated p95 ms | low | high | high / low | measured | where | "
-        "others |"
+        "batch ms / profiled | others |"
     )
-    print("|---" * 10 + "|")
+    print("|---" * 11 + "|")
     for name in options.models:
         try:
             for line in cases(name, f"{SOURCE}:{known[name]}", options.loads, options.seconds, options.seed):
                 print(line, flush=True)
         except InputFault as fault:
-            print(f"| {name} | — | {fault} | n/a | n/a | n/a | n/a | n/a | n/a | — |", flush=True)
+            print(f"| {name} | — | {fault} | n/a | n/a | n/a | n/a | n/a | n/a | n/a | — |", flush=True)
     print(f"\n{coverage('All', RESULTS)} Goal: {LEAST:.0%} to {MOST:.0%}.")
+    print(
+        f"A run's batches took {spread(RESULTS):.3f} more or less than its profile says (deviation of the logarithm)."
+    )
     quiet = [one for one in RESULTS if one.others <= MOST_OTHERS]
     if len(quiet) < len(RESULTS):
         print(coverage(f"Where others took at most {MOST_OTHERS:.0%}", quiet))

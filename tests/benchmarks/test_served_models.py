@@ -18,8 +18,9 @@ def test_a_served_model_answers_each_row_of_its_batch(name: str) -> None:
 
 
 def test_coverage_is_told_with_its_own_interval_and_the_width() -> None:
-    results = [p95_coverage.Result(number > 0, 2.0 + number, 0.0) for number in range(10)]
+    results = [p95_coverage.Result(number > 0, 2.0 + number, 1.1, 0.0) for number in range(10)]
     told = p95_coverage.coverage("All", results)
     # Clopper and Pearson, 9 of 10.
     assert told.startswith("All: 9 of 10 inside, 90% (95 % interval 55% to 100%)") and "6.50" in told
     assert p95_coverage.coverage("Quiet", []) == "Quiet: no case."
+    assert p95_coverage.spread(results) == pytest.approx(0.0953, abs=1e-4)
