@@ -50,7 +50,7 @@ def drops(request: PlanRequest) -> tuple[Change, ...]:
             def apart(asked: PlanRequest, gone: object = item) -> PlanRequest:
                 left = tuple(other for other in asked.colocations if other != gone)
                 objective = asked.objective
-                if not any(other.mode == "soft" for other in left):
+                if not any(other.mode != "hard" for other in left):
                     # No separation is left to pay for.
                     objective = replace(objective, separation_weight=0.0)
                 return replace(asked, colocations=left, objective=objective)

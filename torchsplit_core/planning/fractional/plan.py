@@ -203,7 +203,7 @@ class _Steps:
 
     def _model(self, problem: Problem, until: float) -> Formulation | None:
         """The concrete program, searched until then; None where it is too large, or there is a plan and no time."""
-        if _tenancies(problem) > LARGEST_FIXED or (self.plans and time.perf_counter() > until):
+        if tenancies(problem) > LARGEST_FIXED or (self.plans and time.perf_counter() > until):
             return None
         try:
             built = build(problem, "concrete", until=building_until(until))
@@ -233,13 +233,13 @@ class _Steps:
 
     def _concrete_problem(self) -> tuple[Problem | None, bool]:
         """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
-        size = _tenancies(self.built.problem)
+        size = tenancies(self.built.problem)
         if size <= LARGEST_EXACT or (not self.plans and size <= LARGEST_FIXED):
             return build_problem(self.request, per_gpu=True), True
         if not self.plans:
             return None, True
         fixed = self._fixed(self._best())
-        return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+        return (fixed, False) if tenancies(fixed) <= LARGEST_FIXED else (None, False)
 
     def _fixed(self, known: PlanOutcome) -> Problem:
         """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
@@ -280,7 +280,7 @@ def _thin(problem: Problem) -> Problem:
     return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
 
 
-def _tenancies(problem: Problem) -> int:
+def tenancies(problem: Problem) -> int:
     """Tenancies that the concrete program of these GPUs has, each GPU by itself."""
     groups = problem.groups
     most = [_most_slices(layouts) for layouts in (group.layouts for group in groups)]
