@@ -37,7 +37,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
@@ -243,16 +243,25 @@ class _Steps:
 
     def _fixed(self, known: PlanOutcome) -> Problem:
         """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
-        entries = []
-        for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
-            held = (tuple(item.profile for item in planned.slices),) if planned.used else None
-            entries.append(gpu.entry(held, id=gpu.id))
-        fleet = tuple(entries)
+        fleet = _held(self.request, known.gpus)
         if fleet not in self.fixed:
-            fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)
-            # The plan answers the request as it was asked, not the one with fixed layouts.
-            self.fixed[fleet] = replace(fixed, request=self.request)
+            self.fixed[fleet] = with_layouts_held(self.request, known.gpus)
         return self.fixed[fleet]
+
+
+def with_layouts_held(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Problem:
+    """The problem slice by slice with the layouts of these GPUs held fixed; those not in use stay free."""
+    fixed = build_problem(replace(request, gpus=_held(request, gpus)), per_gpu=True)
+    # The plan answers the request as it was asked, not the one with fixed layouts.
+    return replace(fixed, request=request)
+
+
+def _held(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[FleetEntry, ...]:
+    entries = []
+    for gpu, planned in zip(list_gpus(request.gpus), gpus, strict=True):
+        held = (tuple(item.profile for item in planned.slices),) if planned.used else None
+        entries.append(gpu.entry(held, id=gpu.id))
+    return tuple(entries)
 
 
 def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:

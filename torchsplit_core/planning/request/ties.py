@@ -184,6 +184,16 @@ def member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def every_name(models: Sequence[PlanModel]) -> tuple[str, ...]:
+    """Every way to name a member, of a stage both; one that names several stages is refused where it is used."""
+    found = [model.name for model in models]
+    for model in models:
+        for variant in model.variants:
+            for stage in variant.stages:
+                found += [f"{model.name}/{stage.name}", f"{model.name}/{variant.name}.{stage.name}"]
+    return tuple(dict.fromkeys(found))
+
+
 def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Sequence[Member]) -> float:
     """Bytes per request that a separation weighs: those given, else what two neighbouring stages hand on.
 

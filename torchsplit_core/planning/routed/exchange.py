@@ -1,20 +1,21 @@
 """Tenants change places between equal slices while that lowers the bytes apart.
 
 A slice's tenants serve on another slice of that profile, GPU type and node just as before, so no model gets more or
-less; only who stands beside whom changes. First improvements are taken until none is left: it proves nothing.
+less; only who stands beside whom changes. Members of hard co-locations stay where they are. First improvements are
+taken until none is left: it proves nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 from torchsplit_core.planning.outcome.figures import apart_bytes
+from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import must_survive
-from torchsplit_core.planning.verification.outcome import demand_faults
+from torchsplit_core.planning.request.ties import models_of
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanRequest
 
 Place = tuple[int, int]
@@ -23,7 +24,6 @@ Place = tuple[int, int]
 
 def exchanged(request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadline: float) -> tuple[PlannedGpu, ...]:
     """The GPUs with tenants exchanged until no exchange helps, or until `deadline` (time.perf_counter)."""
-    guarded = must_survive(request) or any(one.mode == "hard" for one in request.colocations)
     least, improved = apart_bytes(request, gpus), True
     while improved and least > 0:
         improved = False
@@ -34,7 +34,7 @@ def exchanged(request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadline: floa
                 continue
             other = _exchange(gpus, first, second)
             bytes_apart = apart_bytes(request, other)
-            if bytes_apart < least * (1 - 1e-9) and not (guarded and any(demand_faults(request, other))):
+            if bytes_apart < least * (1 - 1e-9) and survives(request, other):
                 gpus, least, improved = other, bytes_apart, True
     return gpus
 
@@ -42,13 +42,20 @@ def exchanged(request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadline: floa
 def _pairs(request: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> Iterator[tuple[Place, Place]]:
     """Equal slices of two GPUs, both with tenants, so that no GPU falls out of use."""
     nodes = [gpu.node for gpu in list_gpus(request.gpus)]
+    held = {
+        name for one in request.colocations if one.mode == "hard" for name in models_of(request.models, one)
+    }
+    free = [[s for s, item in enumerate(gpu.slices) if _free(item, held)] for gpu in gpus]
     for (g, one), (h, other) in combinations(enumerate(gpus), 2):
         if (one.type, nodes[g]) != (other.type, nodes[h]):
             continue
-        for s, mine in enumerate(one.slices):
-            for t, theirs in enumerate(other.slices):
-                if mine.profile == theirs.profile and mine.tenants and theirs.tenants:
-                    yield (g, s), (h, t)
+        for s, t in product(free[g], free[h]):
+            if one.slices[s].profile == other.slices[t].profile:
+                yield (g, s), (h, t)
+
+
+def _free(item: PlannedSlice, held: Collection[str]) -> bool:
+    return bool(item.tenants) and all(tenant.model not in held for tenant in item.tenants)
 
 
 def _exchange(gpus: tuple[PlannedGpu, ...], first: Place, second: Place) -> tuple[PlannedGpu, ...]:

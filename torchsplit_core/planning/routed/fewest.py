@@ -14,18 +14,24 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.objectives import apart_unit, least_apart
 from torchsplit_core.planning.formulation.solution import read_solution
-from torchsplit_core.planning.fractional.plan import LARGEST_EXACT, tenancies
+from torchsplit_core.planning.fractional.plan import (
+    LARGEST_EXACT,
+    LARGEST_FIXED,
+    tenancies,
+    with_layouts_held,
+)
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, materialise
+from torchsplit_core.planning.outcome.build import keeps_minima
 from torchsplit_core.planning.outcome.figures import apart_bytes, leaving_bytes, level_values, model_figures
+from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.outcome.warnings import plan_warnings
-from torchsplit_core.planning.problem.build import build_problem
+from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.request.ties import ties_of
 from torchsplit_core.planning.routed.exchange import exchanged
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.planning.verification.outcome import demand_faults
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest, RoutedBytes
 
 LARGEST = 20_000
@@ -76,8 +82,11 @@ def fewest_bytes(request: PlanRequest, known: PlanOutcome, deadline: float, watc
 def _searched(request: PlanRequest, known: PlanOutcome, deadline: float, watch: Stopwatch) -> _Found:
     """What the program finds and proves; nothing where it is too large or not built in time."""
     problem = build_problem(request, per_gpu=True)
-    shared = request.sharing == "fractional"
-    if tenancies(problem) > LARGEST_EXACT if shared else len(problem.choices) > LARGEST:
+    shared, free = request.sharing == "fractional", True
+    if shared and tenancies(problem) > LARGEST_EXACT:
+        # A proof under fixed layouts says nothing about other layouts.
+        problem, free = with_layouts_held(request, known.gpus), False
+    if tenancies(problem) > LARGEST_FIXED if shared else len(problem.choices) > LARGEST:
         return _Found()
     levels = level_values(request, known.gpus, known.models)
     try:
@@ -86,20 +95,22 @@ def _searched(request: PlanRequest, known: PlanOutcome, deadline: float, watch: 
     except OutOfTime:
         return _Found()
     watch.searched_s += answer.seconds
-    bound = max(0.0, answer.bound or 0.0) * apart_unit(built)
+    bound = max(0.0, answer.bound or 0.0) * apart_unit(built) if free else 0.0
     if answer.status not in ("optimal", "feasible"):
         return _Found(bound=bound)
     solution = read_solution(built, answer)
     assignment = assign_shares(built, solution) if shared else assign_integer(built, solution)
     gpus = materialise(request, assignment)
-    return _Found(gpus if _as_good(request, levels, gpus) else None, bound)
+    return _Found(gpus if _as_good(problem, levels, gpus) else None, bound)
 
 
-def _as_good(request: PlanRequest, levels: Sequence[float], gpus: tuple[PlannedGpu, ...]) -> bool:
-    """Whether these GPUs reach the levels and every demand: a solver's rounding may miss them by a little."""
-    reached = level_values(request, gpus, model_figures(request, gpus))
-    kept = all(equal(mine, level) for mine, level in zip(reached, levels, strict=True))
-    return kept and not any(demand_faults(request, gpus))
+def _as_good(problem: Problem, levels: Sequence[float], gpus: tuple[PlannedGpu, ...]) -> bool:
+    """Whether these GPUs reach the levels and the minima: a solver's rounding may miss them by a little."""
+    request = problem.request
+    models = model_figures(request, gpus)
+    reached = zip(level_values(request, gpus, models), levels, strict=True)
+    kept = all(equal(mine, level) for mine, level in reached) and keeps_minima(problem, models)
+    return kept and survives(request, gpus)
 
 
 def _told(
