@@ -41,6 +41,7 @@ def two(**options: object) -> PlanRequest:
     return PlanRequest(fleet, models, (FLOW,), solver=SolverOptions(20.0), **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(300), 3)
 def test_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
     request = routed(seed, KINDS[seed % len(KINDS)])
@@ -56,6 +57,7 @@ def test_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
         assert outcome.objective.routed.gap == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(200), 2)
 def test_shares_equal_every_plan_looked_at(seed: int) -> None:
     request = routed_shares(seed, ("leximin", "max_min")[seed % 2])
@@ -69,6 +71,7 @@ def test_shares_equal_every_plan_looked_at(seed: int) -> None:
     assert told.bound == pytest.approx(told.bytes_per_s, abs=1e-5 * most)
 
 
+@pytest.mark.slow
 @in_blocks("seed", range(300, 420), 1)
 def test_never_more_than_without_pairs_at_an_equal_objective(seed: int) -> None:
     request = routed(seed, KINDS[seed % len(KINDS)])

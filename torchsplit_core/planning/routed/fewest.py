@@ -37,7 +37,6 @@ from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest, RoutedB
 LARGEST = 20_000
 """Choices up to which whole slices are searched GPU by GPU."""
 
-
 EXCHANGE_PART = 0.2
 """Most of the time that tenants have to change places; the program has the rest."""
 
@@ -67,15 +66,15 @@ def fewest_bytes(request: PlanRequest, known: PlanOutcome, deadline: float, watc
 
     `routed` has what it sends and a bound; the status is optimal only where both are one, and `known` is that.
     """
-    sent = apart_bytes(request, known.gpus)
-    best = known.gpus
-    if sent > 0:
-        with watch.searching():
-            best = exchanged(request, best, part_of(deadline, EXCHANGE_PART))
+    with watch.searching():
+        best = exchanged(request, known.gpus, part_of(deadline, EXCHANGE_PART))
+    apart, bound = apart_bytes(request, best), 0.0
+    if apart > _rounding(request):
         found = _searched(request, known, deadline, watch)
-        if found.gpus is not None and apart_bytes(request, found.gpus) < apart_bytes(request, best):
+        bound = found.bound
+        # Of equal plans the program's: it does not hang on how far the exchanges came.
+        if found.gpus is not None and apart_bytes(request, found.gpus) <= apart:
             best = found.gpus
-    bound = found.bound if sent > 0 else 0.0
     return _told(request, known, best, bound)
 
 
