@@ -166,6 +166,15 @@ BENCHMARKS = (
         "Every model's rate as a hard minimum within its latency limit, proven minimal.",
     ),
     Benchmark(
+        "What leaves a GPU",
+        "benchmarks.pair_flows",
+        "The evaluation's mixes planned without pairs, with soft ones (GPUs that tear a pair apart, counted by bytes) "
+        "and with routed ones. Bytes/s are reckoned alike for all: what of the lesser demand of a pair no GPU has room "
+        "for on both sides. Bound and gap are of those bytes/s among plans of an equal objective; *ended* is of the "
+        "objective and, where pairs rank plans, of them too. S3 with shares is too large for the program with free "
+        "layouts: nothing is proven of its bytes/s.",
+    ),
+    Benchmark(
         "Fewest GPUs within the response time",
         "benchmarks.response_planning",
         "The published mixes and larger ones of the measured library, Poisson arrivals at every rate: the plan for the "

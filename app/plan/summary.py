@@ -14,6 +14,7 @@ from torchsplit_core.pictures.slice_values import reachable_sms
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.values import Conflict, Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values.units import MB
 
 Sharing = Literal["exclusive", "fractional"]
 PlanAt = Literal["nominal", "low"]
@@ -128,7 +129,18 @@ def _proof(plan: PlanOutcome) -> str:
             words += f", level {goal.proven_levels + 1} to {percent(goal.gap)}"
     else:
         words = f"proven: {side} {short(bound)}" + (f" · gap {percent(goal.gap)}" if goal.gap else "")
-    return f"{words}{_fractional(plan)}"
+    return f"{words}{_fractional(plan)}{_sent(plan)}"
+
+
+def _sent(plan: PlanOutcome) -> str:
+    """What routed pairs send between GPUs, and what no plan of this value can undercut."""
+    told = plan.objective.routed
+    if told is None:
+        return ""
+    words = f" · {short(told.bytes_per_s / MB)} MB/s between GPUs"
+    if told.gap and told.bound is not None:
+        words += f", at least {short(told.bound / MB)} needed"
+    return words
 
 
 def _fractional(plan: PlanOutcome) -> str:

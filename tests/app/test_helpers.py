@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from torchsplit_core.pictures import numbers
 from app.models import upload
 from app.models.page import entries_of
 from app.plan import summary
@@ -34,6 +33,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
     as_stored,
 )
+from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.values import (

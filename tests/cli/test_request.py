@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from torchsplit_core.cli.arguments.request_options import add_request_options, with_colocations
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
-from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, Profile, ProfileRow
+from torchsplit_core.planning.request.ties import flows_of
+from torchsplit_core.values import (
+    Colocation,
+    FleetEntry,
+    Objective,
+    PlanModel,
+    PlanRequest,
+    Profile,
+    ProfileRow,
+    Stage,
+    Variant,
+)
 
 
 def profile(name: str, rps: float = 100.0) -> Profile:
@@ -70,11 +83,20 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
     ("option", "value", "told"),
     [
         ("--colocate", "bert", "'bert' names one model, needs at least two"),
-        ("--colocate", "bert+gone", "names 'gone', which is no model of the request. Known models: bert"),
+        (
+            "--colocate",
+            "bert+gone",
+            "names 'gone', which is no model of the request and no stage of one. Known models and stages: bert",
+        ),
         ("--colocate", "bert+bert", "different models"),
         ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
         ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),
         ("--prefer-together", "bert+ocr=-1", "bytes_per_request"),
+        ("--colocate", "bert+ocr/gone", "names 'ocr/gone', which is no model"),
+        ("--routed", "bert+ocr", "is routed, and its bytes_per_request is 0"),
+        ("--routed", "bert+ocr=-1", "bytes_per_request"),
+        ("--routed", "bert=1", "names one model, needs at least two"),
+        ("--routed", "bert+gone=1", "names 'gone', which is no model"),
         ("--cap", "gone", "unknown model 'gone'. Known models: bert"),
         ("--forbid", "bert", "MODEL=VARIANT"),
         ("--forbid", "bert=cut7", "unknown variant 'bert=cut7'"),
@@ -93,6 +115,25 @@ def test_what_is_unclear_is_one_message(
     assert main(["request", *paths, "--gpus", "A30-24GB", option, value]) == 2
     said = capsys.readouterr().err
     assert told in said and "Traceback" not in said
+
+
+def test_stages_are_named_as_in_a_request(paths: list[str]) -> None:
+    cut = Variant(
+        "cut1", (Stage("cut1.1of2", ()), Stage("cut1.2of2", ())), (0.0,), cut_bytes_per_request=(8.0,)
+    )
+    models = (PlanModel("bert", (cut,)), PlanModel("a+b", (Variant("whole", (Stage("whole", ()),)),)))
+    made = argparse.ArgumentParser()
+    add_request_options(made)
+    options = made.parse_args(
+        ["--colocate", "bert/cut1.1of2+a+b", "--routed", "bert/cut1.cut1.1of2+bert/cut1.2of2,a+b+bert=5"]
+    )
+    request = with_colocations(PlanRequest((FleetEntry("A30-24GB"),), models), options)
+    assert request.colocations == (
+        Colocation(("bert/cut1.1of2", "a+b")),
+        Colocation(("bert/cut1.cut1.1of2", "bert/cut1.2of2"), "routed"),
+        Colocation(("a+b", "bert"), "routed", 5.0),
+    )
+    assert [flow.bytes_per_request for flow in flows_of(request)] == [8.0, 5.0]
 
 
 def test_names_that_read_in_two_ways_are_refused(paths: list[str], tmp_path: Path) -> None:

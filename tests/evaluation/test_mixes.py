@@ -19,12 +19,12 @@ def test_every_case_asks_something_that_makes_sense_and_something_else() -> None
     every = cases(quick=False)
     assert len(set(every)) == len(every) == len(MIXES) * 2 * (len(RULES) + 2 * 3 * 3)
     assert set(cases(quick=True)) < set(every)
-    for name, tied in product(MIXES, ("off", "soft", "hard")):
+    for name, tied in product(MIXES, ("off", "routed", "soft", "hard")):
         validate(case_request(CaseKey(name, "stock", "fractional", tied, "favoured", "planner"), 1.0))  # type: ignore[arg-type]
 
 
 def test_a_case_asks_for_what_its_key_says() -> None:
-    key = CaseKey("S1", "any", "fractional", "soft", "favoured", "planner")
+    key = CaseKey("S1", "any", "fractional", "routed", "favoured", "planner")
     request = case_request(key, 4.0)
     assert (request.sharing, request.objective.kind, request.solver.time_limit_s) == (
         "fractional",
@@ -33,7 +33,7 @@ def test_a_case_asks_for_what_its_key_says() -> None:
     )
     assert [model.weight for model in request.models] == [2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert [(tie.models, tie.mode) for tie in request.colocations] == [
-        (("densenet121", "inceptionv3"), "soft"), (("mobilenetv2", "resnet50"), "soft"),
+        (("densenet121", "inceptionv3"), "routed"), (("mobilenetv2", "resnet50"), "routed"),
     ]  # fmt: skip
     total = case_request(replace(key, weights="throughput", colocation="off"), 4.0)
     assert (total.objective.kind, total.colocations) == ("weighted_sum", ())

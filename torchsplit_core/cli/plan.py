@@ -15,6 +15,7 @@ from torchsplit_core.cli.arguments.request_options import (
     add_request_options,
     demands_as_minima_option,
     request_choices,
+    with_colocations,
     with_owed,
 )
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
@@ -92,7 +93,7 @@ def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
 
 
 def _request(options: argparse.Namespace) -> int:
-    from torchsplit_core.planning.request.build import build_request, model_names
+    from torchsplit_core.planning.request.build import build_request
     from torchsplit_core.planning.request.fleet_text import parse_fleet
     from torchsplit_core.planning.request.validate import check_owed, validate
 
@@ -113,9 +114,9 @@ def _request(options: argparse.Namespace) -> int:
         link_gb_per_s=options.link,
         network_gb_per_s=options.network,
         time_limit_s=options.time_limit,
-        **request_choices(options, model_names(profiles)),
+        **request_choices(options),
     )
-    request = with_owed(request, options)
+    request = with_owed(with_colocations(request, options), options)
     validate(request)
     check_owed(request)
     for model in request.models:

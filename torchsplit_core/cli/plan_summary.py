@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from torchsplit_core.values import PlanExplanation, PlanOutcome, PlanRequest
+from torchsplit_core.values import ObjectiveValue, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.values.units import MB
 
 
@@ -52,8 +52,17 @@ def _proof(outcome: PlanOutcome) -> str:
         return told
     return (
         f"{told}, bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
-        f"{objective.proven_levels} levels proven"
+        f"{objective.proven_levels} levels proven{_sent(objective)}"
     )
+
+
+def _sent(objective: ObjectiveValue) -> str:
+    """What routed co-locations send between GPUs, with its bound where one is proven."""
+    told = objective.routed
+    if told is None:
+        return ""
+    bound = "" if told.bound is None else f" (bound {_figure(told.bound / MB)}, gap {_figure(told.gap)})"
+    return f", {_figure(told.bytes_per_s / MB)} MB/s between GPUs{bound}"
 
 
 def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:

@@ -17,7 +17,10 @@ from torchsplit_core.values.evaluation.outcome import (
 
 REGIMES: tuple[Regime, ...] = ("any", "stock")
 SHARINGS: tuple[Sharing, ...] = ("exclusive", "fractional")
-COLOCATIONS: tuple[Tying, ...] = ("off", "soft", "hard")
+COLOCATIONS: tuple[Tying, ...] = ("off", "routed", "hard")
+REPORTED: tuple[Tying, ...] = ("off", "routed", "soft", "hard")
+"""Evaluations of an earlier version have soft ones, which are told as they were."""
+
 WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
 RULES: tuple[Planner, ...] = ("whole_gpu", "uniform", "first_fit", "greedy")
 

@@ -129,9 +129,8 @@ def _tied(found: Mix, key: CaseKey) -> tuple[Colocation, ...]:
         return ()
     if key.colocation == "hard":
         return tuple(Colocation((pair.first, pair.second), "hard") for pair in found.pairs)
-    return tuple(
-        Colocation((pair.first, pair.second), "soft", pair.bytes_per_request) for pair in found.pairs
-    )
+    mode = key.colocation
+    return tuple(Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in found.pairs)
 
 
 def _four() -> Mix:

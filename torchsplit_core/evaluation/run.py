@@ -130,7 +130,7 @@ def _plans(
 REGIME_ORDER, SHARING_ORDER, TYING_ORDER = (
     ("stock", "any"),
     ("exclusive", "fractional"),
-    ("hard", "soft", "off"),
+    ("hard", "routed", "soft", "off"),
 )
 """From strict to free: every plan of a stricter case is one of a freer case."""
 

@@ -23,7 +23,7 @@ from torchsplit_core.files.fields import (
     Whole,
 )
 from torchsplit_core.files.simulation_models import ArrivalsFile, PaceFile, Percentile
-from torchsplit_core.values import ObjectiveKind
+from torchsplit_core.values import ColocationMode, ObjectiveKind
 from torchsplit_core.values.status import SolveStatus
 
 
@@ -188,7 +188,7 @@ class PlanModelFile(Strict):
 
 class ColocationFile(Strict):
     models: Annotated[Rows[Name], Field(min_length=2)]
-    mode: Literal["hard", "soft"] = "hard"
+    mode: ColocationMode = "hard"
     bytes_per_request: Amount = 0.0
 
 
@@ -287,6 +287,12 @@ class PlannedFrontFile(Strict):
     shared: bool = False
 
 
+class RoutedBytesFile(Strict):
+    bytes_per_s: NonNegative
+    bound: NonNegative | None = None
+    gap: NonNegative | None = None
+
+
 class ObjectiveValueFile(Strict):
     kind: ObjectiveKind
     value: Finite | None
@@ -294,6 +300,7 @@ class ObjectiveValueFile(Strict):
     bound: Finite | None = None
     gap: NonNegative | None = None
     proven_levels: Whole = 0
+    routed: RoutedBytesFile | None = None
 
 
 class DemandFile(Strict):

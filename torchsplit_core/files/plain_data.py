@@ -43,6 +43,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Data]] = {
     },
     "torchsplit.plan": {
         "": {"explanation": None, "front": None},
+        "objective": {"routed": None},
         "models": {"response_ms": None, "max_wait_ms": None, "response_bound_by": None, "front_rps": None},
         # A demand names either a model or, for a co-location, models.
         "conflicts.demands": {"model": None, "models": None},

@@ -16,8 +16,10 @@ from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
 from torchsplit_core.planning.outcome.standard import standardised
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.planning.timing import Stopwatch
+from torchsplit_core.planning.routed.fewest import fewest_bytes, ranks_flows, without_ranks
+from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     InternalFault,
@@ -25,12 +27,16 @@ from torchsplit_core.values import (
     PlanRequest,
     PlanStatistics,
     Progress,
+    RoutedBytes,
     ignore_progress,
 )
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_PART = 0.95
 """Part of the time limit for the search; laying out, checking and writing take the rest."""
+
+RANKED_PART = 0.85
+"""Of that, the part for the objective alone, where routed co-locations rank the plans that are best by it."""
 
 RULES_S = 2.0
 """Most seconds for plans by a rule, where a search with co-locations did not end; they take some hundredths."""
@@ -53,19 +59,33 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
+    if not ranks_flows(request):
+        outcome, problem = _searched(request, watch, deadline, progress)
+    else:
+        outcome, problem = _searched(without_ranks(request), watch, part_of(deadline, RANKED_PART), progress)
+        if outcome.gpus:
+            progress(0.9, "Keeping requests on their GPU")
+            outcome = fewest_bytes(request, outcome, deadline, watch)
+            outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
+    if outcome.gpus:
+        return _verified(request, outcome if problem.exact else _unproven(outcome))
+    ended = replace(outcome, request_sha256=request_hash(request), warnings=problem.warnings)
+    return _without_plan(
+        request, ended if problem.exact else replace(ended, status="timeout"), progress, explained=reasons
+    )
+
+
+def _searched(
+    request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
+) -> tuple[PlanOutcome, Problem]:
+    """The plan that a search has found by then, or how it ended without; not verified yet."""
     problem = build_problem(request)
-    exact = problem.exact
     if request.sharing == "fractional":
         shared = plan_shared(problem, watch, deadline, progress)
         outcome = shared.outcome
         if shared.status != "infeasible":
             outcome = _or_by_rule(request, outcome, shared.bound, watch)
-        if outcome is not None:
-            return _verified(request, outcome if exact else _unproven(outcome))
-        statistics = watch.statistics(shared.details)
-        return _without_plan(
-            request, shared.status if exact else "timeout", statistics, problem.warnings, progress, reasons
-        )
+        return outcome or _nothing(request, shared.status, watch.statistics(shared.details)), problem
     exclusive = search_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.found.seconds
     statistics = watch.statistics(exclusive.details)
@@ -75,10 +95,14 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     if exclusive.found.status != "infeasible":
         bound = exclusive.found.bounds[0] if exclusive.found.bounds else None
         found = _or_by_rule(request, found, bound, watch)
-    if found is None:
-        status = exclusive.found.status if exact else "timeout"
-        return _without_plan(request, status, statistics, problem.warnings, progress, reasons)
-    return _verified(request, found if exact else _unproven(found))
+    return found or _nothing(request, exclusive.found.status, statistics), problem
+
+
+def _nothing(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:
+    """How a search ended without a plan. InternalFault for one that says it has a plan."""
+    if status == "optimal" or status == "feasible":
+        raise InternalFault(f"A search ended {status} without a plan.")
+    return no_plan(request, status, statistics)
 
 
 def _or_by_rule(
@@ -115,7 +139,14 @@ def _finish(
 
 def _unproven(outcome: PlanOutcome) -> PlanOutcome:
     """The plan alone: a search that left ways to run a model out bounds nothing."""
-    objective = replace(outcome.objective, bound=None, gap=None, proven_levels=0)
+    routed = outcome.objective.routed
+    objective = replace(
+        outcome.objective,
+        bound=None,
+        gap=None,
+        proven_levels=0,
+        routed=None if routed is None else RoutedBytes(routed.bytes_per_s),
+    )
     return replace(outcome, status="feasible", objective=objective)
 
 
@@ -129,17 +160,9 @@ def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
 
 
 def _without_plan(
-    request: PlanRequest,
-    status: SolveStatus,
-    statistics: PlanStatistics,
-    warnings: tuple[str, ...],
-    progress: Progress,
-    explained: bool,
+    request: PlanRequest, outcome: PlanOutcome, progress: Progress, *, explained: bool
 ) -> PlanOutcome:
-    """A timeout, or an infeasible request with its reasons. InternalFault for a search that says it has a plan."""
-    if status == "optimal" or status == "feasible":
-        raise InternalFault(f"A search ended {status} without a plan.")
-    outcome = no_plan(request, status, statistics, warnings)
+    """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and explained:
         progress(0.9, "Finding which demands conflict")
         begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
@@ -151,6 +174,6 @@ def _without_plan(
             outcome,
             conflicts=reasons,
             least_relaxation=relaxed.changes,
-            warnings=(*warnings, *notes),
+            warnings=(*outcome.warnings, *notes),
         )
     return _verified(request, outcome)

@@ -177,7 +177,7 @@ def _told(
     )
     objective = _objective(plain, outcome, bound)
     total = goal_of(request).levels(len(request.models))
-    ties = any(pair.mode == "soft" for pair in request.colocations)
+    ties = any(pair.mode != "hard" for pair in request.colocations)
     same = bound is not None and bound.gpus == outcome.gpus
     proven = objective.proven_levels == total and (
         not ties or (same and bound is not None and bound.status == "optimal")

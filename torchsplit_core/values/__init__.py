@@ -71,10 +71,12 @@ from torchsplit_core.values.plan.outcome import (
     PlanStatistics,
     Relaxation,
     ResponsePercentiles,
+    RoutedBytes,
     Tenant,
 )
 from torchsplit_core.values.plan.request import (
     Colocation,
+    ColocationMode,
     FleetEntry,
     Objective,
     ObjectiveKind,
@@ -132,6 +134,7 @@ __all__ = [
     "WHOLE_GPU",
     "ChangeEffect",
     "Colocation",
+    "ColocationMode",
     "Conflict",
     "Demand",
     "DeterministicArrivals",
@@ -203,6 +206,7 @@ __all__ = [
     "ResponseTimes",
     "RooflineGpu",
     "RooflineThroughput",
+    "RoutedBytes",
     "Server",
     "ServerLoad",
     "Service",

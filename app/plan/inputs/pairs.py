@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from app.components.field_rows import ADD, Column, Edit, Row, field_rows
 from app.plan.inputs.fields import edited, matched, number, row
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.planning.request.ties import member_names
-from torchsplit_core.values import Colocation, PlanRequest
+from torchsplit_core.values import Colocation, ColocationMode, PlanRequest
 
-MODES = (("hard", "must share a GPU"), ("soft", "prefer to share"))
+MODES: tuple[tuple[ColocationMode, str], ...] = (
+    ("hard", "must share a GPU"),
+    ("routed", "prefer, by bytes"),
+    ("soft", "prefer, by count"),
+)
 BETWEEN = (
-    Column("mode", "how much", "choice", "8.6rem", 2, options=MODES),
+    Column(
+        "mode", "together", "choice", "8.6rem", 2, options=MODES,
+        help="By bytes: fewest bytes a second between GPUs. By count: fewest GPUs where one stands without the other.",
+    ),
     Column(
         "megabytes", "MB a request", width="4.6rem",
         help="Megabytes that a request sends between them when they are apart.",
@@ -100,7 +107,7 @@ def _edited(pair: Colocation, _was: Colocation | None, made: Edit) -> Colocation
         megabytes = number(made.value, "MB a request", empty=0.0) or 0.0
         return replace(pair, bytes_per_request=megabytes * 1e6)
     if made.field == "mode":
-        mode: Literal["hard", "soft"] = "soft" if made.value == "soft" else "hard"
+        mode: ColocationMode = next((known for known, _ in MODES if known == made.value), "hard")
         return replace(pair, mode=mode)
     first, *rest = pair.models
     if made.field == "first":

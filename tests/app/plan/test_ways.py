@@ -10,7 +10,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Edit
-from torchsplit_core.pictures import numbers
 from app.plan import model_table, report
 from app.plan.draft import trial
 from app.plan.inputs import fleet, models
@@ -19,6 +18,7 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant

@@ -82,6 +82,15 @@ BAD = {
     "pair of one": replace(BASE, colocations=(Colocation(("encoder",)),)),
     "pair with a stranger": replace(BASE, colocations=(Colocation(("encoder", "x")),)),
     "negative bytes": replace(BASE, colocations=(Colocation(("encoder", "text check"), "soft", -1.0),)),
+    "routed without bytes": replace(BASE, colocations=(Colocation(("encoder", "text check"), "routed"),)),
+    "routed, negative bytes": replace(
+        BASE, colocations=(Colocation(("encoder", "text check"), "routed", -1.0),)
+    ),
+    "routed alone": replace(BASE, colocations=(Colocation(("encoder",), "routed", 1.0),)),
+    "routed to a stranger": replace(BASE, colocations=(Colocation(("encoder", "x"), "routed", 1.0),)),
+    "routed to no stage": replace(
+        BASE, colocations=(Colocation(("encoder", "text check/x"), "routed", 1.0),)
+    ),
     "unknown mode": replace(BASE, colocations=(Colocation(("encoder", "text check"), "near"),)),  # type: ignore[arg-type]
     "unknown objective": replace(BASE, objective=Objective("best")),  # type: ignore[arg-type]
     "negative penalty": replace(BASE, objective=Objective(memory_violation_penalty=-1.0)),

@@ -122,6 +122,8 @@ THIRD = replace(SMALL, name="third")
 PAIR = asked(SMALL, LARGE, colocations=(HARD,))
 CIRCLE = asked(SMALL, LARGE, THIRD, count=1, colocations=(SOFT,))
 FEW = replace(CIRCLE, models=(SMALL, LARGE), colocations=(Colocation(("small", "large"), "soft", 1e6),))
+ROUTED = Colocation(("small", "large"), "routed", 1e6)
+CUT_FLOW = asked(SMALL, TWO_PARTS, colocations=(Colocation(("small", TWO_PARTS.name), "routed", 1e6),))
 SLOW_LINK = asked(TIMED, link_gb_per_s=0.1)
 SLACK = {"elastic": True, "elastic_latency": True}
 SPARE = Objective("max_min", survives=1)
@@ -170,6 +172,10 @@ BUILDS: dict[str, Callable[[], Formulation]] = {
     "presence_down-shares": lambda: shares(SMALL, LARGE, colocations=(HARD,)),
     "hard_colocation": lambda: whole(PAIR, per_gpu=True),
     "separation": lambda: whole(CIRCLE, per_gpu=True),
+    "stage_there": lambda: whole(CUT_FLOW),
+    "kept_there": lambda: whole(CUT_FLOW),
+    "kept_there-shares": lambda: shares(SMALL, LARGE, colocations=(ROUTED,)),
+    "leaving": lambda: whole(CUT_FLOW),
     "level_deficit": lambda: searched(asked(SMALL, LARGE, kind="leximin")),
     "level_floor": lambda: searched(asked(SMALL, LARGE, kind="leximin")),
     "reached": lambda: searched(replace(FEW, objective=Objective("weighted_sum"))),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations_with_replacement, product
 
+from tests.support.planning.routed_oracle import sent
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import Colocation, FleetEntry, PlanOutcome, PlanRequest, Point, Variant
 
@@ -162,21 +163,51 @@ def served(
 
     `nodes`: those that it stood on when it was planned, where some of it is lost.
     """
-    crossing = len(nodes or {node for stage in stages for _, _, node in stage}) > 1
-    links = [request.link_gb_per_s, request.network_gb_per_s if crossing else None]
-    link = min((figure * 1e9 for figure in links if figure is not None), default=None)
-    rates, latency = [], 0.0
-    for s, stage in enumerate(stages):
-        rate = 0.0
-        for point, count, _ in stage:
-            each = point.throughput_rps
-            if request.solver.plan_at == "low" and point.low_rps is not None:
-                each = point.low_rps
-            rate += count * min(each, linked(variant, s, point, link))
-        rates.append(rate)
-        latency += max(point.latency_ms for point, _, _ in stage)
+    link = link_of(request, nodes or {node for stage in stages for _, _, node in stage})
+    rates = [stage_rate(request, variant, s, stage, link) for s, stage in enumerate(stages)]
+    latency = sum(max(point.latency_ms for point, _, _ in stage) for stage in stages)
     batches = [max(point.batch_size for point, _, _ in stage) for stage in stages]
     return min(rates), latency + moving_ms(variant, batches, link)
+
+
+def link_of(request: PlanRequest, nodes: set[str | None]) -> float | None:
+    """Bytes/s between instances on these nodes; None where transfers take no time."""
+    links = [request.link_gb_per_s, request.network_gb_per_s if len(nodes) > 1 else None]
+    return min((figure * 1e9 for figure in links if figure is not None), default=None)
+
+
+def stage_rate(
+    request: PlanRequest, variant: Variant, stage: int, held: list[Held], link: float | None
+) -> float:
+    """Requests/s of a stage that has these points, so many of each."""
+    rate = 0.0
+    for point, count, _ in held:
+        each = point.throughput_rps
+        if request.solver.plan_at == "low" and point.low_rps is not None:
+            each = point.low_rps
+        rate += count * min(each, linked(variant, stage, point, link))
+    return rate
+
+
+def rates_here(request: PlanRequest, states: Sequence[GpuState]) -> list[dict[str, float]]:
+    """Of every GPU the requests/s of its models, their slowest stage counting, and of each stage."""
+    found: list[dict[str, float]] = [{} for _ in states]
+    for m, model in enumerate(request.models):
+        parts = [frozenset(one for one in state if one[0][0] == m) for state in states]
+        for v in {v for part in parts for (_, v, _, _), _ in part}:
+            variant = model.variants[v]
+            nodes = {node for part, node in zip(parts, _nodes(request), strict=True) if part}
+            for place, here in enumerate(found):
+                alone = [part if at == place else frozenset() for at, part in enumerate(parts)]
+                link = link_of(request, nodes)
+                stages = enumerate(_stages(request, alone, v, m))
+                rates = [stage_rate(request, variant, s, held, link) for s, held in stages]
+                here[model.name] = min(rates)
+                for stage, rate in zip(variant.stages, rates, strict=True):
+                    here[f"{model.name}/{stage.name}"] = here[f"{model.name}/{variant.name}.{stage.name}"] = (
+                        rate
+                    )
+    return found
 
 
 def names_of(request: PlanRequest, instances: Iterable[Instance]) -> set[str]:
@@ -270,6 +301,8 @@ class Look:
             for rate, model in zip(rates, request.models, strict=True)
         ]
         separations = sum(one.torn for one in alone)
+        if any(pair.mode == "routed" for pair in request.colocations):
+            separations += sent(request, rates_here(request, states))
         paid = (request.objective.memory_violation_penalty or 0.0) * sum(one.excess for one in alone)
         paid += request.objective.separation_weight * separations
         ranked = sorted(
@@ -297,6 +330,8 @@ class Look:
             if 0 < len(there & set(pair.models)) < len(pair.models):
                 if pair.mode == "hard":
                     return None
+                if pair.mode == "routed":
+                    continue
                 torn += torn_bytes(self._request, pair)
         numbers = []
         for m in range(len(self._request.models)):

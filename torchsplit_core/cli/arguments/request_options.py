@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torchsplit_core.values import Colocation, InputFault, PlanRequest
+from torchsplit_core.values import Colocation, ColocationMode, InputFault, PlanModel, PlanRequest
 from torchsplit_core.values.errors import quoted, suggestion
 
 PLAN_AT = ("nominal", "low")
@@ -16,14 +17,25 @@ PLAN_AT = ("nominal", "low")
 def add_request_options(made: argparse.ArgumentParser) -> None:
     """Add them to the parser of `request`."""
     made.add_argument(
-        "--colocate", action="append", default=[], metavar="A+B", help="on every GPU all of them or none"
+        "--colocate",
+        action="append",
+        default=[],
+        metavar="A+B",
+        help="models, or stages as MODEL/VARIANT.STAGE: on every GPU all of them or none",
+    )
+    made.add_argument(
+        "--routed",
+        action="append",
+        default=[],
+        metavar="A+B[=BYTES]",
+        help="rather on one GPU: bytes a request carries from each to the next, fewest a second between GPUs",
     )
     made.add_argument(
         "--prefer-together",
         action="append",
         default=[],
         metavar="A+B=BYTES",
-        help="rather on one GPU: bytes a request sends between them when they are apart",
+        help="rather on one GPU: bytes that each GPU with one and without the other counts for",
     )
     made.add_argument(
         "--cap", nargs="+", default=[], metavar="MODEL", help="throughput above its demand counts for nothing"
@@ -77,13 +89,25 @@ def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     return with_demands_as_minima(request) if options.demands_as_minima else request
 
 
-def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """The keywords of `build_request` that these options say; `names` are those of its models. Raises InputFault."""
-    return {
-        "colocations": (
-            *(Colocation(_group("--colocate", entry, names)) for entry in _entries(options.colocate)),
-            *(_preferred(entry, names) for entry in _entries(options.prefer_together)),
+def with_colocations(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request with the co-locations that these options say, of its models and their stages. Raises InputFault."""
+    models = request.models
+    return replace(
+        request,
+        colocations=(
+            *(Colocation(_group("--colocate", entry, models)) for entry in _entries(options.colocate)),
+            *(
+                _preferred("--prefer-together", "soft", entry, models)
+                for entry in _entries(options.prefer_together)
+            ),
+            *(_preferred("--routed", "routed", entry, models) for entry in _entries(options.routed)),
         ),
+    )
+
+
+def request_choices(options: argparse.Namespace) -> dict[str, Any]:
+    """The keywords of `build_request` that these options say. Raises InputFault."""
+    return {
         "cap_at_demand": tuple(_entries(options.cap)),
         "forbidden": tuple(map(_variant, _entries(options.forbid))),
         "max_tenants_per_slice": options.max_tenants,
@@ -97,23 +121,29 @@ def _entries(texts: Sequence[str]) -> Iterator[str]:
     return (part.strip() for text in texts for part in text.split(","))
 
 
-def _preferred(entry: str, names: Sequence[str]) -> Colocation:
-    models, given, amount = entry.rpartition("=")
+def _preferred(option: str, mode: ColocationMode, entry: str, models: Sequence[PlanModel]) -> Colocation:
+    members, given, amount = entry.rpartition("=")
+    if not given and mode == "routed":
+        # Neighbouring stages say themselves what a request carries; of others the request asks for it.
+        return Colocation(_group(option, entry, models), mode)
     try:
         size = float(amount)
     except ValueError:
         given = ""
     if not given:
         raise InputFault(
-            "--prefer-together",
+            option,
             f"{quoted(entry)} is not MODEL+MODEL=BYTES",
             "Give the bytes of one request between them, for example clip_text+clip_image=1200000.",
         )
-    return Colocation(_group("--prefer-together", models, names), "soft", size)
+    return Colocation(_group(option, members, models), mode, size)
 
 
-def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The models that a text joins by plus signs; a name may have one itself, as long as the text reads in one way."""
+def _group(option: str, text: str, models: Sequence[PlanModel]) -> tuple[str, ...]:
+    """The members that a text joins by plus signs; a name may have one itself, as long as the text reads in one way."""
+    from torchsplit_core.planning.request.ties import every_name, member_names
+
+    names = every_name(models)
     ways = list(_readings(text.split("+"), names))
     if len(ways) > 1:
         raise InputFault(
@@ -125,8 +155,8 @@ def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
         unknown = [part.strip() for part in text.split("+") if part.strip() not in names]
         raise InputFault(
             option,
-            f"{quoted(text)} names {quoted(unknown[0])}, which is no model of the request",
-            suggestion(unknown[0], names, "models"),
+            f"{quoted(text)} names {quoted(unknown[0])}, which is no model of the request and no stage of one",
+            suggestion(unknown[0], member_names(models), "models and stages"),
         )
     if len(ways[0]) < 2:
         raise InputFault(
@@ -138,7 +168,7 @@ def _group(option: str, text: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every way to read the parts as names of models, parts of one name joined by the plus sign again."""
+    """Every way to read the parts as names, parts of one name joined by the plus sign again."""
     if not parts:
         yield ()
     for end in range(1, len(parts) + 1):

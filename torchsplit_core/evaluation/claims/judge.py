@@ -110,6 +110,8 @@ def _fairness(known: Known) -> Claim:
 
 def _traffic(known: Known) -> Claim:
     pairs = [
+        *_pairs(known, "colocation", "routed", "off"),
+        # Evaluations of an earlier version have soft ones.
         *_pairs(known, "colocation", "soft", "off"),
         *_pairs(known, "colocation", "hard", "off"),
     ]

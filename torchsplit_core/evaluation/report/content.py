@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from torchsplit_core.evaluation.grid import COLOCATIONS, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.grid import REPORTED, RULES, SHARINGS, WEIGHTS
 from torchsplit_core.evaluation.report.words import (
     PLANNERS,
     REGIMES,
@@ -24,6 +25,7 @@ from torchsplit_core.values.evaluation.outcome import (
     EvaluationOutcome,
     Planner,
     Regime,
+    Tying,
 )
 
 
@@ -115,7 +117,7 @@ def _rules(outcome: EvaluationOutcome, known: Known) -> Table:
 
 def _sharing(known: Known) -> Table:
     rows = []
-    for (mix, regime), colocation, sharing in product(_places(known), COLOCATIONS, SHARINGS):
+    for (mix, regime), colocation, sharing in product(_places(known), REPORTED, SHARINGS):
         case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))
         if case is not None:
             worst = _worst_response(case)
@@ -146,9 +148,23 @@ def _worst_response(case: EvaluatedCase) -> str:
     return figure(max((model.p95_ms for model in case.models if model.p95_ms is not None), default=None))
 
 
+TIED: Mapping[Tying, str] = {
+    "routed": "of plans that are equally fair the one with the fewest bytes/s between GPUs",
+    "soft": "of plans that are equally fair the one with the fewest bytes torn apart",
+    "hard": "on every GPU both or none",
+}
+"""What a co-location asks for."""
+
+
+def tied(keys: Iterable[CaseKey]) -> dict[Tying, str]:
+    """What the co-locations of these cases ask for."""
+    used = {key.colocation for key in keys}
+    return {tying: words for tying, words in TIED.items() if tying in used}
+
+
 def _colocation(known: Known) -> Table:
     rows = []
-    for (mix, regime), sharing, colocation in product(_places(known), SHARINGS, COLOCATIONS):
+    for (mix, regime), sharing, colocation in product(_places(known), SHARINGS, REPORTED):
         case = known.get(CaseKey(mix, regime, sharing, colocation, "equal", "planner"))
         if case is None:
             continue
@@ -164,10 +180,10 @@ def _colocation(known: Known) -> Table:
         )
         basis = case.basis or UNKNOWN
         rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], colocation, basis, *cells))
+    asked = " ".join(f"{tying.capitalize()}: {words}." for tying, words in tied(known).items())
     return Table(
         "Co-location off and on",
-        "Soft: of plans that are equally fair the one with the fewest bytes torn apart. Hard: on every GPU both or "
-        "none. Leaving a GPU: the least that any routing can reach which keeps the servers as busy as planned.",
+        f"{asked} Leaving a GPU: the least that any routing can reach which keeps the servers as busy as planned.",
         (
             "mix",
             "layouts",

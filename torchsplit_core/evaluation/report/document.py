@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from importlib import resources
 
-from torchsplit_core.evaluation.report.content import Table, settings_words, tables
+from torchsplit_core.evaluation.report.content import Table, settings_words, tables, tied
 from torchsplit_core.values.evaluation.outcome import Claim, EvaluationOutcome
 
 
 def document(outcome: EvaluationOutcome) -> str:
     """The whole document: data/document.md with what was found in its places."""
     text = (resources.files("torchsplit_core.evaluation") / "data" / "document.md").read_text("utf-8")
+    asked = tied(case.key for case in outcome.cases)
     parts = {
         "SETTINGS": settings_words(outcome),
         "VERDICTS": _verdicts(outcome),
         "CLAIMS": "\n\n".join(map(_claim, outcome.claims)),
+        "TIED": "; ".join(("off", *(f"{tying}, {words}" for tying, words in asked.items()))),
         "MIXES": _mixes(outcome),
         "TABLES": "\n\n".join(map(_table, tables(outcome))),
     }

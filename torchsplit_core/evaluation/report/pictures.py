@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.evaluation.grid import COLOCATIONS, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.grid import REPORTED, RULES, SHARINGS, WEIGHTS
 from torchsplit_core.evaluation.report.words import (
     PLANNERS,
     REGIMES,
@@ -56,13 +56,13 @@ def pictures(outcome: EvaluationOutcome) -> tuple[Picture, ...]:
     every = (
         _picture(outcome, "common_load", "planner", ("planner", *RULES), PLANNERS, _common_load),
         _picture(outcome, "utilisation", "sharing", SHARINGS, SHARING_WORDS, _utilisation),
-        _picture(outcome, "crossing", "colocation", COLOCATIONS, _TIED, _crossing),
+        _picture(outcome, "crossing", "colocation", REPORTED, _TIED, _crossing),
         _picture(outcome, "fairness", "weights", WEIGHTS, _WEIGHED, lambda figures: Bar(figures.jain)),
     )
     return tuple(one for one in every if any(bar.value is not None for _, bars in one.groups for bar in bars))
 
 
-_TIED = {"off": "co-location off", "soft": "soft", "hard": "hard"}
+_TIED = {"off": "co-location off", "routed": "routed", "soft": "soft", "hard": "hard"}
 _WEIGHED = {"equal": "equal weights", "favoured": "first model's weight 2", "throughput": "greatest sum"}
 _TITLES = {
     "common_load": ("What each plan can carry of all demands together", "common load, × the demands"),

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.planning.request.ties import members_of, separation_bytes
+from torchsplit_core.planning.request.ties import flows_of, members_of, separation_bytes
 from torchsplit_core.planning.request.validate import MAX_GPUS
-from torchsplit_core.values import CPU, ChangeEffect, FleetEntry, PlanModel, PlanRequest, point_type
+from torchsplit_core.values import (
+    CPU,
+    ChangeEffect,
+    Colocation,
+    FleetEntry,
+    PlanModel,
+    PlanRequest,
+    point_type,
+)
 
 EASED = 0.1
 """The share by which a minimum is lowered or a latency limit raised."""
@@ -50,7 +59,7 @@ def drops(request: PlanRequest) -> tuple[Change, ...]:
             def apart(asked: PlanRequest, gone: object = item) -> PlanRequest:
                 left = tuple(other for other in asked.colocations if other != gone)
                 objective = asked.objective
-                if not any(other.mode == "soft" for other in left):
+                if not any(other.mode != "hard" for other in left):
                     # No separation is left to pay for.
                     objective = replace(objective, separation_weight=0.0)
                 return replace(asked, colocations=left, objective=objective)
@@ -193,14 +202,20 @@ def _without_transfers(name: str) -> Apply:
     """Cuts of the model that carry nothing; what separations of its stages weigh stays as it was."""
 
     def apply(asked: PlanRequest) -> PlanRequest:
-        pairs = tuple(
-            replace(item, bytes_per_request=separation_bytes(asked.models, item, members))
-            for item in asked.colocations
-            for members in (members_of(asked.models, item, "colocations"),)
-        )
+        pairs = tuple(weighed for item in asked.colocations for weighed in _weighed(asked, item))
         return _on(name, _without_bytes)(replace(asked, colocations=pairs))
 
     return apply
+
+
+def _weighed(asked: PlanRequest, item: Colocation) -> tuple[Colocation, ...]:
+    """The co-location with its bytes said where it leaves them to cuts; a routed one step by step, each has its own."""
+    if item.mode == "routed":
+        flows = flows_of(replace(asked, colocations=(item,)))
+        steps = zip(pairwise(item.models), flows, strict=True)
+        return tuple(Colocation(names, "routed", flow.bytes_per_request) for names, flow in steps)
+    members = members_of(asked.models, item, "colocations")
+    return (replace(item, bytes_per_request=separation_bytes(asked.models, item, members)),)
 
 
 def _without_bytes(model: PlanModel) -> PlanModel:

@@ -32,6 +32,9 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | presence | x[u] ≤ X·a[n,g], Σ_u present(u) ≥ a[n,g] | add_colocation |
 | hard_colocation | a[n,g] = a[n',g] | add_colocation |
 | separation | q[k,g] ≥ a[n,g] − a[n',g] | add_colocation |
+| stage_there | o[c,g] ≤ Σ_u∈(c,s,g) rate(u)·x[u] / R for every stage s | add_flows |
+| kept_there | κ[f,g] ≤ what the GPU has of the first member, and of the second, over R | add_flows |
+| leaving | φ[f] ≥ 1 − Σ_g κ[f,g] | add_flows |
 
 The levels of leximin stand in leximin.py, the other objectives in objectives.py.
 """
@@ -45,6 +48,7 @@ from dataclasses import replace
 import pyomo.environ as pyo
 
 from torchsplit_core.planning.formulation import constraints
+from torchsplit_core.planning.formulation.flows import add_flows
 from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, Use
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import look
@@ -87,6 +91,8 @@ def build(
     if presence and mode != "pooled":
         # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
         constraints.add_colocation(built, most)
+    if problem.ties.flows and mode != "pooled" and not problem.elastic:
+        add_flows(built)
     if not without_minima:
         constraints.add_minimum(built)
         constraints.add_survival(built)

@@ -10,6 +10,7 @@ Formulation.penalty) is taken from every r alike, so level k maximises θ_k − 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,9 +160,27 @@ def _level(built: Formulation, k: int, scale: float) -> Any:
 
 def keep_level(built: Formulation, k: int, best: Solution | None, scale: float) -> None:
     """Later levels must not lose what level k has reached."""
+    _keep(built, k, level_values(built, best), scale)
+
+
+def hold_levels(built: Formulation, values: Sequence[float]) -> None:
+    """Every level held at the values of a plan, the worst served first, for what ranks plans of equal levels."""
+    built.model.level = pyo.Block(range(1, len(values) + 1))
+    ceilings = level_ceilings(built)
+    paying = pays_penalties(built.problem.request.objective)
+    for k, value in enumerate(values, start=1):
+        built.look()
+        # Of a plan with these levels the k smallest are no more than the k-th: what is above it counts as that.
+        scale = ceilings[k - 1] if paying else value
+        if scale > 0:
+            _level(built, k, scale)
+            _keep(built, k, values, scale)
+
+
+def _keep(built: Formulation, k: int, values: Sequence[float], scale: float) -> None:
     block = built.model.level[k]
     block.objective.deactivate()
-    reached = sum(level_values(built, best)[:k]) / scale
+    reached = sum(values[:k]) / scale
     block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
 
 

@@ -80,7 +80,7 @@ class Formulation:
         cases = [number for number, case in enumerate(self.problem.cases) if case.model == index]
         for number in cases:
             sums = [
-                sum(self._parts(number, stage, scale, name).values())
+                sum(self.parts(number, stage, scale, name).values())
                 for stage in range(self.problem.cases[number].stages)
             ]
             if len(sums) == 1:
@@ -112,7 +112,7 @@ class Formulation:
         parts = []
         for number in [place for place, case in enumerate(self.problem.cases) if case.model == index]:
             stages = range(self.problem.cases[number].stages)
-            found = [self._parts(number, stage, scale, name) for stage in stages]
+            found = [self.parts(number, stage, scale, name) for stage in stages]
             if not all(found):
                 continue
             worst = pyo.Var(stages, domain=pyo.NonNegativeReals)
@@ -132,10 +132,10 @@ class Formulation:
             parts.append(left)
         return sum(parts)
 
-    def _parts(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
+    def parts(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
         """What each use of a stage gives, divided by `scale`; see `rate` for where it is cut."""
         cut = float("inf")
-        if name.startswith(("level", "minimum")):
+        if name.startswith(("level", "minimum", "flow")):
             cut = 1.0 if self.mode == "exclusive" else MOST_RATE
         return {
             use: self._part(use, min(cut, rate), scale, f"{name}_{use}")
@@ -154,7 +154,7 @@ class Formulation:
         return part
 
     def penalty(self) -> Any:
-        """γ · GiB beyond the slices + separation_weight · separations: what objectives pay (0 where neither)."""
+        """γ · GiB beyond the slices + separation_weight · what is apart: what objectives pay (0 where neither)."""
         objective = self.problem.request.objective
         total: Any = 0.0
         if objective.memory_violation_penalty:
@@ -168,8 +168,15 @@ class Formulation:
                     if use.choice.excess_gib > 0
                 )
         if objective.separation_weight > 0:
-            total += objective.separation_weight * self.separations()
+            total += objective.separation_weight * self.apart()
         return total
+
+    def apart(self) -> Any:
+        """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+        flows = self.problem.ties.flows
+        if not hasattr(self.model, "phi"):
+            return self.separations()
+        return self.separations() + sum(flow.bytes_per_s * self.model.phi[f] for f, flow in enumerate(flows))
 
     def separations(self) -> Any:
         """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the members stand."""

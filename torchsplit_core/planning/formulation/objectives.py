@@ -6,6 +6,7 @@ A sum of throughputs is maximised as Σ gain·T − P, one of costs minimised as
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import (
     FLOOR_SLACK,
     Search,
+    hold_levels,
     keep_level,
     level_ceilings,
     level_values,
@@ -26,6 +28,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties, values
 from torchsplit_core.planning.timing import OutOfTime, building_until
+from torchsplit_core.solver.pyomo_model import Answer
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0
@@ -173,6 +176,37 @@ def used_cost(built: Formulation, solution: Solution) -> float:
     return sum(built.problem.groups[g].cost * count for (g, _), count in solution.layouts.items())
 
 
+def least_apart(built: Formulation, levels: Sequence[float], deadline: float) -> Answer:
+    """Among plans of these levels of the objective, one with the fewest bytes apart, and a bound of them.
+
+    Both in units of `apart_unit`. The model is used for nothing else. Raises OutOfTime.
+    """
+    model, goal = built.model, goal_of(built.problem.request)
+    if goal.fair:
+        hold_levels(built, levels)
+    else:
+        scale = _scale(built)
+        _keep_sum(built, _with_variable(model, _sum(built, scale)), levels[0], scale)
+    model.least_apart = pyo.Objective(expr=built.apart() / apart_unit(built), sense=pyo.minimize)
+    return built.solve(deadline - time.perf_counter())
+
+
+def apart_unit(built: Formulation) -> float:
+    """The largest bytes that a co-location counts for, so that the objective's figures stay near 1."""
+    ties = built.problem.ties
+    return max(
+        [1.0, *(tie.bytes_per_request for tie in ties.soft), *(flow.bytes_per_s for flow in ties.flows)]
+    )
+
+
+def _keep_sum(built: Formulation, total: Any, reached: float, scale: float) -> None:
+    """reached: the sum, in units of `scale`, stays what it is."""
+    room = abs(reached) * FLOOR_SLACK
+    minimised = goal_of(built.problem.request).minimised
+    kept = total <= (reached + room) / scale if minimised else total >= (reached - room) / scale
+    built.model.reached = pyo.Constraint(expr=kept)
+
+
 def _fewest_separations(built: Formulation, found: Search, deadline: float, progress: Progress) -> None:
     """Among plans of equal objective the fewest separations of soft co-locations (weight 0 only)."""
     request = built.problem.request
@@ -187,10 +221,7 @@ def _fewest_separations(built: Formulation, found: Search, deadline: float, prog
         if not hasattr(block, "level_floor"):
             keep_level(built, last, found.best, level_ceilings(built)[last - 1] or 1.0)
     else:
-        reached, scale, total = found.values[0], _scale(built), model.objective.expr
-        room = abs(reached) * FLOOR_SLACK
-        kept = total <= (reached + room) / scale if goal.minimised else total >= (reached - room) / scale
-        model.reached = pyo.Constraint(expr=kept)
+        _keep_sum(built, model.objective.expr, found.values[0], _scale(built))
     scale = max(item.bytes_per_request for item in soft)
     model.together = pyo.Objective(expr=built.separations() / scale, sense=pyo.minimize)
     answer = built.solve(deadline - time.perf_counter())

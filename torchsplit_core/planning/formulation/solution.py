@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.request.ties import Member
 from torchsplit_core.solver.pyomo_model import Answer
 
 NOTHING = 1e-7
@@ -71,8 +72,38 @@ def penalty_of(built: Formulation, solution: Solution) -> float:
     if objective.memory_violation_penalty:
         total += objective.memory_violation_penalty * _excess(built, solution)
     if objective.separation_weight > 0:
-        total += objective.separation_weight * separations_of(built, solution)
+        total += objective.separation_weight * apart_of(built, solution)
     return total
+
+
+def apart_of(built: Formulation, solution: Solution) -> float:
+    """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+    return separations_of(built, solution) + (0.0 if built.mode == "pooled" else _leaving(built, solution))
+
+
+def _leaving(built: Formulation, solution: Solution) -> float:
+    """Bytes/s that routed co-locations send between GPUs; each GPU is a group of its own."""
+    total = 0.0
+    for flow in built.problem.ties.flows:
+        first, second = (_rates_there(built, member, solution) for member in (flow.first, flow.second))
+        kept = sum(min(rate, second.get(g, 0.0)) for g, rate in first.items())
+        total += flow.leaving(kept)
+    return total
+
+
+def _rates_there(built: Formulation, member: Member, solution: Solution) -> dict[int, float]:
+    """By group the requests/s of a member: those of its stage, or of the slowest stage of its model."""
+    found: dict[int, float] = {}
+    for number, case in enumerate(built.problem.cases):
+        stages = member.stages_of(case.model, case.variant, case.stages)
+        there: list[dict[int, float]] = [{} for _ in stages]
+        for stage, totals in zip(stages, there, strict=True):
+            for use in built.stage_uses.get((number, stage), []):
+                g, rate = built.uses[use].choice.group, _rate(built, use, solution.amounts.get(use, 0.0))
+                totals[g] = totals.get(g, 0.0) + rate
+        for g in set().union(*there):
+            found[g] = found.get(g, 0.0) + min(totals.get(g, 0.0) for totals in there)
+    return found
 
 
 def separations_of(built: Formulation, solution: Solution) -> float:

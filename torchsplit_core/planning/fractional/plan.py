@@ -37,7 +37,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, PlanStatistics, Progress
+from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
@@ -203,7 +203,7 @@ class _Steps:
 
     def _model(self, problem: Problem, until: float) -> Formulation | None:
         """The concrete program, searched until then; None where it is too large, or there is a plan and no time."""
-        if _tenancies(problem) > LARGEST_FIXED or (self.plans and time.perf_counter() > until):
+        if tenancies(problem) > LARGEST_FIXED or (self.plans and time.perf_counter() > until):
             return None
         try:
             built = build(problem, "concrete", until=building_until(until))
@@ -233,26 +233,35 @@ class _Steps:
 
     def _concrete_problem(self) -> tuple[Problem | None, bool]:
         """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
-        size = _tenancies(self.built.problem)
+        size = tenancies(self.built.problem)
         if size <= LARGEST_EXACT or (not self.plans and size <= LARGEST_FIXED):
             return build_problem(self.request, per_gpu=True), True
         if not self.plans:
             return None, True
         fixed = self._fixed(self._best())
-        return (fixed, False) if _tenancies(fixed) <= LARGEST_FIXED else (None, False)
+        return (fixed, False) if tenancies(fixed) <= LARGEST_FIXED else (None, False)
 
     def _fixed(self, known: PlanOutcome) -> Problem:
         """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
-        entries = []
-        for gpu, planned in zip(list_gpus(self.request.gpus), known.gpus, strict=True):
-            held = (tuple(item.profile for item in planned.slices),) if planned.used else None
-            entries.append(gpu.entry(held, id=gpu.id))
-        fleet = tuple(entries)
+        fleet = _held(self.request, known.gpus)
         if fleet not in self.fixed:
-            fixed = build_problem(replace(self.request, gpus=fleet), per_gpu=True)
-            # The plan answers the request as it was asked, not the one with fixed layouts.
-            self.fixed[fleet] = replace(fixed, request=self.request)
+            self.fixed[fleet] = with_layouts_held(self.request, known.gpus)
         return self.fixed[fleet]
+
+
+def with_layouts_held(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Problem:
+    """The problem slice by slice with the layouts of these GPUs held fixed; those not in use stay free."""
+    fixed = build_problem(replace(request, gpus=_held(request, gpus)), per_gpu=True)
+    # The plan answers the request as it was asked, not the one with fixed layouts.
+    return replace(fixed, request=request)
+
+
+def _held(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[FleetEntry, ...]:
+    entries = []
+    for gpu, planned in zip(list_gpus(request.gpus), gpus, strict=True):
+        held = (tuple(item.profile for item in planned.slices),) if planned.used else None
+        entries.append(gpu.entry(held, id=gpu.id))
+    return tuple(entries)
 
 
 def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
@@ -280,7 +289,7 @@ def _thin(problem: Problem) -> Problem:
     return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
 
 
-def _tenancies(problem: Problem) -> int:
+def tenancies(problem: Problem) -> int:
     """Tenancies that the concrete program of these GPUs has, each GPU by itself."""
     groups = problem.groups
     most = [_most_slices(layouts) for layouts in (group.layouts for group in groups)]

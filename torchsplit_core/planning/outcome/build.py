@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchsplit_core.planning.outcome.assignment import Assignment, materialise
-from torchsplit_core.planning.outcome.figures import Instance, level_values, served, unserved
+from torchsplit_core.planning.outcome.figures import Instance, level_values, routed_bytes, served, unserved
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.fleet import list_gpus
@@ -46,7 +46,9 @@ def plan_outcome(
     return PlanOutcome(
         request_sha256=request_hash(request),
         status="optimal" if optimal else "feasible",
-        objective=ObjectiveValue(request.objective.kind, levels[0], ranked, bound, gap, proven),
+        objective=ObjectiveValue(
+            request.objective.kind, levels[0], ranked, bound, gap, proven, routed_bytes(request, gpus)
+        ),
         gpus=gpus,
         models=models,
         statistics=statistics,

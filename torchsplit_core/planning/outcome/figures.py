@@ -24,7 +24,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, values
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.request.ties import ties_of
+from torchsplit_core.planning.request.ties import Member, flows_of, ties_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
@@ -36,6 +36,7 @@ from torchsplit_core.values import (
     PlanRequest,
     PlanStatistics,
     Point,
+    RoutedBytes,
     Variant,
 )
 from torchsplit_core.values.profile import BASES
@@ -152,13 +153,13 @@ def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Pla
 
 
 def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """What the objective pays: γ · GiB beyond the slices + separation_weight · bytes of pairs torn apart."""
+    """What the objective pays: γ · GiB beyond the slices + separation_weight · what is apart."""
     objective = request.objective
     paid = 0.0
     if objective.memory_violation_penalty:
         paid += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
     if objective.separation_weight > 0:
-        paid += objective.separation_weight * separated_bytes(request, gpus)
+        paid += objective.separation_weight * apart_bytes(request, gpus)
     return paid
 
 
@@ -176,6 +177,54 @@ def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
         here = (stages[t.model, t.variant, t.stage] for item in gpu.slices for t in item.tenants)
         total += ties.separated_bytes(frozenset().union(*(ties.of(*key) for key in here)))
     return total
+
+
+def leaving_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """Bytes/s that routed co-locations send between GPUs; 0 without any.
+
+    A router that has the choice hands a request on within its GPU. On a GPU at most the lesser of what the two members
+    can do there stays; what of the demand is then left has to leave, whatever the routing.
+    Raises InputFault for a tenant or a GPU that the request does not have.
+    """
+    flows = flows_of(request)
+    running = running_models(request, gpus) if flows else ()
+    total = 0.0
+    for flow in flows:
+        first, second = (rates_there(request, running, member) for member in (flow.first, flow.second))
+        total += flow.leaving(sum(min(rate, second.get(gpu, 0.0)) for gpu, rate in first.items()))
+    return total
+
+
+def rates_there(request: PlanRequest, running: Sequence[Running], member: Member) -> dict[str, float]:
+    """By GPU the requests/s of a member: those of its stage, or of the slowest stage of its model.
+
+    They count as the model's do, behind the link that its variant has.
+    """
+    mine = running[member.model]
+    if mine.variant is None:
+        return {}
+    number = mine.model.variants.index(mine.variant)
+    link = link_between(request, {one.node for stage in mine.stages for one in stage})
+    found: list[dict[str, float]] = []
+    for stage in member.stages_of(member.model, number, len(mine.stages)):
+        there: dict[str, float] = {}
+        for one in mine.stages[stage]:
+            assert one.gpu is not None
+            rate = one.share * planned_rps(request, one.point)
+            counted = behind_link(rate, mine.variant, stage, one.point.batch_size, link)
+            there[one.gpu] = there.get(one.gpu, 0.0) + counted
+        found.append(there)
+    return {gpu: min(there.get(gpu, 0.0) for there in found) for gpu in found[0]} if found else {}
+
+
+def routed_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> RoutedBytes | None:
+    """What an outcome says of its routed co-locations before anything is proven; None where there are none."""
+    return RoutedBytes(leaving_bytes(request, gpus)) if flows_of(request) else None
+
+
+def apart_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+    return separated_bytes(request, gpus) + leaving_bytes(request, gpus)
 
 
 def _excess_gib(gpu: PlannedGpu) -> float:
@@ -220,7 +269,12 @@ def unproven_outcome(
         request_sha256=request_hash(request),
         status="feasible",
         objective=ObjectiveValue(
-            request.objective.kind, value, tuple(sorted(model.normalised for model in models)), bound, gap
+            request.objective.kind,
+            value,
+            tuple(sorted(model.normalised for model in models)),
+            bound,
+            gap,
+            routed=routed_bytes(request, gpus),
         ),
         gpus=gpus,
         models=models,

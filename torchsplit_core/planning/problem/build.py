@@ -135,7 +135,8 @@ def build_problem(
     `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
     are counted together, unless the loss of one must be survived. With whole slices a co-location
     splits every layout by the members that are present, and only where there would be too many of
-    these every GPU stands alone. For the least relaxation `elastic` lets minima be given up, and
+    these, or where requests flow between members, every GPU stands alone. For the least relaxation
+    `elastic` lets minima be given up, and
     `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
@@ -144,7 +145,7 @@ def build_problem(
         warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
     ties = ties_of(request)
     # What stands on one GPU must be known: it is what is lost with it.
-    per_gpu = per_gpu or must_survive(request)
+    per_gpu = per_gpu or must_survive(request) or (bool(ties.flows) and not elastic)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
         present_sets = colocation_sets(ties)

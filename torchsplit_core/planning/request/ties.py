@@ -4,14 +4,18 @@ A member of `colocations[].models` is a model by its name, or a stage of one of 
 `MODEL/VARIANT.STAGE`, or `MODEL/STAGE` where no other variant of the model has a stage of that name. It stands
 on every GPU where an instance of the model, or of that stage, does. Members have numbers: a model its index in
 the request, and stages those behind all models.
+
+Routed co-locations ask where requests flow, not who is present: they are `Flow`s, between members that follow one
+another in a list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from torchsplit_core.values import Colocation, InputFault, PlanModel, PlanRequest
+from torchsplit_core.values import Colocation, InputFault, PlanModel, PlanRequest, Variant
 from torchsplit_core.values.errors import quoted, suggestion
 
 
@@ -27,6 +31,10 @@ class Member:
         """Whether an instance of this stage puts the member on its GPU."""
         return self.model == model and self.variant in (None, variant) and self.stage in (None, stage)
 
+    def stages_of(self, model: int, variant: int, stages: int) -> tuple[int, ...]:
+        """Of a variant's stages those whose slowest is what the member serves; none where it does not run this way."""
+        return tuple(stage for stage in range(stages) if self.counts(model, variant, stage))
+
 
 @dataclass(frozen=True, slots=True)
 class Tie:
@@ -38,12 +46,38 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """Two members that follow one another in a routed co-location, and what a request carries from one to the other.
+
+    `rate_rps` of them come each second: the lesser of the two models' demands.
+    """
+
+    first: Member
+    second: Member
+    bytes_per_request: float
+    rate_rps: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What is sent where nothing can stay on its GPU."""
+        return self.bytes_per_request * self.rate_rps
+
+    def leaving(self, kept_rps: float) -> float:
+        """Bytes/s that leave where so many requests/s can stay on their GPU."""
+        return self.bytes_per_request * max(0.0, self.rate_rps - kept_rps)
+
+
+@dataclass(frozen=True, slots=True)
 class Ties:
-    """All co-locations of a request. `stages` has the numbers of stages (model, variant, stage) that are members."""
+    """All co-locations of a request. `stages` has the numbers of stages (model, variant, stage) that are members.
+
+    `flows` are the routed ones; all else is about the hard and soft.
+    """
 
     ties: tuple[Tie, ...] = ()
     models: frozenset[int] = frozenset()
     stages: Mapping[tuple[int, int, int], int] | None = None
+    flows: tuple[Flow, ...] = ()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -89,6 +123,8 @@ def ties_of(request: PlanRequest) -> Ties:
     stages: dict[tuple[int, int, int], int] = {}
     ties = []
     for index, item in enumerate(request.colocations):
+        if item.mode == "routed":
+            continue
         members = members_of(request.models, item, f"colocations[{index}]")
         for one in members:
             if one in numbers:
@@ -99,7 +135,29 @@ def ties_of(request: PlanRequest) -> Ties:
                 numbers[one] = stages[one.model, one.variant, one.stage] = len(request.models) + len(stages)
         weight = separation_bytes(request.models, item, members)
         ties.append(Tie(tuple(numbers[one] for one in members), item.mode == "hard", weight))
-    return Ties(tuple(ties), frozenset(one.model for one in numbers if one.variant is None), stages)
+    models = frozenset(one.model for one in numbers if one.variant is None)
+    return Ties(tuple(ties), models, stages, flows_of(request))
+
+
+def flows_of(request: PlanRequest) -> tuple[Flow, ...]:
+    """What the routed co-locations carry. Raises InputFault for a name that is none, or bytes that nobody says."""
+    found = []
+    for index, item in enumerate(request.colocations):
+        if item.mode != "routed":
+            continue
+        where = f"colocations[{index}]"
+        for first, second in pairwise(members_of(request.models, item, where)):
+            carried = item.bytes_per_request or _added_between(request.models, first, second)
+            if not carried:
+                raise InputFault(
+                    where,
+                    f"is routed, and its bytes_per_request is {item.bytes_per_request:g}",
+                    "Say how many bytes a request carries from one to the next; only neighbouring stages of a variant "
+                    "with cut_bytes_per_request need none.",
+                )
+            rate = min(request.models[one.model].demand_rps for one in (first, second))
+            found.append(Flow(first, second, carried, rate))
+    return tuple(found)
 
 
 def members_of(models: Sequence[PlanModel], item: Colocation, where: str) -> tuple[Member, ...]:
@@ -126,6 +184,16 @@ def member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def every_name(models: Sequence[PlanModel]) -> tuple[str, ...]:
+    """Every way to name a member, of a stage both; one that names several stages is refused where it is used."""
+    found = [model.name for model in models]
+    for model in models:
+        for variant in model.variants:
+            for stage in variant.stages:
+                found += [f"{model.name}/{stage.name}", f"{model.name}/{variant.name}.{stage.name}"]
+    return tuple(dict.fromkeys(found))
+
+
 def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Sequence[Member]) -> float:
     """Bytes per request that a separation weighs: those given, else what two neighbouring stages hand on.
 
@@ -133,14 +201,27 @@ def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Seq
     """
     if item.bytes_per_request > 0 or len(members) != 2:
         return item.bytes_per_request
-    first, second = members
+    cut = _cut_between(models, *members)
+    return 0.0 if cut is None else _added_at(*cut) or cut[0].cut_bytes[cut[1]]
+
+
+def _added_between(models: Sequence[PlanModel], first: Member, second: Member) -> float:
+    """Bytes that a request adds across the cut between two neighbouring stages; 0 for any other two."""
+    cut = _cut_between(models, first, second)
+    return 0.0 if cut is None else _added_at(*cut)
+
+
+def _added_at(variant: Variant, cut: int) -> float:
+    return variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
+
+
+def _cut_between(models: Sequence[PlanModel], first: Member, second: Member) -> tuple[Variant, int] | None:
+    """The cut between two neighbouring stages of one variant; None for any other two."""
     if (first.model, first.variant) != (second.model, second.variant) or first.variant is None:
-        return 0.0
+        return None
     if first.stage is None or second.stage is None or abs(first.stage - second.stage) != 1:
-        return 0.0
-    variant, cut = models[first.model].variants[first.variant], min(first.stage, second.stage)
-    adding = variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
-    return adding or variant.cut_bytes[cut]
+        return None
+    return models[first.model].variants[first.variant], min(first.stage, second.stage)
 
 
 def _member(models: Sequence[PlanModel], name: str, where: str) -> Member:

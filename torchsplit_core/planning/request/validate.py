@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.objective import GOALS, owes_nothing
-from torchsplit_core.planning.request.ties import members_of
+from torchsplit_core.planning.request.ties import flows_of, members_of
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
@@ -274,7 +274,7 @@ def _slice_of(where: str, point: Point) -> None:
 def _colocations(request: PlanRequest) -> None:
     for index, item in enumerate(request.colocations):
         where = f"colocations[{index}]"
-        _one_of(f"{where}.mode", item.mode, ("hard", "soft"))
+        _one_of(f"{where}.mode", item.mode, ("hard", "soft", "routed"))
         check_number(f"{where}.bytes_per_request", item.bytes_per_request)
         members = members_of(request.models, item, where)
         if len(members) < 2 or len(set(members)) != len(members):
@@ -283,6 +283,8 @@ def _colocations(request: PlanRequest) -> None:
                 f"{quoted(list(item.models))} are not two or more different models, or stages of theirs",
                 "Name at least two, each once.",
             )
+    # What a routed one carries has to be known.
+    flows_of(request)
 
 
 def _one_of(where: str, value: object, known: tuple[object, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.verification.standing import standing
+from torchsplit_core.planning.verification.standing import stage_names, standing
 from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
     PlanFault,
@@ -177,6 +177,28 @@ def _losses(request: PlanRequest, instances: Mapping[str, Sequence[_Instance]]) 
                 yield PlanFault(None, None, spec.name, problem, remedy)
 
 
+def requests_there(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) -> dict[str, float]:
+    """By GPU, the requests/s of a member of a co-location: of the stage of that name, or of the model's slowest."""
+    instances = _instances(request, gpus)
+    for spec in request.models:
+        mine = instances[spec.name]
+        for variant in _running(spec, mine):
+            link = _link_bytes_per_ms(request, mine)
+            stages = {stage.name for stage in variant.stages}
+            if spec.name != name:
+                stages = {stage for stage in stages if name in stage_names(spec.name, variant.name, stage)}
+            if not stages:
+                continue
+            return {
+                gpu: min(
+                    _stage_rates(request, variant, [one for one in mine if one.gpu == gpu], link=link)[stage]
+                    for stage in stages
+                )
+                for gpu in {one.gpu for one in mine}
+            }
+    return {}
+
+
 def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     gpus = list(gpus)
     for pair in request.colocations:
@@ -261,15 +283,27 @@ def _rate(
     """
     for variant in _running(spec, instances):
         link = _link_bytes_per_ms(request, instances) if link is None else link
-        totals = dict.fromkeys((stage.name for stage in variant.stages), 0.0)
-        for instance in instances:
-            rate = instance.tenant.share * throughput(request, instance.point, end)
-            carried = _bytes_of_request(variant, instance.tenant.stage, instance.point.batch_size)
-            if link is not None and carried > 0:
-                rate = min(rate, link / carried * 1000)
-            totals[instance.tenant.stage] = totals.get(instance.tenant.stage, 0.0) + rate
-        return min(totals.values())
+        return min(_stage_rates(request, variant, instances, end, link=link).values())
     return 0.0
+
+
+def _stage_rates(
+    request: PlanRequest,
+    variant: Variant,
+    instances: Sequence[_Instance],
+    end: Literal["low_rps", "high_rps"] | None = None,
+    *,
+    link: float | None,
+) -> dict[str, float]:
+    """The requests/s of every stage."""
+    totals = dict.fromkeys((stage.name for stage in variant.stages), 0.0)
+    for instance in instances:
+        rate = instance.tenant.share * throughput(request, instance.point, end)
+        carried = _bytes_of_request(variant, instance.tenant.stage, instance.point.batch_size)
+        if link is not None and carried > 0:
+            rate = min(rate, link / carried * 1000)
+        totals[instance.tenant.stage] = totals.get(instance.tenant.stage, 0.0) + rate
+    return totals
 
 
 def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:

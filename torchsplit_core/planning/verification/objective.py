@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.verification.flows import sent_between_gpus
 from torchsplit_core.planning.verification.standing import standing, torn_bytes
 from torchsplit_core.planning.verification.terms import TOLERANCE, same, wrong
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
@@ -52,19 +53,21 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
         yield wrong(f"claims the gap {objective.gap}, and it is {gap}")
 
 
-def _penalty(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> float:
-    """γ · GiB beyond the slices + separation_weight · bytes of soft co-locations torn apart, GPU by GPU."""
-    gamma, total = request.objective.memory_violation_penalty, 0.0
+def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+    """γ · GiB beyond the slices + separation_weight · (bytes of soft co-locations torn apart, GPU by GPU, + bytes/s of
+    routed ones)."""
+    gamma, weight = request.objective.memory_violation_penalty, request.objective.separation_weight
+    total = weight * sent_between_gpus(request, gpus) if weight > 0 else 0.0
     for gpu in gpus:
         for item in gpu.slices:
             size = gpu_type(gpu.type).profile(item.profile).memory_gib
             need = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
             if gamma and size is not None:
                 total += gamma * max(0.0, need - size)
-        if request.objective.separation_weight > 0:
+        if weight > 0:
             for pair in request.colocations:
                 if pair.mode == "soft" and 0 < len(standing(request, pair, gpu)) < len(pair.models):
-                    total += request.objective.separation_weight * torn_bytes(request, pair)
+                    total += weight * torn_bytes(request, pair)
     return total
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
 from torchsplit_core.planning.verification.objective import check_objective
@@ -54,6 +55,7 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
         lambda: _points(request, outcome.gpus),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
         lambda: check_objective(request, outcome),
+        lambda: flow_faults(request, outcome),
     ):
         found = tuple(stage())
         yield from found

@@ -5,6 +5,7 @@ A name is a model's, or a stage's as `MODEL/STAGE` or `MODEL/VARIANT.STAGE`; a v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from torchsplit_core.values import Colocation, PlannedGpu, PlanRequest, Variant
@@ -16,27 +17,39 @@ def standing(request: PlanRequest, pair: Colocation, gpu: PlannedGpu) -> set[str
     here: set[str] = set()
     for item in gpu.slices:
         for tenant in item.tenants:
-            stages = _names(tenant.model, tenant.variant, tenant.stage)
+            stages = stage_names(tenant.model, tenant.variant, tenant.stage)
             here |= {tenant.model} | (stages - models)
     return here.intersection(pair.models)
 
 
 def torn_bytes(request: PlanRequest, pair: Colocation) -> float:
     """Bytes per request of one GPU that tears the co-location apart: given, or those between two stages in a row."""
-    models = {model.name for model in request.models}
-    if pair.bytes_per_request or len(pair.models) != 2 or not models.isdisjoint(pair.models):
+    if pair.bytes_per_request or len(pair.models) != 2:
         return pair.bytes_per_request
+    return _between(request, *pair.models)
+
+
+def routed_steps(request: PlanRequest, pair: Colocation) -> Iterator[tuple[str, str, float]]:
+    """The members of a routed co-location that follow one another, and the bytes a request carries between them."""
+    for first, second in pairwise(pair.models):
+        yield first, second, pair.bytes_per_request or _between(request, first, second)
+
+
+def _between(request: PlanRequest, first: str, second: str) -> float:
+    """What neighbouring stages hand on; 0 for any other members."""
+    if {model.name for model in request.models} & {first, second}:
+        return 0.0
     for model in request.models:
         for variant in model.variants:
-            names = [_names(model.name, variant.name, stage.name) for stage in variant.stages]
+            names = [stage_names(model.name, variant.name, stage.name) for stage in variant.stages]
             for cut, (before, behind) in enumerate(pairwise(names)):
-                first, second = pair.models
                 if (first in before and second in behind) or (second in before and first in behind):
                     return _handed_on(variant, cut)
     return 0.0
 
 
-def _names(model: str, variant: str, stage: str) -> set[str]:
+def stage_names(model: str, variant: str, stage: str) -> set[str]:
+    """The two ways to name a stage."""
     return {f"{model}/{stage}", f"{model}/{variant}.{stage}"}
 
 

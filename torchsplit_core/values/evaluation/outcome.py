@@ -15,7 +15,7 @@ from torchsplit_core.values.status import SolveStatus
 
 Regime = Literal["any", "stock"]
 Sharing = Literal["exclusive", "fractional"]
-Tying = Literal["off", "soft", "hard"]
+Tying = Literal["off", "routed", "soft", "hard"]
 Weighting = Literal["equal", "favoured", "throughput"]
 Planner = Literal["planner", "whole_gpu", "uniform", "first_fit", "greedy"]
 Verdict = Literal["supported", "not supported", "cannot be said"]

@@ -92,8 +92,24 @@ class PlannedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class RoutedBytes:
+    """What routed co-locations send between GPUs, bytes/s, whatever the routing.
+
+    No plan of this one's levels sends fewer than `bound` (None: nothing is proven, or the objective pays for them);
+    `gap` is (bytes_per_s − bound) / bytes_per_s.
+    """
+
+    bytes_per_s: float
+    bound: float | None = None
+    gap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectiveValue:
-    """The value reached, a proven bound and the gap at the first level that is not proven."""
+    """The value reached, a proven bound and the gap at the first level that is not proven.
+
+    `routed` is None where the request has no routed co-location.
+    """
 
     kind: str
     value: float | None
@@ -101,6 +117,7 @@ class ObjectiveValue:
     bound: float | None = None
     gap: float | None = None
     proven_levels: int = 0
+    routed: RoutedBytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,16 +108,20 @@ class PlanModel:
         return tuple((index, variant) for index, variant in enumerate(self.variants) if variant.allowed)
 
 
+ColocationMode = Literal["hard", "soft", "routed"]
+
+
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes.
+    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes. routed: bytes/s do
+    that models which follow one another in the list must send between GPUs.
 
     `models` are names of models, or of stages as MODEL/VARIANT.STAGE (MODEL/STAGE where no other variant has one
     of that name). Between two neighbouring stages 0 bytes stand for what their cut carries.
     """
 
     models: tuple[str, ...]
-    mode: Literal["hard", "soft"] = "hard"
+    mode: ColocationMode = "hard"
     bytes_per_request: float = 0.0
 
 

@@ -169,6 +169,12 @@ def test_pairs_are_edited_and_more_than_two_stay_together() -> None:
         return pairs.changed(asked, asked, Edit(str(place), field, value)).colocations
 
     assert pair("mode", "hard") == (replace(three, mode="hard"),)
+    assert pair("mode", "routed") == (replace(three, mode="routed"),)
+    assert "its bytes_per_request is 0" in fault(
+        lambda: pairs.changed(
+            asked, replace(asked, colocations=(Colocation(("bert", "asr")),)), Edit("0", "mode", "routed")
+        )
+    )
     assert pair("megabytes", "2.5") == (replace(three, bytes_per_request=2.5e6),)
     assert pair("megabytes", "") == (replace(three, bytes_per_request=0.0),)
     assert pair("add", {"first": "bert", "second": "asr"}, 1) == (three, Colocation(("bert", "asr")))

@@ -1,0 +1,65 @@
+"""Requests that stay on their GPU: what routed co-locations add to the program (stage_there, kept_there, leaving).
+
+What stays of a flow on a GPU is the lesser of what its two members can do there. Their sum is pushed up only where it
+lowers what leaves, so "at most either" says "the lesser of both". Each GPU is a group of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyomo.environ as pyo
+
+from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.request.ties import Member
+
+
+def add_flows(built: Formulation) -> None:
+    """φ[f], the share of a flow's requests that leaves their GPU, and κ[f,g], the share that stays on one."""
+    model, flows = built.model, built.problem.ties.flows
+    sides = [
+        tuple(_there(built, member, flow.rate_rps, f"flow_{f}_{side}") for side, member in enumerate(pair))
+        for f, flow in enumerate(flows)
+        for pair in ((flow.first, flow.second),)
+    ]
+    both = [(f, g) for f, (first, second) in enumerate(sides) for g in sorted(first.keys() & second.keys())]
+    model.phi = pyo.Var(range(len(flows)), bounds=(0, 1))
+    model.kappa = pyo.Var(both, bounds=(0, 1))
+    model.kept_there = pyo.ConstraintList()
+    model.leaving = pyo.ConstraintList()
+    for f, g in both:
+        for there in sides[f]:
+            model.kept_there.add(model.kappa[f, g] - there[g] <= 0)
+    for f in range(len(flows)):
+        model.leaving.add(model.phi[f] + sum(model.kappa[key] for key in both if key[0] == f) >= 1)
+
+
+def _there(built: Formulation, member: Member, scale: float, name: str) -> dict[int, Any]:
+    """By GPU, what it has of a member over `scale`: of its stage, or of the slowest stage of its model."""
+    found: dict[int, Any] = {}
+    for number, case in enumerate(built.problem.cases):
+        sums = []
+        for stage in member.stages_of(case.model, case.variant, case.stages):
+            by_gpu: dict[int, Any] = {}
+            built.look()
+            for use, term in built.parts(number, stage, scale, f"{name}_{number}_{stage}").items():
+                g = built.uses[use].choice.group
+                by_gpu[g] = by_gpu.get(g, 0.0) + term
+            sums.append(by_gpu)
+        if len(sums) > 1:
+            sums = [_least(built, sums, f"{name}_{number}")]
+        for g, term in sums[0].items() if sums else ():
+            found[g] = found.get(g, 0.0) + term
+    return found
+
+
+def _least(built: Formulation, sums: list[dict[int, Any]], name: str) -> dict[int, Any]:
+    """o[c,g]: at most what each of the stages has on the GPU."""
+    everywhere = sorted(set.intersection(*map(set, sums)))
+    least, rows = pyo.Var(everywhere, domain=pyo.NonNegativeReals), pyo.ConstraintList()
+    built.model.add_component(f"o_{name}", least)
+    built.model.add_component(f"stage_there_{name}", rows)
+    for g in everywhere:
+        for by_gpu in sums:
+            rows.add(least[g] - by_gpu[g] <= 0)
+    return {g: least[g] for g in everywhere}
