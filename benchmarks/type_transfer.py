@@ -95,10 +95,10 @@ def _result(cells: dict[str, str]) -> Result:
 
 def judged(found: Sequence[Result]) -> Iterator[Judged]:
     """Every result estimated from those of every other type that has its benchmark in its round."""
-    groups: dict[tuple[object, ...], list[ProfileRow]] = {}
+    groups: dict[tuple[tuple[str, str], Precision], list[ProfileRow]] = {}
     for one in found:
-        groups.setdefault((*one.group, one.precision), []).append(one.row)
-    for (*_, precision), rows in groups.items():
+        groups.setdefault((one.group, one.precision), []).append(one.row)
+    for (_, precision), rows in groups.items():
         for source in dict.fromkeys(row.gpu_type for row in rows):
             ground = [row for row in rows if row.gpu_type == source]
             if len({row.batch_size for row in ground}) > 1:

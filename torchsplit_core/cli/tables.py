@@ -153,7 +153,7 @@ def _estimate_table_types(
     """Writes the rows; what was noted on the way, and how many there are."""
     from torchsplit_core import workflow
     from torchsplit_core.tables import read_profile_csv
-    from torchsplit_core.tables.estimated_rows import rows_like, rows_text
+    from torchsplit_core.tables.write_csv import rows_like, rows_text
 
     read = read_profile_csv(
         text, gpu_type=options.gpu_type, origin=options.measured, skip_bad=options.skip_bad

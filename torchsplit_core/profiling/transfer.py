@@ -1,4 +1,4 @@
-"""Figures of one GPU type for another, where there is no graph: by the measured curve and the ratios of published peaks.
+"""Figures of one GPU type for another where there is no graph: by the measured curve and ratios of published peaks.
 
 A slice of the other type is to the curves of a model what a slice of the measured GPU would be with as much compute
 and bandwidth: SMs of the measured GPU that reach the slice's peak FLOP/s, and its bandwidth as a share of the measured
@@ -95,8 +95,8 @@ def transfer(
 ) -> Transferred:
     """Rows of those GPU types (see `targets`) for one model, from its rows and failures of any others.
 
-    Of each stage every batch size and number of processes that some row has, on every slice of a type (or whole GPU)
-    on which the stage has no row yet. Basis estimated, with low_rps and high_rps; measured rows go before estimated
+    Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
+    has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured rows go before estimated
     ones as ground. A slice is left out whose memory is too small: for the row's memory_gib, or, where that is
     unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets` does, and where a peak
     at that precision is not published.
@@ -111,13 +111,16 @@ def transfer(
         known_from = list(grounds(group, precision))
         if not known_from:
             continue
-        known = {(entry.gpu_type, entry.profile is None) for entry in group}
+        known = {entry.gpu_type for entry in group}
+        known_whole = {entry.gpu_type for entry in group if entry.profile is None}
         memory = _memory_of(group)
         open_points: list[_OpenPoint] = []
         for gpu, profiles in asked:
+            if gpu.name in (known_whole if profiles == (WHOLE_GPU,) else known):
+                notes.append(f"{gpu.name}: rows of it are there already and stay as they are")
+                continue
             for name in profiles:
-                if (gpu.name, name == WHOLE_GPU) not in known:
-                    open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes)
+                open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes)
         rows += _rows(group[0], known_from, open_points)
     return Transferred(tuple(rows), tuple(dict.fromkeys(notes)))
 
@@ -143,11 +146,9 @@ def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> Sl
 
 def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
     """The peaks by units; of fp32 those of convolutions and of products."""
+    figures: tuple[float | None, ...]
     if precision == "fp32":
-        # TF32 and bfloat16 came with one generation (NVIDIA A100 whitepaper, 2020): before it, convolutions of
-        # float32 run in FP32.
-        before = peak.tf32_tflops is None and peak.bf16_tflops is None
-        figures = (peak.fp32_tflops if before else peak.tf32_tflops, peak.fp32_tflops)
+        figures = (peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops, peak.fp32_tflops)
     else:
         figures = (getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops"),)
     known = tuple(figure for figure in figures if figure is not None)
@@ -217,7 +218,7 @@ def _distance(one: SlicePeaks, other: SlicePeaks, unit: int) -> float:
 
 
 def grounds(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) -> Iterator[Ground]:
-    """The curves of each GPU type that the stage has rows of: what was measured or emulated, else what was estimated."""
+    """The curves of each GPU type that the stage has rows of: of what was measured or emulated, else of estimates."""
     rows = [entry for entry in group if isinstance(entry, ProfileRow) and entry.throughput_rps > 0]
     sure = [row for row in rows if row.basis != "estimated"] or rows
     for name in dict.fromkeys(row.gpu_type for row in sure):

@@ -31,6 +31,7 @@ __all__ = [
     "compare_placements",
     "deploy",
     "drawing",
+    "estimated_rows",
     "front_words",
     "literal_size",
     "measure",

@@ -106,16 +106,10 @@ def _checked(found: Sequence[Transferred], rows: Sequence[ProfileRow], to: Seque
             f"none is of a GPU type with published peaks (GPU types of the rows: {told})",
             f"Measure one model on one of {', '.join(peak_names())}.",
         )
-    if notes:
-        raise InputFault(
-            "--to",
-            f"nothing can be estimated for {', '.join(to)}: {'; '.join(notes)}",
-            "Name another GPU type.",
-        )
     raise InputFault(
         "--to",
-        f"the rows have {', '.join(to)} already, so there is nothing to estimate",
-        f"Measured rows are kept as they are; name a GPU type without rows (there are {told}).",
+        f"there is nothing to estimate for {', '.join(to)}: {'; '.join(notes)}",
+        f"Name another GPU type than {told}, or TYPE:whole for a GPU left whole.",
     )
 
 
