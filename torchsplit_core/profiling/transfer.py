@@ -7,7 +7,7 @@ GPU's. What no slice speeds up (launching, work on the processor) stays as it wa
     half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
     d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
 
-`SPREAD` and `NEAR` are of official MLPerf results of six GPU types (benchmarks/type_transfer.py fits and judges them).
+`SPREAD` and `NEAR` are of official MLPerf results of eight GPU types (benchmarks/type_transfer.py fits and judges them).
 
 Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
 rests on is not in its rows: the estimate is that of convolutions, its interval spans both.
@@ -33,7 +33,7 @@ from torchsplit_core.values import (
     SliceProfile,
 )
 
-SPREAD, NEAR = 0.702, 0.5
+SPREAD, NEAR = 0.703, 0.5
 """Fitted to 90 % of the results inside, and chosen: see above."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
@@ -96,10 +96,10 @@ def transfer(
     """Rows of those GPU types (see `targets`) for one model, from its rows and failures of any others.
 
     Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
-    has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured rows go before estimated
-    ones as ground. A slice is left out whose memory is too small: for the row's memory_gib, or, where that is
-    unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets` does, and where a peak
-    at that precision is not published.
+    has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured
+    rows go before estimated ones as ground. A slice is left out whose memory is too small: for the row's memory_gib,
+    or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets`
+    does, and where a peak at that precision is not published.
     """
     asked = targets(to)
     stages: dict[tuple[str, int | None], list[ProfileRow | ProfileFailure]] = {}
