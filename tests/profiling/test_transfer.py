@@ -68,7 +68,7 @@ def test_the_precision_of_the_rows_says_which_peaks_count() -> None:
 def test_slices_too_small_for_the_memory_are_left_out_and_said() -> None:
     found = transfer(measured(12.0), ("A30-24GB",))
     assert {one.profile for one in found.rows} == {"4g.24gb", None}
-    assert any("A30-24GB 1g.6gb" in note for note in found.notes)
+    assert found.too_small == ("A30-24GB 1g.6gb", "A30-24GB 2g.12gb")
     unknown = transfer(measured(None), ("A30-24GB",))
     # It ran on 9.5 GiB: what holds no less holds it; 5.81 GiB nobody tried.
     assert {one.profile for one in unknown.rows} == {"2g.12gb", "4g.24gb", None}
@@ -110,7 +110,7 @@ def test_failures_and_rows_of_cores_are_no_ground() -> None:
     [
         ("H100-SXM-80GB", "H100-SXM5-80GB"),
         ("CPU-8c", "a host of cores"),
-        ("L20-48GB", "TF32 or FP32 peak"),
+        ("L20-48GB", "no published TF32 peak"),
     ],
 )
 def test_a_type_that_cannot_be_estimated_is_refused_with_what_is_missing(name: str, told: str) -> None:

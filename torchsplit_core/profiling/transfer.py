@@ -7,7 +7,7 @@ GPU's. What no slice speeds up (launching, work on the processor) stays as it wa
     half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
     d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
 
-`SPREAD` and `NEAR` are of official MLPerf results of eight GPU types (benchmarks/type_transfer.py fits and judges them).
+`SPREAD` and `NEAR` are of official MLPerf results of eight GPU types: benchmarks/type_transfer.py fits and judges them.
 
 Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
 rests on is not in its rows: the estimate is that of convolutions, its interval spans both.
@@ -54,10 +54,11 @@ class SlicePeaks:
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """Estimated rows, and sentences on what has none."""
+    """Estimated rows, sentences on what has none, and the slices too small for some of what ran elsewhere."""
 
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]
+    too_small: tuple[str, ...] = ()
 
 
 def targets(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
@@ -107,6 +108,7 @@ def transfer(
         stages.setdefault((entry.stage, entry.sequence_length), []).append(entry)
     rows: list[ProfileRow] = []
     notes: list[str] = []
+    too_small: list[str] = []
     for group in stages.values():
         known_from = list(grounds(group, precision))
         if not known_from:
@@ -120,9 +122,9 @@ def transfer(
                 notes.append(f"{gpu.name}: rows of it are there already and stay as they are")
                 continue
             for name in profiles:
-                open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes)
+                open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes, too_small)
         rows += _rows(group[0], known_from, open_points)
-    return Transferred(tuple(rows), tuple(dict.fromkeys(notes)))
+    return Transferred(tuple(rows), tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(too_small)))
 
 
 def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> SlicePeaks | None:
@@ -153,7 +155,7 @@ def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
         figures = (getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops"),)
     known = tuple(figure for figure in figures if figure is not None)
     if len(known) < len(figures):
-        what = "TF32 or FP32" if precision == "fp32" else precision.upper()
+        what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
         able = [one for one in PRECISIONS if one != "fp32" and _has(peak, one)]
         raise _missing(
             peak.name, f"{what} peak", f"Give the precision of the rows (--precision {'|'.join(able)})."
@@ -322,6 +324,7 @@ def _open_points(
     memory: Mapping[tuple[int, int], _Needs],
     precision: Precision,
     notes: list[str],
+    too_small: list[str],
 ) -> list[_OpenPoint]:
     """Those of one slice that its memory holds."""
     there = slice_peaks(gpu, profile, precision)
@@ -331,9 +334,7 @@ def _open_points(
         return []
     held = [point for point, needs in memory.items() if needs.fits(profile.memory_gib)]
     if len(held) < len(memory):
-        notes.append(
-            f"{told}: points are left out that need more memory, or that were not seen to run in so little"
-        )
+        too_small.append(told)
     return [_OpenPoint(gpu.name, profile.name, there, point, memory[point].told_gib) for point in held]
 
 

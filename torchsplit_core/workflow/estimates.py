@@ -96,6 +96,8 @@ def _checked(found: Sequence[Transferred], rows: Sequence[ProfileRow], to: Seque
     from torchsplit_core.hardware import peak_names
 
     notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
+    if small := ", ".join(dict.fromkeys(name for one in found for name in one.too_small)):
+        notes += (f"{small}: points left out that need more memory, or were not seen to run in so little",)
     if any(one.rows for one in found):
         return notes
     types = tuple(dict.fromkeys(row.gpu_type for row in rows))
