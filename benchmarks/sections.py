@@ -80,6 +80,15 @@ BENCHMARKS = (
         ("--models", "resnet50", "vgg19"),
     ),
     Benchmark(
+        "Estimates of one GPU type from another",
+        "benchmarks.type_transfer",
+        "`estimate --to` against official MLPerf results (v0.7 to v3.0, int8 and fp16; not verified by MLCommons what "
+        "is made of them here): from SingleStream and Offline of one type, whole and sliced where there are both, "
+        "those of another. The error is |estimated / measured - 1|. *Inside*: of the 90 % interval, calibrated without "
+        "any result that joins the two types; *spread* is what that calibration found. The catalogue's V100 has no "
+        "published results in these rounds.",
+    ),
+    Benchmark(
         "The explorer in Chromium",
         "benchmarks.explorer_speed",
         "The dashboard and, in the same run, a page with nothing but `st.graphviz_chart` of the same graph (10,000 "

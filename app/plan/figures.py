@@ -6,13 +6,21 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+<<<<<<< HEAD
+=======
+from torchsplit_core.pictures.numbers import plain
+>>>>>>> h-fleet
 from app.session import cuts
 from app.session import draft as drafts
 from app.session.workspace import names, read
 from app.shell import frame, navigation
 from torchsplit_core import workflow
+<<<<<<< HEAD
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.pictures.numbers import counted, plain
+=======
+from torchsplit_core.hardware import peak_names
+>>>>>>> h-fleet
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import Uncovered, uncovered
 from torchsplit_core.planning.sureness.words import named
@@ -35,14 +43,20 @@ def show(
     if not found:
         return
     wanted = estimable(workspace, found, profiles)
+    others = transferable(found, current, wanted)
     runnable, figures_only = _without_estimate(found, current, profiles, wanted)
-    _told(found, current, wanted, runnable, figures_only)
+    _told(found, current, wanted, runnable, [one for one in figures_only if one not in others])
+    if others:
+        st.caption(
+            "Models without a graph here are estimated from their figures of other GPU types and published peaks, with "
+            "wide 90 % intervals."
+        )
     with st.container(horizontal=True):
-        if wanted and st.button(
-            f"Estimate {counted(len(wanted), 'model')}", type="primary", key="figures-estimate"
+        if (wanted or others) and st.button(
+            "Estimate for these GPUs", type="primary", key="figures-estimate"
         ):
             with frame.telling():
-                _estimate(workspace, name, stored, current, profiles, wanted)
+                _estimate(workspace, name, stored, current, profiles, wanted, others)
                 st.rerun()
         if runnable and st.button("Measure and estimate", key="figures-Measure"):
             st.session_state[navigation.PROFILE_TAB] = "Measure"
@@ -76,15 +90,39 @@ def _without_estimate(
 def estimable(
     workspace: Workspace, found: tuple[Uncovered, ...], profiles: Mapping[str, Profile]
 ) -> dict[str, list[str]]:
-    """The GPU types that each model can be estimated on at once, since its graph is here and they have MIG slices."""
-    graphs, sliced = set(names(workspace, "graph")), set(catalogue())
+    """The GPU types that each model can be estimated on by its graph, which is here."""
+    graphs = set(names(workspace, "graph"))
     wanted: dict[str, list[str]] = {}
     for one in found:
         for model in one.models:
             known = profiles.get(model)
-            if known is not None and known.source in graphs and one.gpu_type in sliced:
+            if known is not None and known.source in graphs and one.estimable and not _has_rows(known, one):
                 wanted.setdefault(model, []).append(one.gpu_type)
     return wanted
+
+
+def _has_rows(profile: Profile, found: Uncovered) -> bool:
+    """Whether the profile has rows of the type already: what is added to it is of types that it has none of."""
+    return any(row.gpu_type == found.gpu_type for row in profile.rows)
+
+
+def transferable(
+    found: tuple[Uncovered, ...], current: PlanRequest, wanted: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """The GPU types that each other model can be estimated on from its points of types with published peaks."""
+    able = {
+        model.name
+        for model in current.models
+        for variant in model.variants
+        for stage in variant.stages
+        if any(point.gpu_type in peak_names() for point in stage.points)
+    }
+    others: dict[str, list[str]] = {}
+    for one in found:
+        for model in one.models:
+            if one.estimable and model in able and one.gpu_type not in wanted.get(model, ()):
+                others.setdefault(model, []).append(one.name)
+    return others
 
 
 def _told(
@@ -115,11 +153,11 @@ def _told(
         }
         has = "has" if len(figures_only) == 1 else "have"
         known = f"{has} figures for {', '.join(sorted(points))} only" if points else f"{has} no figures here"
-        types = " and ".join(one.gpu_type for one in found)
+        types = " and ".join(one.name for one in found)
         st.caption(
             plain(
                 f"{named(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
-                "made there, or add the model files. Figures of one GPU type say nothing reliable about another."
+                "made there, or add the model files."
             )
         )
 
@@ -131,6 +169,7 @@ def _estimate(
     current: PlanRequest,
     profiles: Mapping[str, Profile],
     wanted: Mapping[str, list[str]],
+    others: Mapping[str, list[str]],
 ) -> None:
     """Estimate, store, and take the figures into the draft. Raises InputFault where a graph is not the profile's."""
     known = dict(profiles)
@@ -138,15 +177,19 @@ def _estimate(
         source = known[model].source
         known[model] = workflow.with_estimates(known[model], read(workspace, "graph", source), types)
         workspace.put("profile", source, known[model])
-    drafts.change(workspace, name, stored, edit.with_points(current, known, cuts.offers(workspace)))
+    grown = edit.with_points(current, known, cuts.offers(workspace)) if wanted else current
+    if others:
+        to = list(dict.fromkeys(kind for types in others.values() for kind in types))
+        grown, _ = workflow.with_estimated_points(grown, to)
+    drafts.change(workspace, name, stored, grown)
 
 
 def words(found: Uncovered) -> str:
     """Who has no figures for a GPU type, and what that means."""
     if found.nobody:
-        return f"No model has figures for {found.gpu_type}: no plan can use it."
+        return f"No model has figures for {found.name}: no plan can use it."
     verb = "has" if len(found.models) == 1 else "have"
     return (
-        f"{len(found.models)} of {found.total} models {verb} no figures for {found.gpu_type} and cannot run on it:"
+        f"{len(found.models)} of {found.total} models {verb} no figures for {found.name} and cannot run on it:"
         f" {named(found.models)}."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -218,3 +219,85 @@ def test_other_commands_do_not_load_the_tables() -> None:
         "sys.exit(any(name in sys.modules for name in ('scipy', 'torch', 'torchsplit_core.tables')))"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+MEASURED = """model,compute_slices,batch_size,processes,throughput_rps,latency_ms
+net,1,8,1,100,80
+net,1,32,1,110,290
+net,7,8,1,500,16
+net,7,32,1,700,46
+"""
+
+
+def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured, estimated = tmp_path / "measured.csv", tmp_path / "estimated.csv"
+    measured.write_text(MEASURED)
+    to = "H100-SXM5-80GB,L4-24GB"
+    assert main(["estimate", str(measured), "--to", to, "-o", str(estimated)]) == 0
+    assert "none of them measured" in capsys.readouterr().err
+    with estimated.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0])[:6] == MEASURED.splitlines()[0].split(",")
+    assert {row["gpu_type"] for row in rows} == set(to.split(",")) and {row["basis"] for row in rows} == {
+        "estimated"
+    }
+    whole = [row for row in rows if row["gpu_type"] == "L4-24GB"]
+    assert whole and all(row["profile"] == row["compute_slices"] == "" for row in whole)
+    assert all(float(r["low_rps"]) < float(r["throughput_rps"]) < float(r["high_rps"]) for r in rows)
+    assert main(["import", str(measured), str(estimated), "-o", str(tmp_path / "net.json")]) == 0
+    profile: Profile = read_file(tmp_path / "net.json")[1]
+    assert {row.basis for row in profile.rows} == {"measured", "estimated"}
+    assert len(profile.rows) == 4 + len(rows)
+
+
+def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_named_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = json.loads((ROOT / "examples" / "mixes" / "s1_fair_2gpus.json").read_text())
+    asked["gpus"] = [{"type": "H100-SXM5-80GB", "count": 1}]
+    asked["models"] = asked["models"][:1]
+    Path("REQUEST.json").write_text(json.dumps(asked))
+    err = refused(capsys, "plan", "REQUEST.json")
+    assert "no model has figures for H100-SXM5-80GB, only for A100-80GB" in err
+    command = err[err.index("torchsplit estimate") :].strip().rstrip(".").split()
+    assert main(command[1:]) == 0
+    assert main(["plan", "REQUEST2.json", "-o", "plan.json"]) == 0
+    # Of the points on the fleet's type, which all are: those of the A100 are of no use to this plan.
+    told = re.search(r"of which (\d+) of (\d+) are estimated", capsys.readouterr().err)
+    assert told and told[1] == told[2]
+    before, after = (read_file(Path(name))[1] for name in ("REQUEST.json", "REQUEST2.json"))
+    was, now = (one.models[0].variants[0].stages[0].points for one in (before, after))
+    assert now[: len(was)] == was and {point.basis for point in now[len(was) :]} == {"estimated"}
+
+
+@pytest.mark.parametrize(
+    ("text", "to", "told"),
+    [
+        (MEASURED, "H100-SXM-80GB", "H100-SXM5-80GB"),
+        (MEASURED, "CPU-8c", "no published peaks"),
+        (MEASURED, ",", "names no GPU type"),
+        (MEASURED, "A100-80GB", "nothing to estimate for A100-80GB: A100-80GB: rows of it are there already"),
+        (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
+        (
+            "model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n",
+            "L4-24GB",
+            "(GPU types of the rows: CPU)",
+        ),
+        ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
+        ("", "L4-24GB", "empty"),
+    ],
+)
+def test_estimate_to_refuses_what_it_cannot_estimate(
+    text: str, to: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    assert told in refused(capsys, "estimate", str(tmp_path / "rows.csv"), "--to", to)
+
+
+def test_estimate_wants_a_query_or_types(capsys: pytest.CaptureFixture[str]) -> None:
+    example = str(EXAMPLES / "measured.csv")
+    assert "QUERY.csv: is missing" in refused(capsys, "estimate", example)
+    assert "--to too" in refused(capsys, "estimate", example, example, "--to", "L4-24GB")

@@ -73,13 +73,21 @@ def test_rows_are_complete_and_larger_slices_are_not_slower(resnet50: TorchGraph
         assert row.low_rps is not None and row.high_rps is not None and row.memory_gib is not None
         assert 0 < row.low_rps < row.throughput_rps < row.high_rps
         assert row.latency_ms > 1000 * row.batch_size / row.throughput_rps
-        assert 0 < row.memory_gib <= (gpu_type(row.gpu_type).profile(str(row.profile)).memory_gib or 0)
+        assert 0 < row.memory_gib <= (gpu_type(row.gpu_type).profile(row.profile or "").memory_gib or 0)
     at = {(row.gpu_type, row.profile, row.batch_size): row.throughput_rps for row in rows}
     assert (
         at[A100, "1g.10gb", 32] < at[A100, "2g.20gb", 32] < at[A100, "4g.40gb", 32] < at[A100, "7g.80gb", 32]
     )
     assert at[A100, "1g.10gb", 32] < at[A100, "1g.20gb", 32]  # twice the memory bandwidth
     assert at[A100, "2g.20gb", 1] == at[A100, "7g.80gb", 1]  # one image: the processor cannot issue faster
+
+
+def test_a_whole_gpu_and_one_without_mig_are_one_slice_of_all_they_have(resnet50: TorchGraph) -> None:
+    rows = estimate_rows(resnet50, (A100, "L4-24GB", "T4-16GB"), (32,))
+    at = {(row.gpu_type, row.profile): row.throughput_rps for row in rows}
+    assert at[A100, None] > at[A100, "7g.80gb"]  # 108 SMs, of which MIG reaches 98
+    assert {profile for kind, profile in at if kind != A100} == {None}
+    assert at["T4-16GB", None] < at["L4-24GB", None] < at[A100, None]  # the T4 has no TF32: FP32 it is
 
 
 def test_batches_past_the_memory_of_a_slice_are_left_out(resnet50: TorchGraph) -> None:

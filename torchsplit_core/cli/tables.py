@@ -11,11 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from torchsplit_core.cli.common import Command
-from torchsplit_core.files import read_file, replace_file, write_text
-from torchsplit_core.values import InputFault, Profile, system_reason
+from torchsplit_core.cli.common import Command, hand_over
+from torchsplit_core.files import read_file, read_text, replace_file, write_text
+from torchsplit_core.values import InputFault, PlanModel, PlanRequest, Profile, system_reason
 from torchsplit_core.values.errors import quoted
 
 SHOWN_OUTLIERS = 5
@@ -27,8 +28,27 @@ def add_commands(command: Command) -> None:
     made = command(
         "estimate", _estimate, "predict rows of a table from measured rows, with 90-percent intervals"
     )
-    made.add_argument("measured", metavar="MEASURED.csv", help="rows with throughput_rps and latency_ms")
-    made.add_argument("query", metavar="QUERY.csv", help="rows without them")
+    made.add_argument(
+        "measured",
+        metavar="MEASURED.csv",
+        help="rows with throughput_rps and latency_ms; with --to also a plan request or a profile (JSON)",
+    )
+    made.add_argument("query", nargs="?", metavar="QUERY.csv", help="rows without them")
+    made.add_argument(
+        "--to",
+        metavar="TYPE,…",
+        help="in place of a query: rows of these GPU types, from those of others and published peaks, on every MIG "
+        "profile and the whole GPU (TYPE:whole: that alone); of a request or profile the same with these points added",
+    )
+    made.add_argument(
+        "--precision",
+        choices=("fp32", "tf32", "fp16", "bf16", "fp8", "int8"),
+        default="fp32",
+        help="what the rows were measured in, with --to (default fp32 as PyTorch runs it: convolutions in TF32)",
+    )
+    made.add_argument(
+        "--gpu-type", default="A100-80GB", help="of rows that name none, with --to (default A100-80GB)"
+    )
     made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
     made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
     made.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
@@ -62,9 +82,17 @@ def add_commands(command: Command) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> int:
+    if (options.query is None) == (options.to is None):
+        raise InputFault(
+            "QUERY.csv",
+            "is missing" if options.to is None else "is given, and --to too",
+            "Name the rows to predict, or the GPU types to estimate: --to H100-SXM5-80GB.",
+        )
     # The matrices are small: threads of the algebra library only wait for each other on a busy host.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if options.to is not None:
+        return _estimate_types(options)
     from torchsplit_core.tables.estimates import estimate_table
 
     table = estimate_table(
@@ -90,6 +118,60 @@ def _estimate(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def _estimate_types(options: argparse.Namespace) -> int:
+    """Rows of other GPU types: of a table as a table, of a request or a profile as the same with more points."""
+    from torchsplit_core import workflow
+
+    to = [name.strip() for name in options.to.split(",") if name.strip()]
+    if not to:
+        raise InputFault("--to", f"{quoted(options.to)} names no GPU type", "Write for example --to L4-24GB.")
+    text = read_table(options.measured)
+    if text.lstrip("\ufeff").lstrip().startswith("{"):
+        kind, value = read_text(text, origin=options.measured)
+        if isinstance(value, PlanRequest):
+            grown, notes = workflow.with_estimated_points(value, to, options.precision)
+            added = sum(map(_points, grown.models)) - sum(map(_points, value.models))
+            hand_over(grown, options)
+        elif isinstance(value, Profile):
+            (rows,), notes = workflow.estimated_rows([value], to, options.precision)
+            added = len(rows)
+            hand_over(replace(value, rows=(*value.rows, *rows)), options)
+        else:
+            raise InputFault(options.measured, f"is a {kind}", "Give a table, a plan request or a profile.")
+    else:
+        notes, added = _estimate_table_types(text, to, options)
+    _tell(notes)
+    print(f"estimated for {', '.join(to)}: {added} points, none of them measured", file=sys.stderr)
+    return 0
+
+
+def _estimate_table_types(
+    text: str, to: Sequence[str], options: argparse.Namespace
+) -> tuple[tuple[str, ...], int]:
+    """Writes the rows; what was noted on the way, and how many there are."""
+    from torchsplit_core import workflow
+    from torchsplit_core.tables import read_profile_csv
+    from torchsplit_core.tables.write_csv import rows_like, rows_text
+
+    read = read_profile_csv(
+        text, gpu_type=options.gpu_type, origin=options.measured, skip_bad=options.skip_bad
+    )
+    rows, notes = workflow.estimated_rows(read.profiles, to, options.precision)
+    columns, records = rows_like(text, read.profiles, rows, options.measured)
+    if options.output:
+        replace_file(Path(options.output), rows_text(columns, records))
+    if options.json:
+        listed = [{name: record.get(name) for name in columns} for record in records]
+        sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    elif not options.output:
+        sys.stdout.write(rows_text(columns, records))
+    return (*read.notes, *notes), len(records)
+
+
+def _points(model: PlanModel) -> int:
+    return sum(len(stage.points) for variant in model.variants for stage in variant.stages)
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -30,6 +30,15 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTime:
+    """Time of one batch in ms, the half-width of its 90 % interval on the logarithm, and the latency told of it."""
+
+    time_ms: float
+    half_width: float
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class FitError:
     """Leave-one-out errors of the throughput, relative: every row predicted from all other rows."""
 
@@ -60,6 +69,16 @@ class ModelCurves:
         query = Query(self.model, size, batch_size, processes)
         check_row(query, "curve")
         return _exp(float(self.posterior.predict(self.units.points([query])).median[0]))
+
+    def times(self, queries: Sequence[Query]) -> tuple[BatchTime, ...]:
+        """Predicted times, also of sizes and bandwidths beyond one GPU of the measured type: shares may pass 1."""
+        if not queries:
+            return ()
+        found = self.posterior.predict(self.units.points(queries))
+        return tuple(
+            BatchTime(_exp(median), width, _exp(median + self._log_latency_ratio))
+            for median, width in zip(found.median.tolist(), found.half_width.tolist(), strict=True)
+        )
 
     def band(self, size: float, batch_sizes: Sequence[int], processes: int = 1) -> Band:
         """Predicted times along batch sizes, with the interval of a new measurement."""

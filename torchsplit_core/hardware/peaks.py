@@ -36,6 +36,12 @@ class GpuPeaks:
     tdp_w: float | None
     source: str
 
+    @property
+    def before_tf32(self) -> bool:
+        """Whether its tensor cores know no TF32, so that float32 is FP32 everywhere: TF32 and bfloat16 came with one
+        generation (NVIDIA A100 whitepaper, 2020)."""
+        return self.tf32_tflops is None and self.bf16_tflops is None
+
 
 def peaks(name: str) -> GpuPeaks:
     """The peaks of that GPU. Raises InputFault with the known names for any other."""

@@ -7,9 +7,11 @@
 The second line is eager PyTorch: the processor issues kernels while the GPU works, and the slower of the
 two decides. That is why all slices are about equally fast at batch 1.
 
-Peaks: PyTorch's defaults decide. Convolutions and recurrent layers of float32 run in TF32 (cuDNN allows it),
-products and attention of float32 in FP32; float16 and bfloat16 at their own peaks. A peak that is not sourced
-leaves the rows out, with a warning: never a zero.
+A whole GPU is one slice of all its SMs and memory; GPUs that know no MIG have that alone.
+
+Peaks: PyTorch's defaults decide. Convolutions and recurrent layers of float32 run in TF32 (cuDNN allows it; in FP32
+on GPUs older than that), products and attention of float32 in FP32; float16 and bfloat16 at their own peaks. A peak
+that is not sourced leaves the rows out, with a warning: never a zero.
 
 Constants are fitted (benchmarks/roofline_calibration.py) on the measured A100-80GB library, single process,
 all slices and batch sizes: nine convolutional networks, 333 rows. The intervals are the 5 % and 95 % quantiles
@@ -28,7 +30,7 @@ from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import LIBRARY_GPU
 from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
 from torchsplit_core.profiling.rows import memory_parts
-from torchsplit_core.values import GpuType, InputFault, NodeProfile, ProfileRow, SliceProfile
+from torchsplit_core.values import GpuType, InputFault, NodeProfile, ProfileRow, SliceProfile, profile_words
 from torchsplit_core.values.units import GB
 
 
@@ -102,7 +104,7 @@ def slice_rates(peak: GpuPeaks, gpu: GpuType, profile: SliceProfile) -> SliceRat
     bandwidth = None if peak.memory_gb_per_s is None else peak.memory_gb_per_s * GB * memory
     return SliceRates(
         rate(peak.fp32_tflops),
-        rate(peak.tf32_tflops),
+        rate(peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops),
         rate(peak.fp16_tflops),
         rate(peak.bf16_tflops),
         bandwidth,
@@ -141,21 +143,21 @@ def batch_time_s(
 def estimate_rows(
     graph: TorchGraph, gpu_types: Sequence[str], batch_sizes: Sequence[int], stage: str = "whole"
 ) -> tuple[ProfileRow, ...]:
-    """A row for every plain MIG profile of the GPU types and every batch size that fits its memory.
+    """A row for every plain MIG profile and the whole of the GPU types, and every batch size that fits its memory.
 
     Basis estimated, one process, with low_rps and high_rps always; latency_ms is the p95 of one batch.
     Warns (UserWarning) of GPU types and profiles left out because a figure is not sourced. Raises
     InputFault for a GPU type the catalogue lacks or a batch size that is none.
     """
     rows: list[ProfileRow] = []
-    gpus = [_with_slices(name) for name in gpu_types]
+    gpus = [_with_peaks(name) for name in gpu_types]
     points = [(batch, node_costs(graph, batch), estimate_memory(graph, batch)) for batch in batch_sizes]
     for gpu in gpus:
         left_out = list(unsourced_profiles(gpu))
-        for profile in plain_profiles(gpu):
+        for profile in (*plain_profiles(gpu), *((gpu.whole,) if gpu.whole else ())):
             found = _profile_rows(gpu, profile, points, stage)
             if found is None:
-                left_out.append(profile.name)
+                left_out.append(profile_words(profile.name))
             else:
                 rows += found
         if left_out:
@@ -164,14 +166,14 @@ def estimate_rows(
     return tuple(rows)
 
 
-def _with_slices(name: str) -> GpuType:
-    """A GPU type with MIG slices: whole GPUs and cores are measured, not estimated."""
+def _with_peaks(name: str) -> GpuType:
+    """A GPU type, with MIG or without: cores are measured, not estimated."""
     gpu = gpu_type(name)
-    if gpu.divided != "mig":
+    if gpu.divided == "cores":
         raise InputFault(
             "GPU type",
-            f"{name} has no MIG slices, for which alone there are estimates",
-            "Measure it: profile --device cuda or cpu.",
+            f"{name} is a host of cores, for which there are no estimates",
+            "Measure it: profile --device cpu.",
         )
     return gpu
 
@@ -196,7 +198,7 @@ def _profile_rows(
             ProfileRow(
                 stage=stage,
                 gpu_type=gpu.name,
-                profile=profile.name,
+                profile=profile.name or None,
                 batch_size=batch,
                 processes=1,
                 throughput_rps=batch / seconds,

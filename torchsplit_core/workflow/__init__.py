@@ -1,7 +1,7 @@
 """Trace, profile, partition, plan, place, simulate, serve, measure, deploy and find training strategies."""
 
 from torchsplit_core.workflow.deployments import deploy
-from torchsplit_core.workflow.estimates import with_estimates
+from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
 from torchsplit_core.workflow.lengths import profile_lengths
 from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_of
@@ -31,6 +31,7 @@ __all__ = [
     "compare_placements",
     "deploy",
     "drawing",
+    "estimated_rows",
     "front_words",
     "literal_size",
     "measure",
@@ -51,6 +52,7 @@ __all__ = [
     "strategy_script",
     "trace",
     "under_load",
+    "with_estimated_points",
     "with_estimates",
     "with_front_of",
     "without_instance",

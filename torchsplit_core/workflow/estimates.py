@@ -1,4 +1,4 @@
-"""A profile with estimates for GPU types that it has none for: from the model's graph, without running it."""
+"""Estimates for GPU types that nobody has figures for: by a model's graph, or from its figures of other types."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchsplit_core.values import InputFault, Profile
+from torchsplit_core.values import (
+    CPU,
+    WHOLE_GPU,
+    InputFault,
+    PlanRequest,
+    Point,
+    Profile,
+    ProfileRow,
+    Stage,
+)
 from torchsplit_core.workflow.profiling import ESTIMATED_BATCH_SIZES
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.profiling.transfer import Precision, Transferred
 
 
 def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]) -> Profile:
@@ -33,3 +43,104 @@ def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]
         return profile
     batches = sorted({*ESTIMATED_BATCH_SIZES, *(row.batch_size for row in profile.rows)})
     return replace(profile, rows=(*profile.rows, *estimate_rows(graph, missing, batches)))
+
+
+def estimated_rows(
+    profiles: Sequence[Profile], to: Sequence[str], precision: Precision = "fp32"
+) -> tuple[tuple[tuple[ProfileRow, ...], ...], tuple[str, ...]]:
+    """Of each profile the rows of those GPU types, from its rows of others (`profiling.transfer`), and notes.
+
+    Raises InputFault for a type that cannot be estimated, for profiles that have rows of all types asked for already,
+    and where no row is of a type with published peaks.
+    """
+    from torchsplit_core.profiling.transfer import transfer
+
+    found = [transfer((*profile.rows, *profile.failures), to, precision) for profile in profiles]
+    rows = [row for profile in profiles for row in profile.rows]
+    notes = _checked(found, rows, to)
+    return tuple(one.rows for one in found), notes
+
+
+def with_estimated_points(
+    request: PlanRequest, to: Sequence[str], precision: Precision = "fp32"
+) -> tuple[PlanRequest, tuple[str, ...]]:
+    """The request with points of those GPU types (basis estimated, with their intervals) in every stage that has none
+    of them, from its points of other types, and notes. Raises InputFault as `estimated_rows` does.
+    """
+    from torchsplit_core.planning.request.edit import with_stages
+    from torchsplit_core.profiling.transfer import transfer
+
+    found: dict[tuple[str, str, str], Transferred] = {}
+    rows: list[ProfileRow] = []
+    for model in request.models:
+        for variant in model.variants:
+            for stage in variant.stages:
+                own = [_row(stage, point) for point in stage.points]
+                found[model.name, variant.name, stage.name] = transfer(own, to, precision)
+                rows += own
+    notes = _checked(list(found.values()), rows, to)
+    return with_stages(
+        request,
+        lambda model, variant, stage: replace(
+            stage,
+            points=(
+                *stage.points,
+                *map(_point, found[model.name, variant.name, stage.name].rows),
+            ),
+        ),
+    ), notes
+
+
+def _checked(found: Sequence[Transferred], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
+    """Notes on what was found, each once. Raises InputFault where it is nothing."""
+    from torchsplit_core.hardware import peak_names
+
+    notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
+    if small := ", ".join(dict.fromkeys(name for one in found for name in one.too_small)):
+        notes += (f"{small}: points left out that need more memory, or were not seen to run in so little",)
+    if any(one.rows for one in found):
+        return notes
+    types = tuple(dict.fromkeys(row.gpu_type for row in rows))
+    told = ", ".join(types) or "none"
+    if not set(types) & set(peak_names()):
+        raise InputFault(
+            "rows",
+            f"none is of a GPU type with published peaks (GPU types of the rows: {told})",
+            f"Measure one model on one of {', '.join(peak_names())}.",
+        )
+    raise InputFault(
+        "--to",
+        f"there is nothing to estimate for {', '.join(to)}: {'; '.join(notes)}",
+        f"Name another GPU type than {told}, or TYPE:whole for a GPU left whole.",
+    )
+
+
+def _row(stage: Stage, point: Point) -> ProfileRow:
+    return ProfileRow(
+        stage=stage.name,
+        gpu_type=point.gpu_type,
+        profile=None if point.profile == WHOLE_GPU else point.profile,
+        batch_size=point.batch_size,
+        processes=point.processes,
+        throughput_rps=point.throughput_rps,
+        latency_ms=point.latency_ms,
+        low_rps=point.low_rps,
+        high_rps=point.high_rps,
+        memory_gib=None if point.gpu_type == CPU else point.memory_gib,
+        basis=point.basis,
+    )
+
+
+def _point(row: ProfileRow) -> Point:
+    return Point(
+        gpu_type=row.gpu_type,
+        profile=row.profile or WHOLE_GPU,
+        batch_size=row.batch_size,
+        processes=row.processes,
+        throughput_rps=row.throughput_rps,
+        latency_ms=row.latency_ms,
+        memory_gib=row.memory_gib,
+        basis=row.basis,
+        low_rps=row.low_rps,
+        high_rps=row.high_rps,
+    )

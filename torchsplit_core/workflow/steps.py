@@ -143,17 +143,20 @@ def own_partition(
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
     """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
 
-    So do the fewest GPUs where no model has a minimum.
+    So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for.
     With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
     costs, the outcome says what that carries of it, see `responding.front`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
     from torchsplit_core.planning import plan as plain
-    from torchsplit_core.planning.request.validate import check_owed
+    from torchsplit_core.planning.request.coverage import check_figures
+    from torchsplit_core.planning.request.validate import check_owed, validate
     from torchsplit_core.responding.front import with_front
     from torchsplit_core.responding.plan import has_response_limit, plan_responding
 
     check_owed(request)
+    validate(request)
+    check_figures(request)
     solve = plan_responding if has_response_limit(request) else plain
     whole = 0.7 if explain else 1.0
     with span(

@@ -62,7 +62,7 @@ def _missing(ground: Ground, known: Sequence[Profile]) -> None:
     # With the figures that a plan would take from the workspace; most have all they need.
     asked = edit.with_points(ground.current, own, ()) if uncovered(ground.current) else ground.current
     if wanted := uncovered(asked):
-        label = f"No figures for {', '.join(one.gpu_type for one in wanted)}"
+        label = f"No figures for {', '.join(one.name for one in wanted)}"
         with st.popover(plain(label), icon=":material/error:", key="figures-missing"):
             figures.show(ground.workspace, ground.name, ground.stored, asked, own)
 

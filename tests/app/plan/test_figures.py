@@ -17,6 +17,7 @@ from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.request.coverage import Uncovered
 from torchsplit_core.values import FleetEntry, PlanRequest
+from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -71,26 +72,21 @@ def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
     assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
 
 
-def test_one_press_estimates_the_models_whose_graph_is_here_and_names_the_others(
-    page: Open, filled: Workspace
-) -> None:
+def test_one_press_estimates_by_the_graph_where_it_is_here(page: Open, filled: Workspace) -> None:
     measured = [row for row in profile().rows if row.basis == "measured"]
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     assert f"No model has figures for {H200}" in boxes(opened)
     told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
-    assert (
-        "ocr has figures for A100-80GB only, and no model file to estimate from" in told
-        and "Untested on hardware" in told
-    )
-    next(button for button in opened.button if button.label == "Estimate 1 model").click().run()
+    assert "no model file to estimate from" not in told and "Untested on hardware" in told
+    next(button for button in opened.button if button.label == "Estimate for these GPUs").click().run()
     assert not opened.exception
     rows = filled.get("profile", SOURCE).rows
     new = [row for row in rows if row.gpu_type == H200]
     assert new and all(row.basis == "estimated" and row.low_rps and row.high_rps for row in new)
     assert [row for row in rows if row.basis == "measured"] == measured
     # The draft has them, and what is stored waits for it to be kept.
-    assert f"1 of 2 models has no figures for {H200} and cannot run on it: ocr." in boxes(opened)
+    assert "figures for" not in boxes(opened)
     assert not [button for button in opened.button if button.key == "figures-estimate"]
     assert filled.get("plan_request", "review") == on(H200)
     assert any("draft, not kept" in str(one.value) for one in opened.markdown)
@@ -105,12 +101,32 @@ def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_
     mix = workspace.get("plan_request", name)
     workspace.put("plan_request", name, replace(mix, gpus=(FleetEntry(H100),)))
     opened = page("plan", workspace)
-    told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
-    assert f"figures for A100-80GB only, and no model file to estimate from. For {H100}: import" in told
     labels = [button.label for button in opened.button]
-    assert "Measure and estimate" not in labels and "Import figures" in labels
+    assert (
+        "Measure and estimate" not in labels
+        and "Estimate for these GPUs" in labels
+        and "Import figures" in labels
+    )
     next(button for button in opened.button if button.label == "Add model files").click().run()
     assert went == ["Models"]
+
+
+def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(
+    page: Open, workspace: Workspace
+) -> None:
+    asked = on("A100-80GB", H200)
+    workspace.put("plan_request", "review", asked)
+    opened = page("plan", workspace)
+    assert f"No model has figures for {H200}: no plan can use it." in boxes(opened)
+    next(button for button in opened.button if button.key == "figures-estimate").click().run()
+    assert not opened.exception and "figures for" not in boxes(opened)
+    (kept,) = DraftStore(workspace, "review").all()
+    for model, before in zip(kept.request.models, asked.models, strict=True):
+        points = model.variants[0].stages[0].points
+        assert points[: len(before.variants[0].stages[0].points)] == before.variants[0].stages[0].points
+        new = [point for point in points if point.gpu_type == H200]
+        assert new and all(one.basis == "estimated" and one.low_rps and one.high_rps for one in new)
+    assert workspace.get("plan_request", "review") == asked
 
 
 def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: Workspace) -> None:

@@ -53,7 +53,7 @@ CASES = {
     "green": (lambda: limited(80.0), "green", 0),
     "late": (lambda: limited(45.0), "amber", 0),
     "short": (lambda: replace(request(), gpus=(FleetEntry("A100-80GB", layouts=(("3g.40gb",),)),)), "red", 0),
-    "nobody": (nobody, "red", 0),
+    "nobody": (nobody, "red", 2),
     "impossible": (impossible, "red", 3),
 }
 
@@ -108,6 +108,10 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(
     assert main(["plan", file, "-o", str(tmp_path / "plan.json")]) == code
     progress = re.compile(r" *\d+% ")
     lines = [line for line in capsys.readouterr().err.splitlines() if not progress.match(line)]
+    if case == "nobody":
+        # The command refuses to search for what cannot be; a plan of before is told of as above.
+        assert "no model has figures for" in lines[0] and "torchsplit estimate" in lines[0]
+        return
     assert lines[0] == f"{level}: {found.sentence}"
     assert any("max_response_ms" in line for line in lines) == (case == "late")
 

@@ -17,6 +17,7 @@ from torchsplit_core.planning.problem.colocation_sets import colocation_sets
 from torchsplit_core.planning.problem.core_sizes import sizes_worth_cutting
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.usable import Usable
+from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
@@ -140,7 +141,7 @@ def build_problem(
     `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
     """
     gpus = list_gpus(request.gpus)
-    warnings = _profile_warnings(gpus)
+    warnings = [*figure_warnings(request), *_profile_warnings(gpus)]
     if request.objective.survives and not must_survive(request):
         warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
     ties = ties_of(request)

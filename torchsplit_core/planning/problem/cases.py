@@ -16,6 +16,7 @@ from itertools import product
 from torchsplit_core.planning.problem.dominance import pareto_points
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between, transfer_ms
 from torchsplit_core.planning.problem.usable import Usable, usable_of
+from torchsplit_core.planning.request.coverage import has_figures
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
 
 LATENCY_SLACK = 1e-9
@@ -86,10 +87,11 @@ def admissible_cases(
     """The cases of a model on a fleet's `nodes`. `elastic`: limits may grow, so no point is dropped for one."""
     model = request.models[index]
     found: list[FoundCase] = []
-    too_large, exact = 0, True
+    offered, too_large, exact = 0, 0, True
     for number, variant in model.allowed_variants:
         fitting, left_out = _fitting(request, variant, capacity)
         too_large += left_out
+        offered += left_out + sum(map(len, fitting))
         if not all(fitting):
             continue
         here: list[FoundCase] = []
@@ -101,15 +103,27 @@ def admissible_cases(
                 if case is not None and not any(_contains(other, case) for other in here):
                     here.append(case)
         found += [_pruned(request, case, capacity) for case in here]
-    return FoundCases(tuple(found), tuple(_notes(model, too_large, bool(found), exact)), exact)
+    notes = list(_notes(model, too_large, exact))
+    # Who has no figures for the fleet at all is told of by `coverage`.
+    if not found and has_figures(request, model):
+        notes.append(_why_not(model, offered, too_large))
+    return FoundCases(tuple(found), tuple(notes), exact)
 
 
-def _notes(model: PlanModel, too_large: int, runs: bool, exact: bool) -> Iterator[str]:
+def _why_not(model: PlanModel, offered: int, too_large: int) -> str:
+    """Why none of its points on the fleet's GPU types can run: `offered` are on slices of its layouts."""
+    why = "can run on this fleet within its limits"
+    if not offered:
+        why = "is of a slice that the fleet's layouts offer"
+    elif too_large == offered:
+        why = "fits the memory of its slice"
+    return f"{model.name}: no point of it {why}, so its throughput is 0."
+
+
+def _notes(model: PlanModel, too_large: int, exact: bool) -> Iterator[str]:
     if too_large:
         plural = "s need" if too_large > 1 else " needs"
         yield f"{model.name}: {too_large} point{plural} more memory than the slice has and stay out."
-    if not runs:
-        yield f"{model.name}: no point of it can run on this fleet within its limits, so its throughput is 0."
     if not exact:
         yield (
             f"{model.name}: more than {MOST_CAPS} combinations of batch sizes around its cuts; only those with "

@@ -2,44 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.values import PlanModel, PlanRequest, point_type
+from torchsplit_core.hardware import catalogue, gpu_type, peak_names
+from torchsplit_core.planning.request.fleet import left_whole
+from torchsplit_core.values import CPU, WHOLE_GPU, FleetEntry, InputFault, PlanModel, PlanRequest, point_type
+
+_Place = tuple[str, bool]
+"""The gpu_type of points, and whether they are of the whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncovered:
-    """A GPU type of the fleet, and the models without a point on it, of `total` that are asked for."""
+    """A GPU type of the fleet, and the models without a point on it, of `total` that are asked for.
+
+    `whole`: it could be cut and is left whole, which points of its slices say nothing of.
+    """
 
     gpu_type: str
     models: tuple[str, ...]
     total: int
+    whole: bool = False
 
     @property
     def nobody(self) -> bool:
         """Whether no model at all can be put on it."""
         return len(self.models) == self.total
 
+    @property
+    def name(self) -> str:
+        """As fleets and `estimate --to` write it: `A100-80GB:whole`."""
+        return f"{self.gpu_type}:whole" if self.whole else self.gpu_type
+
+    @property
+    def estimable(self) -> bool:
+        """Whether there are peaks to estimate it by; cores have none."""
+        return self.gpu_type in peak_names() and gpu_type(self.gpu_type).divided != "cores"
+
 
 def uncovered(request: PlanRequest) -> tuple[Uncovered, ...]:
     """The GPU types for which some model has no point in any way to run that is allowed; in the fleet's order."""
-    known = {model.name: _types(model) for model in request.models}
+    known = {model.name: _places(model) for model in request.models}
     found = []
-    for kind in dict.fromkeys(entry.type for entry in request.gpus):
-        if missing := tuple(name for name, types in known.items() if point_type(kind) not in types):
-            found.append(Uncovered(kind, missing, len(known)))
+    for kind, whole in dict.fromkeys((entry.type, left_whole(entry)) for entry in request.gpus):
+        place = (point_type(kind), whole)
+        if missing := tuple(name for name, places in known.items() if place not in places):
+            found.append(Uncovered(kind, missing, len(known), whole and kind in catalogue()))
     return tuple(found)
 
 
 def without_figures(request: PlanRequest) -> tuple[str, ...]:
     """The models without a point on any GPU type of the fleet."""
-    fleet = {point_type(entry.type) for entry in request.gpus}
-    return tuple(model.name for model in request.models if not fleet & _types(model))
+    return tuple(model.name for model in request.models if not has_figures(request, model))
 
 
-def _types(model: PlanModel) -> frozenset[str]:
+def has_figures(request: PlanRequest, model: PlanModel) -> bool:
+    """Whether it has a point on some GPU type of the fleet, in a way to run that is allowed."""
+    return not _places(model).isdisjoint(_place(entry) for entry in request.gpus)
+
+
+def check_figures(request: PlanRequest) -> None:
+    """Raise InputFault where no model can run on any GPU of the fleet, since nobody has figures for its types.
+
+    Apart from `validate`: a request on its way, or derived from one, may have none yet.
+    """
+    if len(without_figures(request)) < len(request.models):
+        return
+    missing = uncovered(request)
+    names = ", ".join(one.name for one in missing)
+    raise InputFault(
+        "gpus", f"no model has figures for {names}{_known_words(request)}", _remedy(request, missing)
+    )
+
+
+def figure_warnings(request: PlanRequest) -> tuple[str, ...]:
+    """First the GPU types of the fleet that nobody has figures for, then the models that have some for none of it."""
+    nobody = tuple(one for one in uncovered(request) if one.nobody)
+    names = ", ".join(one.name for one in nobody)
+    idle = (
+        (f"No model has figures for {names}, so these GPUs stay idle. {_remedy(request, nobody)}",)
+        if nobody
+        else ()
+    )
+    bare = without_figures(request)
+    if not bare:
+        return idle
+    fleet = ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
+    theirs = tuple(one for one in uncovered(request) if set(bare) & set(one.models))
+    its = "its" if len(bare) == 1 else "their"
+    told = f"{', '.join(bare)}: no figures for {fleet}, so {its} throughput is 0. {_remedy(request, theirs)}"
+    return (*idle, told)
+
+
+def _known_words(request: PlanRequest) -> str:
+    known = dict.fromkeys(kind for model in request.models for kind, _ in sorted(_places(model)))
+    return f", only for {', '.join(known)}" if known else ", nor for any other"
+
+
+def _remedy(request: PlanRequest, missing: Sequence[Uncovered]) -> str:
+    """The one command that brings the figures, where they can be estimated; else what has to be measured."""
+    wanted = [one.name for one in missing if one.estimable]
+    if wanted and any(kind != CPU for model in request.models for kind, _ in _places(model)):
+        to = ",".join(dict.fromkeys(wanted))
+        return f"Estimate them from the others: torchsplit estimate REQUEST.json --to {to} -o REQUEST2.json."
+    device = "cuda" if wanted else "cpu:1c"
+    return (
+        f"Measure the models there (torchsplit profile SOURCE --device {device}) and make the request anew."
+    )
+
+
+def _place(entry: FleetEntry) -> _Place:
+    return point_type(entry.type), left_whole(entry)
+
+
+def _places(model: PlanModel) -> frozenset[_Place]:
     return frozenset(
-        point.gpu_type
+        (point.gpu_type, point.profile == WHOLE_GPU)
         for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points

@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchsplit_core.planning.outcome.figures import Running, running_models, served_or_not
+from torchsplit_core.planning.request.fleet import left_whole
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sureness.measurement import Measurement, best_measurement
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest
+from torchsplit_core.values import (
+    WHOLE_GPU,
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    point_type,
+)
 from torchsplit_core.values.profile import Basis
 
 
@@ -140,12 +148,15 @@ def _sureness_of(request: PlanRequest, running: Running) -> ModelSureness:
 
 
 def _bases(request: PlanRequest) -> Mapping[Basis, int]:
+    """Of the points on GPU types of the fleet: of others no plan of the request can make use."""
+    fleet = {(point_type(entry.type), left_whole(entry)) for entry in request.gpus}
     return Counter(
         point.basis
         for model in request.models
         for _, variant in model.allowed_variants
         for stage in variant.stages
         for point in stage.points
+        if (point.gpu_type, point.profile == WHOLE_GPU) in fleet
     )
 
 

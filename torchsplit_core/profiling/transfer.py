@@ -1,0 +1,366 @@
+"""Figures of one GPU type for another where there is no graph: by the measured curve and ratios of published peaks.
+
+A slice of the other type is to the curves of a model what a slice of the measured GPU would be with as much compute
+and bandwidth: SMs of the measured GPU that reach the slice's peak FLOP/s, and its bandwidth as a share of the measured
+GPU's. What no slice speeds up (launching, work on the processor) stays as it was fitted.
+
+    half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
+    d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
+
+`SPREAD` and `NEAR` are of official MLPerf results of eight GPU types: benchmarks/type_transfer.py fits and judges them.
+
+Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
+rests on is not in its rows: the estimate is that of convolutions, its interval spans both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torchsplit_core.curves import ModelCurves, Query, Sample, fit_model
+from torchsplit_core.hardware import GpuPeaks, catalogue, gpu_type, peak_names, peaks, plain_profiles
+from torchsplit_core.profiling.slice_sizes import EMULATED
+from torchsplit_core.values import (
+    CPU,
+    WHOLE_GPU,
+    GpuType,
+    InputFault,
+    ProfileFailure,
+    ProfileRow,
+    SliceProfile,
+)
+
+SPREAD, NEAR = 0.703, 0.5
+"""Fitted to 90 % of the results inside, and chosen: see above."""
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+WHOLE_SUFFIX = ":whole"
+"""`A100-80GB:whole`: the GPU with MIG off, as in fleets."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePeaks:
+    """What a slice can do: FLOP/s in units of 10^12 by the units that a model may rest on, 10^9 bytes/s, SMs."""
+
+    tflops: tuple[float, ...]
+    gb_per_s: float
+    sms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """Estimated rows, sentences on what has none, and the slices too small for some of what ran elsewhere."""
+
+    rows: tuple[ProfileRow, ...]
+    notes: tuple[str, ...]
+    too_small: tuple[str, ...] = ()
+
+
+def targets(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
+    """GPU types by their names with the profiles to estimate: the plain ones and the whole GPU (WHOLE_GPU), of
+    `TYPE:whole` that alone.
+
+    Raises InputFault for a type that is not known, a host's cores, or a type without published peaks.
+    """
+    found = []
+    for name in dict.fromkeys(names):
+        kind = name.removesuffix(WHOLE_SUFFIX)
+        try:
+            gpu = gpu_type(kind)
+        except InputFault as fault:
+            raise fault.within("--to") from None
+        if gpu.divided == "cores":
+            raise InputFault(
+                "--to",
+                f"{kind} is a host of cores, which has no published peaks to estimate by",
+                "Measure the model there: torchsplit profile SOURCE --device cpu:1c,cpu:2c.",
+            )
+        if gpu.whole is None or kind not in peak_names():
+            raise InputFault(
+                "--to",
+                f"{kind} has no published peaks (FLOP/s, memory bandwidth) to estimate by",
+                f"Measure the model there, or take one of {', '.join(peak_names())}.",
+            )
+        plain = () if name != kind else tuple(profile.name for profile in plain_profiles(gpu))
+        found.append((gpu, (*plain, WHOLE_GPU)))
+    return tuple(found)
+
+
+def transfer(
+    entries: Iterable[ProfileRow | ProfileFailure], to: Sequence[str], precision: Precision = "fp32"
+) -> Transferred:
+    """Rows of those GPU types (see `targets`) for one model, from its rows and failures of any others.
+
+    Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
+    has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured
+    rows go before estimated ones as ground. A slice is left out whose memory is too small: for the row's memory_gib,
+    or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets`
+    does, and where a peak at that precision is not published.
+    """
+    asked = targets(to)
+    stages: dict[tuple[str, int | None], list[ProfileRow | ProfileFailure]] = {}
+    for entry in entries:
+        stages.setdefault((entry.stage, entry.sequence_length), []).append(entry)
+    rows: list[ProfileRow] = []
+    notes: list[str] = []
+    too_small: list[str] = []
+    for group in stages.values():
+        known_from = list(grounds(group, precision))
+        if not known_from:
+            continue
+        known = {entry.gpu_type for entry in group}
+        known_whole = {entry.gpu_type for entry in group if entry.profile is None}
+        memory = _memory_of(group)
+        open_points: list[_OpenPoint] = []
+        for gpu, profiles in asked:
+            if gpu.name in (known_whole if profiles == (WHOLE_GPU,) else known):
+                notes.append(f"{gpu.name}: rows of it are there already and stay as they are")
+                continue
+            for name in profiles:
+                open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes, too_small)
+        rows += _rows(group[0], known_from, open_points)
+    return Transferred(tuple(rows), tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(too_small)))
+
+
+def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> SlicePeaks | None:
+    """Shares of the type's peaks: SMs for arithmetic, memory slots for bandwidth; None where SMs are not sourced.
+
+    Raises InputFault for a peak that is not.
+    """
+    peak = peaks(gpu.name)
+    if not profile.sm_count or not peak.sm_count:
+        return None
+    share = profile.sm_count / peak.sm_count
+    bandwidth = peak.memory_gb_per_s
+    if bandwidth is None:
+        raise _missing(gpu.name, "memory bandwidth", "Measure the model there.")
+    return SlicePeaks(
+        tuple(tera * share for tera in _tera(peak, precision)),
+        bandwidth * profile.memory_slices / gpu.memory_slices,
+        float(profile.sm_count),
+    )
+
+
+def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
+    """The peaks by units; of fp32 those of convolutions and of products."""
+    figures: tuple[float | None, ...]
+    if precision == "fp32":
+        figures = (peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops, peak.fp32_tflops)
+    else:
+        figures = (getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops"),)
+    known = tuple(figure for figure in figures if figure is not None)
+    if len(known) < len(figures):
+        what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
+        able = [one for one in PRECISIONS if one != "fp32" and _has(peak, one)]
+        raise _missing(
+            peak.name, f"{what} peak", f"Give the precision of the rows (--precision {'|'.join(able)})."
+        )
+    return known
+
+
+def _has(peak: GpuPeaks, precision: Precision) -> bool:
+    name = "int8_tops" if precision == "int8" else f"{precision}_tflops"
+    return getattr(peak, name) is not None
+
+
+def _missing(name: str, what: str, remedy: str) -> InputFault:
+    return InputFault("--to", f"{name} has no published {what}", remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A stage's curves on one GPU type, the peaks of the measured slices, and the widths of the rows' own intervals."""
+
+    whole: SlicePeaks
+    curves: ModelCurves
+    slices: tuple[SlicePeaks, ...]
+    own_width: float
+
+    def estimates(
+        self, slices: Sequence[SlicePeaks], points: Sequence[tuple[int, int]], spread: float = SPREAD
+    ) -> list[tuple[float, float, float, float]]:
+        """Of each slice at its (batch size, processes): requests/s, low, high, latency in ms.
+
+        `spread` other than ours to calibrate.
+        """
+        found: list[tuple[float, float, float, float]] = []
+        for unit in range(len(self.whole.tflops)):
+            queries = [
+                Query(
+                    self.curves.model,
+                    there.tflops[unit] / (self.whole.tflops[unit] / self.whole.sms),
+                    batch,
+                    count,
+                    there.gb_per_s / self.whole.gb_per_s,
+                )
+                for there, (batch, count) in zip(slices, points, strict=True)
+            ]
+            for at, (there, query, one) in enumerate(
+                zip(slices, queries, self.curves.times(queries), strict=True)
+            ):
+                away = min(_distance(there, near, unit) for near in self.slices)
+                width = math.hypot(one.half_width, spread * math.hypot(NEAR, away), self.own_width)
+                rate = 1000.0 * query.processes * query.batch_size / one.time_ms
+                low, high = rate / math.exp(width), rate * math.exp(width)
+                if unit == 0:
+                    found.append((rate, low, high, one.latency_ms))
+                else:
+                    found[at] = (found[at][0], min(low, found[at][1]), max(high, found[at][2]), found[at][3])
+        return found
+
+
+def _distance(one: SlicePeaks, other: SlicePeaks, unit: int) -> float:
+    compute = math.log(one.tflops[unit] / other.tflops[unit])
+    return max(abs(compute), abs(math.log(one.gb_per_s / other.gb_per_s)))
+
+
+def grounds(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) -> Iterator[Ground]:
+    """The curves of each GPU type that the stage has rows of: of what was measured or emulated, else of estimates."""
+    rows = [entry for entry in group if isinstance(entry, ProfileRow) and entry.throughput_rps > 0]
+    sure = [row for row in rows if row.basis != "estimated"] or rows
+    for name in dict.fromkeys(row.gpu_type for row in sure):
+        gpu = gpu_type(name) if name in peak_names() else None
+        whole = None if gpu is None or gpu.whole is None else slice_peaks(gpu, gpu.whole, precision)
+        if gpu is None or whole is None:
+            continue
+        placed = [
+            (row, at) for row in sure if row.gpu_type == name and (at := _measured(gpu, row, precision))
+        ]
+        if not placed:
+            continue
+        samples = [
+            Sample(
+                "model",
+                at.sms,
+                row.batch_size,
+                row.processes,
+                row.throughput_rps,
+                row.latency_ms or None,
+                min(1.0, at.gb_per_s / whole.gb_per_s),
+            )
+            for row, at in placed
+        ]
+        widths = [_own_width(row) for row, _ in placed if row.basis == "estimated"]
+        slices = tuple(dict.fromkeys(at for _, at in placed))
+        yield Ground(whole, fit_model(samples), slices, sorted(widths)[len(widths) // 2] if widths else 0.0)
+
+
+def _measured(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeaks | None:
+    """The peaks of a row's slice; a limit of SMs leaves all the bandwidth (docs/measuring.md)."""
+    name = row.profile or WHOLE_GPU
+    whole = slice_peaks(gpu, gpu.profile(WHOLE_GPU), precision)
+    count = name.removeprefix(EMULATED)
+    if name.startswith(EMULATED) and whole is not None and count.isascii() and count.isdigit() and int(count):
+        sms = float(count)
+        return SlicePeaks(tuple(tera * sms / whole.sms for tera in whole.tflops), whole.gb_per_s, sms)
+    found = next((one for one in (*gpu.profiles, gpu.whole) if one and one.name == name), None)
+    at = None if found is None else slice_peaks(gpu, found, precision)
+    if at is not None and whole is not None and row.basis == "emulated":
+        return SlicePeaks(at.tflops, whole.gb_per_s, at.sms)
+    return at
+
+
+def _own_width(row: ProfileRow) -> float:
+    if not row.low_rps or not row.high_rps:
+        return 0.0
+    return math.log(row.high_rps / row.low_rps) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What is known of the memory of a batch size and number of processes: told, else the least slice that held it."""
+
+    told_gib: float | None
+    held_by_gib: float
+
+    def fits(self, slice_gib: float) -> bool:
+        return (self.held_by_gib if self.told_gib is None else self.told_gib) <= slice_gib + 1e-9
+
+
+def _memory_of(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[int, int], _Needs]:
+    """By batch size and processes. Cores hold nothing that a slice would have to."""
+    rows = [
+        entry
+        for entry in group
+        if isinstance(entry, ProfileRow) and entry.throughput_rps > 0 and entry.gpu_type != CPU
+    ]
+    found: dict[tuple[int, int], _Needs] = {}
+    for point in dict.fromkeys((row.batch_size, row.processes) for row in rows):
+        same = [row for row in rows if (row.batch_size, row.processes) == point]
+        told = [row.memory_gib for row in same if row.memory_gib is not None]
+        found[point] = _Needs(max(told, default=None), min(map(_slice_gib, same)))
+    return found
+
+
+def _slice_gib(row: ProfileRow) -> float:
+    """Memory of the slice that a row ran on; infinite where it is not known."""
+    gpu = catalogue().get(row.gpu_type) or (gpu_type(row.gpu_type) if row.gpu_type in peak_names() else None)
+    if gpu is None:
+        return math.inf
+    name = WHOLE_GPU if not row.profile or row.profile.startswith(EMULATED) else row.profile
+    found = next((one for one in (*gpu.profiles, gpu.whole) if one and one.name == name), None)
+    return math.inf if found is None or found.memory_gib is None else found.memory_gib
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenPoint:
+    """What is to be estimated: a slice, its peaks, a batch size and number of processes, and the memory told of it."""
+
+    gpu_type: str
+    profile: str
+    there: SlicePeaks
+    point: tuple[int, int]
+    memory_gib: float | None
+
+
+def _open_points(
+    gpu: GpuType,
+    profile: SliceProfile,
+    memory: Mapping[tuple[int, int], _Needs],
+    precision: Precision,
+    notes: list[str],
+    too_small: list[str],
+) -> list[_OpenPoint]:
+    """Those of one slice that its memory holds."""
+    there = slice_peaks(gpu, profile, precision)
+    told = f"{gpu.name} {profile.name or 'whole'}"
+    if there is None or profile.memory_gib is None:
+        notes.append(f"{told}: left out, its SMs or its memory are not published")
+        return []
+    held = [point for point, needs in memory.items() if needs.fits(profile.memory_gib)]
+    if len(held) < len(memory):
+        too_small.append(told)
+    return [_OpenPoint(gpu.name, profile.name, there, point, memory[point].told_gib) for point in held]
+
+
+def _rows(
+    first: ProfileRow | ProfileFailure, known_from: Sequence[Ground], points: Sequence[_OpenPoint]
+) -> list[ProfileRow]:
+    """A row for each point, of several grounds by the one that knows it best."""
+    asked = [one.there for one in points], [one.point for one in points]
+    answers = [ground.estimates(*asked) for ground in known_from]
+    rows = []
+    for at, one in enumerate(points):
+        rate, low, high, latency = min((known[at] for known in answers), key=lambda each: each[2] / each[1])
+        rows.append(
+            ProfileRow(
+                stage=first.stage,
+                gpu_type=one.gpu_type,
+                profile=one.profile or None,
+                batch_size=one.point[0],
+                processes=one.point[1],
+                throughput_rps=rate,
+                latency_ms=latency,
+                low_rps=low,
+                high_rps=high,
+                memory_gib=one.memory_gib,
+                basis="estimated",
+                sequence_length=first.sequence_length,
+            )
+        )
+    return rows
