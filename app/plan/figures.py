@@ -6,21 +6,13 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-<<<<<<< HEAD
-=======
-from torchsplit_core.pictures.numbers import plain
->>>>>>> h-fleet
 from app.session import cuts
 from app.session import draft as drafts
 from app.session.workspace import names, read
 from app.shell import frame, navigation
 from torchsplit_core import workflow
-<<<<<<< HEAD
-from torchsplit_core.hardware import catalogue
-from torchsplit_core.pictures.numbers import counted, plain
-=======
 from torchsplit_core.hardware import peak_names
->>>>>>> h-fleet
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import Uncovered, uncovered
 from torchsplit_core.planning.sureness.words import named
