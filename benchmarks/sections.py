@@ -82,8 +82,9 @@ BENCHMARKS = (
     Benchmark(
         "Estimates of one GPU type from another",
         "benchmarks.type_transfer",
-        "`estimate --to` against official MLPerf results (v0.7, v1.0, v1.1; A100, A30 and T4; int8 and fp16; not verified by MLCommons what "
-        "is made of them here): from SingleStream and Offline of one type, whole and sliced where there are both, "
+        "`estimate --to` against official MLPerf results (v0.7, v1.0, v1.1; A100, A30 and T4; int8 and fp16; not "
+        "verified by MLCommons what is made of them here): from SingleStream and Offline of one type, whole and "
+        "sliced where there are both, "
         "those of another. The error is |estimated / measured - 1|. *Inside*: of the 90 % interval, calibrated without "
         "any result that joins the two types; *spread* is what that calibration found. Nothing here checks H100, L4 or "
         "V100.",
