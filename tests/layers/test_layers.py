@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.slow
 
 LAYERS = (
+    ("on_demand",),
     ("values",),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("model_source",),

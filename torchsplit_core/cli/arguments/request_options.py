@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.values import Colocation, InputFault, PlanRequest
+from torchsplit_core.values import Colocation, InputFault
 from torchsplit_core.values.errors import quoted, suggestion
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import PlanRequest
 
 PLAN_AT = ("nominal", "low")
 """What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
