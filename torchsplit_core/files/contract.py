@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache, reduce
+from importlib import import_module
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,6 +81,13 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
 """Format name → file models of its versions 1, 2, … before the newest: they are read for ever."""
 
 
+MODELS = (
+    "models", "partition_models", "placement_models", "stage_models", "simulation_models", "strategy_models",
+    "measurement_models", "route_models", "evaluation_models",
+)  # fmt: skip
+"""Where file models stand: what most commands read comes first, and no further room is loaded than has the format."""
+
+
 def newest_version(format_name: str) -> int:
     """The version that is written."""
     return len(EARLIER.get(format_name, ())) + 1
@@ -88,25 +96,9 @@ def newest_version(format_name: str) -> int:
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import (
-        evaluation_models,
-        measurement_models,
-        models,
-        partition_models,
-        placement_models,
-        route_models,
-        simulation_models,
-        stage_models,
-        strategy_models,
-    )
-
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (
-        models, partition_models, placement_models, stage_models, simulation_models, strategy_models,
-        measurement_models, route_models, evaluation_models,
-    )  # fmt: skip
-    room = next(one for one in rooms if hasattr(one, name))
-    found: type[BaseModel] = getattr(room, name)
+    rooms = (import_module(f"torchsplit_core.files.{room}") for room in MODELS)
+    found: type[BaseModel] = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 
 

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from torchsplit_core.solver.highs import INF, Ending, load, run
+from torchsplit_core.on_demand import ModuleOnDemand
+from torchsplit_core.solver.highs import INF, Ending, Matrix, load, run
 from torchsplit_core.values.status import ProgramStatus
+
+pyo: Any = ModuleOnDemand("pyomo.environ")
+"""Pyomo as models are written with it. It takes about as long to import as a small plan, and most need no program."""
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
@@ -48,6 +51,8 @@ def solve(model: Any, seconds: float) -> Answer:
     feasible start optimal without looking further (a plan at half the optimum was met). The
     callers keep the best plan so far themselves. Raises Refused.
     """
+    from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
     begun = time.perf_counter()
     form = LinearStandardFormCompiler().write(model, mixed_form=True)
     highs = _load(form)
@@ -56,7 +61,13 @@ def solve(model: Any, seconds: float) -> Answer:
 
 
 def _load(form: Any) -> Any:
-    matrix = form.A.tocsc()
+    entries = form.A.tocsc()
+    matrix = Matrix(
+        entries.shape,
+        entries.indptr.astype(np.int32),
+        entries.indices.astype(np.int32),
+        entries.data.astype(np.float64),
+    )
     rows = matrix.shape[0]
     lower, upper = np.full(rows, -INF), np.full(rows, INF)
     for index, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):
