@@ -21,13 +21,3 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(f"{package}.{homes[name]}"), name)
 
     return load
-
-
-class ModuleOnDemand:
-    """A module that is imported when one of its names is first used, for one that takes long and is seldom needed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)

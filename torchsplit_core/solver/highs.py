@@ -40,7 +40,9 @@ def by_columns(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tu
     row, column = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
     where, place = np.unique(column * shape[0] + row, return_inverse=True)
     column, row = np.divmod(where, max(1, shape[0]))
-    data = np.bincount(place, weights=np.asarray(values, dtype=np.float64), minlength=len(where)).astype(np.float64)
+    data = np.bincount(place, weights=np.asarray(values, dtype=np.float64), minlength=len(where)).astype(
+        np.float64
+    )
     indptr = np.searchsorted(column, np.arange(shape[1] + 1))
     return Matrix(shape, indptr.astype(np.int32), row.astype(np.int32), data)
 

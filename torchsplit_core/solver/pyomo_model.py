@@ -5,19 +5,17 @@ The model goes over as a standard form, and an incumbent and its bound come back
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from torchsplit_core.on_demand import ModuleOnDemand
 from torchsplit_core.solver.highs import INF, Ending, Matrix, load, run
 from torchsplit_core.values.status import ProgramStatus
-
-pyo: Any = ModuleOnDemand("pyomo.environ")
-"""Pyomo as models are written with it. It takes about as long to import as a small plan, and most need no program."""
 
 GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
@@ -27,6 +25,37 @@ ABSOLUTE_GAP = 1e-9
 
 SHORTEST_S = 0.02
 """HiGHS gets at least this long: a small model is solved even when time is up."""
+
+
+def load_pyomo() -> float:
+    """Import Pyomo unless that is done; the seconds it took, which are none of a search's time limit."""
+    begun = time.perf_counter()
+    fresh = "pyomo.environ" not in sys.modules
+    import_module("pyomo.environ")  # waits for a thread that is at it
+    if fresh:
+        from pyomo.common.dependencies import DeferredImportCallbackFinder
+        from pyomo.repn.plugins.standard_form import _LinearStandardFormCompiler_impl as form
+
+        # With SciPy Pyomo imports its statistics, which nothing here needs: as long again, and 50 MiB.
+        DeferredImportCallbackFinder._callbacks.pop("scipy", None)
+        import scipy.sparse
+
+        # What Pyomo's compiler sets when it is first used, by way of that import.
+        form._csc_matrix, form._csr_matrix = scipy.sparse.csc_array, scipy.sparse.csr_array
+        form._to_vector = np.fromiter
+    return time.perf_counter() - begun
+
+
+class _Pyomo:
+    """`pyomo.environ`, imported when one of its names is first used: most plans need no program."""
+
+    def __getattr__(self, name: str) -> Any:
+        load_pyomo()
+        return getattr(import_module("pyomo.environ"), name)
+
+
+pyo: Any = _Pyomo()
+"""What models are written with."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +80,7 @@ def solve(model: Any, seconds: float) -> Answer:
     feasible start optimal without looking further (a plan at half the optimum was met). The
     callers keep the best plan so far themselves. Raises Refused.
     """
+    load_pyomo()
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
     begun = time.perf_counter()

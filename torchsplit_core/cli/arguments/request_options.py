@@ -75,9 +75,11 @@ def demands_as_minima_option(made: argparse.ArgumentParser) -> None:
 
 def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     """The request with what `--demands-as-minima` says."""
+    if not options.demands_as_minima:
+        return request
     from torchsplit_core.planning.request.edit import with_demands_as_minima
 
-    return with_demands_as_minima(request) if options.demands_as_minima else request
+    return with_demands_as_minima(request)
 
 
 def request_choices(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
