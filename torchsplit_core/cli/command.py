@@ -43,7 +43,7 @@ def _trust(made: argparse.ArgumentParser) -> None:
     )
 
 
-_COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
+COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
     (
         "torchsplit_core.cli.trace:add_trace_commands",
         (_trust, _output),
@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
-    for where, shared, texts in _COMMANDS:
+    for where, shared, texts in COMMANDS:
         for name, text in texts.items():
             declare = partial(_declare, where, command, shared)
             commands.add_parser(name, help=text, description=text, declare=declare)
