@@ -57,12 +57,18 @@ class Cost:
     resident_bytes: int
 
 
+def environment(tree: Path) -> dict[str, str]:
+    """Of a process in a tree. It keeps what it has compiled, whatever the environment of this one says."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPATH": str(tree)}
+
+
 def cost(tree: Path, arguments: Sequence[str]) -> Cost:
     """Of a whole Python process in a tree, with what it waits for. Raises SystemExit where it fails."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=tree,
-        env=os.environ | {"PYTHONPATH": str(tree)},
+        env=environment(tree),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -76,10 +82,10 @@ def cost(tree: Path, arguments: Sequence[str]) -> Cost:
 def forker(tree: Path) -> Cost:
     """Of the process that forks jobs, once it is ready."""
     asked = [sys.executable, "-c", FORKER]
-    environment = os.environ | {"PYTHONPATH": str(tree)}
-    told = subprocess.run(asked, cwd=tree, env=environment, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(asked, cwd=tree, env=environment(tree), check=True, capture_output=True, text=True)
+    told = done.stdout
     # proc(5): utime and stime are the 14th and 15th field, the second one is in parentheses.
-    ticks = told.rpartition(")")[0] and told.partition(") ")[2].split()[11:13]
+    ticks = told.partition(") ")[2].split()[11:13]
     resident = next(int(line.split()[1]) for line in told.splitlines() if line.startswith("Rss:"))
     return Cost(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"), resident * 1024)
 
@@ -112,7 +118,7 @@ def main() -> int:
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="another tree, measured in the same turns"
     )
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     trees = [ROOT, *([options.against.resolve()] if options.against else [])]
     found = measured(trees, options.turns)

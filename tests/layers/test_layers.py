@@ -80,7 +80,7 @@ ONLY_IN = {
         "training",
         "sample_models",
     },
-    "pyomo": {"solver", "planning", "placement"},
+    "pyomo": {"solver"},
     "highspy": {"solver"},
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
