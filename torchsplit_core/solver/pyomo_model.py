@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,8 @@ def load_pyomo() -> float:
     """Import Pyomo unless that is done; the seconds it took, which are none of a search's time limit."""
     begun = time.perf_counter()
     fresh = "pyomo.environ" not in sys.modules
-    import_module("pyomo.environ")  # waits for a thread that is at it
+    import pyomo.environ  # noqa: F401 - it waits for a thread that is at it
+
     if fresh:
         from pyomo.common.dependencies import DeferredImportCallbackFinder
         from pyomo.repn.plugins.standard_form import _LinearStandardFormCompiler_impl as form
@@ -51,7 +51,9 @@ class _Pyomo:
 
     def __getattr__(self, name: str) -> Any:
         load_pyomo()
-        return getattr(import_module("pyomo.environ"), name)
+        import pyomo.environ
+
+        return getattr(pyomo.environ, name)
 
 
 pyo: Any = _Pyomo()
