@@ -357,6 +357,17 @@ BENCHMARKS = (
         ("--turns", "1", "--kills", "rank"),
     ),
     Benchmark(
+        "What a short command costs beside Python",
+        "benchmarks.start_time",
+        "Processor time of whole processes, in the program and in the kernel, over that of `python -c pass` in the "
+        "same turns: medians, the commands one after the other. Goals: a small plan 30, a request of two files and "
+        "the files that cut a plan's GPUs 25, every help 5. What each command may load is held by "
+        "`tests/cli/test_loaded.py`. The process that forks jobs keeps the planner and Pyomo loaded; memory is the "
+        "resident set. Beside the version before (commit 502e6eaa in a work tree beside this one, three turns): "
+        "`python -m benchmarks.start_time --turns 3 --against ../before`.",
+        ("--turns", "1"),
+    ),
+    Benchmark(
         "The test suite",
         "benchmarks.suite_time",
         "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "

@@ -6,8 +6,9 @@ torch nor a solver.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
     # Type checkers read these; at run time they load as the others do.
@@ -24,25 +25,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "TorchGraph": "torchsplit_core.graph.torch_graph",
-    "DominanceInformation": "torchsplit_core.graph.dominance",
-    "annotate_with_profiling_data": "torchsplit_core.graph.annotate",
-    "PartitionProvider": "torchsplit_core.partitioning",
-    "solve_partitioning_problem": "torchsplit_core.partitioning",
-    "DeviceAnnotator": "torchsplit_core.profiling",
-    "RuntimeAnnotator": "torchsplit_core.profiling",
-    "hash_model_architecture": "torchsplit_core.tracing",
-    "SplitClient": "torchsplit_core.values",
-    "solve_leximin": "torchsplit_core.planning",
-    "solve_leximin_shared": "torchsplit_core.planning",
+    "api": "Load Plan ProfiledModel deploy plan profile request simulate trace",
+    "graph.annotate": "annotate_with_profiling_data",
+    "graph.dominance": "DominanceInformation",
+    "graph.torch_graph": "TorchGraph",
+    "partitioning": "PartitionProvider solve_partitioning_problem",
+    "planning": "solve_leximin solve_leximin_shared",
+    "profiling": "DeviceAnnotator RuntimeAnnotator",
+    "tracing": "hash_model_architecture",
+    "values": "SplitClient",
 }
-_WALK = ("Load", "Plan", "ProfiledModel", "deploy", "plan", "profile", "request", "simulate", "trace")
-_ROOMS |= dict.fromkeys(_WALK, "torchsplit_core.api")
 
-__all__ = ["__version__", *_ROOMS]
+__all__ = ["__version__", *(name for names in _ROOMS.values() for name in names.split())]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return getattr(import_module(_ROOMS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(__name__, _ROOMS)

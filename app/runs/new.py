@@ -16,11 +16,10 @@ from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
 from torchsplit_core.jobs.names import UploadedFile
 from torchsplit_core.running import on_processes, run_strategy
-from torchsplit_core.running.layout import PRECISIONS
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.training import RUN_PRECISIONS, Choices, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
 SAMPLE, FILE = "A sample", "A file of yours"
@@ -109,7 +108,7 @@ def _how(workspace: Workspace) -> dict[str, Any]:
             "Candidate", range(1, len(outcome.candidates) + 1), key=f"run-candidate {told['strategy']}",
             format_func=lambda place: f"{place}: {candidate_words(outcome.candidates[place - 1])}",
         )  # fmt: skip
-    told["precision"] = right.selectbox("Precision", PRECISIONS, key="run-precision")
+    told["precision"] = right.selectbox("Precision", RUN_PRECISIONS, key="run-precision")
     told["processes"] = int(
         left.number_input(
             "Processes", 1, 4096, 2, key="run-processes", help="The samples of a step stay as they are."

@@ -10,11 +10,12 @@ from torchsplit_core.deployment import zipped
 from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.running.fleet import Asked, FleetJob, fleet_job, fleet_of
 from torchsplit_core.running.fleet.files import fleet_files
-from torchsplit_core.running.layout import PRECISIONS, run_strategy
+from torchsplit_core.running.layout import run_strategy
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes
 from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.training import RUN_PRECISIONS
 
 OFFERED = {"slurm": "Slurm (zip)", "jobset": "JobSet (zip)"}
 
@@ -45,7 +46,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
 def _job(kept: Kept, outcome: StrategyOutcome, place: int, source: str) -> FleetJob:
     """Raises InputFault for a candidate that is not run, and nodes that it does not fill."""
     told = kept.request.training.precision
-    precision = told if told in PRECISIONS else None
+    precision = told if told in RUN_PRECISIONS else None
     strategy, options = run_strategy(outcome, place + 1, precision), RunOptions()
     fleet = fleet_of(kept.request, strategy, options, Asked())
     return fleet_job(

@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.slow
 
 LAYERS = (
+    ("on_demand",),
     ("values",),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("model_source",),
@@ -79,7 +80,7 @@ ONLY_IN = {
         "training",
         "sample_models",
     },
-    "pyomo": {"solver", "planning", "placement"},
+    "pyomo": {"solver"},
     "highspy": {"solver"},
     "streamlit": {"app", "pages"},
     "plotly": {"app"},

@@ -17,10 +17,10 @@ from tests.support.running.runs import client_file, losses, strategy
 from torchsplit_core import telemetry
 from torchsplit_core.running import RunFolder, train
 from torchsplit_core.running.watch import endpoints
-from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.exports import exported
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.strategy.run import Exports, RunOptions
 
 assert torch.distributed.is_available()
 

@@ -16,11 +16,11 @@ from torchsplit_core import telemetry
 from torchsplit_core.hardware import DcgmFigures, GpuState, LiveGpu, live_gpus
 from torchsplit_core.running import train
 from torchsplit_core.running.watch import Look, gpus
-from torchsplit_core.running.watch.exports import Exports, RunCollector
+from torchsplit_core.running.watch.exports import RunCollector
 from torchsplit_core.running.watch.gpus import GPU_FIGURES, Means, gpus_told, read_gpus
 from torchsplit_core.running.watch.view import NodeGpu
 from torchsplit_core.telemetry import read_spans, schema
-from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.strategy.run import Exports, RunOptions
 
 
 @pytest.fixture

@@ -7,12 +7,19 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.solver.highs import INF, Refused, load, run, set_whole
+from torchsplit_core.solver.highs import INF, Matrix, Refused, by_columns, load, run, set_whole
 from torchsplit_core.values import InternalFault
 
 INFINITE = highspy.kHighsInf
 WIDE = (np.zeros(2), np.full(2, INFINITE))
 """Two columns from 0 on."""
+
+
+def of_table(rows: list[list[float]]) -> Matrix:
+    """All entries of a full table."""
+    table = np.array(rows)
+    row, column = np.indices(table.shape)
+    return by_columns(table.ravel(), row.ravel(), column.ravel(), table.shape)
 
 
 def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
@@ -24,7 +31,7 @@ def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
 
 def test_rows_columns_costs_and_offset_reach_the_solver() -> None:
     # Minimise x − 2y + 10 with 1 ≤ x ≤ 4, 0 ≤ y, y − x ≤ 0.5 and 3 ≤ x + y ≤ 6: y = x + 0.5, x + y = 6.
-    matrix = csc_matrix(np.array([[-1.0, 1.0], [1.0, 1.0]]))
+    matrix = of_table([[-1.0, 1.0], [1.0, 1.0]])
     highs = load(
         "test",
         matrix,
@@ -53,7 +60,7 @@ def test_only_columns_that_are_said_to_be_are_whole(
     # As much as fits into 3.5, of x rather than of y.
     highs = load(
         "test",
-        csc_matrix(np.ones((1, 2))),
+        of_table([[1.0, 1.0]]),
         np.array([-2.0, -1.0]),
         columns=WIDE,
         rows=(np.array([-INFINITE]), np.array([3.5])),
@@ -69,7 +76,7 @@ def test_gaps_are_set_where_they_are_given() -> None:
     for relative, absolute in ((None, None), (1e-7, None), (5e-7, 1e-9)):
         highs = load(
             "test",
-            csc_matrix(np.ones((1, 2))),
+            of_table([[1.0, 1.0]]),
             np.ones(2),
             columns=WIDE,
             rows=rows,
@@ -84,7 +91,7 @@ def test_gaps_are_set_where_they_are_given() -> None:
 
 
 def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
-    matrix = csc_matrix(np.array([[1e16, 1.0]]))
+    matrix = of_table([[1e16, 1.0]])
     with pytest.raises(Refused, match="HiGHS refused the program of a test") as refused:
         load("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
     assert isinstance(refused.value, InternalFault) and refused.value.largest == 1e16
@@ -94,7 +101,7 @@ def knapsack(*, least: float = 0.0, most: float = 3.5) -> highspy.Highs:
     """As much of x + y as fits between the two, x and y whole and 0 to 2."""
     return load(
         "test",
-        csc_matrix(np.ones((1, 2))),
+        of_table([[1.0, 1.0]]),
         -np.ones(2),
         columns=(np.zeros(2), np.full(2, 2.0)),
         rows=(np.array([least]), np.array([most])),
@@ -108,7 +115,7 @@ def test_how_a_run_ended() -> None:
     assert run(knapsack(least=3.2, most=3.8)) == "infeasible"
     assert run(knapsack(least=5.0, most=INF)) == "infeasible"
     rows = (np.array([0.0]), np.array([INF]))
-    endless = load("test", csc_matrix(np.ones((1, 2))), -np.ones(2), columns=WIDE, rows=rows)
+    endless = load("test", of_table([[1.0, 1.0]]), -np.ones(2), columns=WIDE, rows=rows)
     assert run(endless) == "unbounded"
 
 
@@ -133,7 +140,7 @@ def test_a_run_ends_with_its_time_or_with_the_first_solution() -> None:
 def test_columns_are_made_whole_and_real_again() -> None:
     highs = load(
         "test",
-        csc_matrix(np.ones((1, 2))),
+        of_table([[1.0, 1.0]]),
         np.array([-2.0, -1.0]),
         columns=WIDE,
         rows=(np.array([-INF]), np.array([3.5])),
@@ -143,3 +150,22 @@ def test_columns_are_made_whole_and_real_again() -> None:
         set_whole(highs, first, whole)
         assert run(highs) == "optimal"
         assert list(highs.getSolution().col_value) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"), [(5, 4, 0), (5, 4, 9), (1, 6, 6), (7, 1, 40), (30, 50, 600)]
+)
+def test_entries_come_column_by_column_as_scipy_has_them(rows: int, columns: int, count: int) -> None:
+    draw = np.random.default_rng(count)
+    row, column = draw.integers(rows, size=count), draw.integers(columns, size=count)
+    value = draw.integers(-4, 5, size=count) / 4.0
+    wanted = csc_matrix((value, (row, column)), shape=(rows, columns))
+    found = by_columns(value, row, column, (rows, columns))
+    assert found.shape == wanted.shape
+    for ours, theirs in (
+        (found.indptr, wanted.indptr),
+        (found.indices, wanted.indices),
+        (found.data, wanted.data),
+    ):
+        assert ours.tolist() == theirs.tolist()
+    assert found.indptr.dtype == found.indices.dtype == np.int32 and found.data.dtype == np.float64

@@ -9,20 +9,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torchsplit_core import telemetry
-from torchsplit_core.isolation import isolation_level
+from torchsplit_core import isolation, telemetry
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
-from torchsplit_core.workflow.profiling import restore_slices
-from torchsplit_core.workspace.faults import quota_bytes
-from torchsplit_core.workspace.store import Store
 
 FIRST_PORT, PORTS = 8501, 100
 
 
 def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
     """`app`, with its options."""
-    made = command("app", _app, "start the dashboard")
+    made = command("app", _app)
     made.add_argument("--address", default="127.0.0.1", help="where it listens (default: this machine alone)")
     made.add_argument("--port", type=int, help="default: the first free one from 8501 on")
     made.add_argument(
@@ -41,11 +37,15 @@ def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _app(options: argparse.Namespace) -> int:
     """Become the server, so that whatever ends this command ends it. Returns only by a fault."""
+    from torchsplit_core.workflow.profiling import restore_slices
+    from torchsplit_core.workspace.faults import quota_bytes
+    from torchsplit_core.workspace.store import Store
+
     root = Path(__file__).resolve().parents[2]
     named = tuple(host_name(name) for name in options.host)
     hosts = allowed_hosts(options.address, named)
     private = is_loopback(options.address) and all(map(is_loopback, named))
-    print(f"Isolation: {isolation_level().text}", file=sys.stderr)
+    print(f"Isolation: {isolation.isolation_level().text}", file=sys.stderr)
     store = Store()
     store.check()
     quota_bytes()  # a bad value is told here, not to a visitor

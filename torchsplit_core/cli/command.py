@@ -13,26 +13,130 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from torchsplit_core import __version__, telemetry
-from torchsplit_core.cli.app import add_app_command
 from torchsplit_core.cli.arguments.parser import Parser
-from torchsplit_core.cli.common import drop_output, readable_too, settled_streams
-from torchsplit_core.cli.deploy import add_deploy_commands
-from torchsplit_core.cli.evaluate import add_evaluate_command
-from torchsplit_core.cli.partition import add_partition_command
-from torchsplit_core.cli.place import add_place_command
-from torchsplit_core.cli.plan import add_plan_commands
-from torchsplit_core.cli.profile import add_profile_command
-from torchsplit_core.cli.serving import add_serving_commands
-from torchsplit_core.cli.simulate import add_simulate_command
-from torchsplit_core.cli.sweep import add_sweep_command
-from torchsplit_core.cli.tables import add_commands as add_table_commands
-from torchsplit_core.cli.trace import add_trace_commands
-from torchsplit_core.cli.training.estimates import add_training_commands
-from torchsplit_core.cli.training.runs import add_train_command
+from torchsplit_core.cli.common import Command, Options, drop_output, readable_too, settled_streams
 from torchsplit_core.values import InputFault, last_cause
+
+
+def _output(made: argparse.ArgumentParser) -> None:
+    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+
+
+def _trust(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--trust",
+        action="store_true",
+        help="execute the file: I trust it (isolated as far as this machine allows)",
+    )
+    made.add_argument(
+        "--read",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that the model's code may read, weights for example; may be repeated",
+    )
+
+
+COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
+    (
+        "torchsplit_core.cli.trace:add_trace_commands",
+        (_trust, _output),
+        {
+            "trace": "export a model to its dataflow graph",
+            "draw": "draw a graph file as .svg, or as .dot for Graphviz",
+        },
+    ),
+    (
+        "torchsplit_core.cli.profile:add_profile_command",
+        (_trust, _output),
+        {"profile": "measure a model on this host and estimate it on every MIG slice"},
+    ),
+    (
+        "torchsplit_core.cli.partition:add_partition_command",
+        (_trust, _output),
+        {"partition": "cut a model, or a costed graph, into stages"},
+    ),
+    (
+        "torchsplit_core.cli.plan:add_plan_commands",
+        (_output,),
+        {
+            "request": "make a plan request of profiles and a fleet",
+            "plan": "choose layouts, slices and shares; the outcome is verified and carries its bound",
+        },
+    ),
+    (
+        "torchsplit_core.cli.sweep:add_sweep_command",
+        (),
+        {"sweep": "plan a request at every value of one parameter; a table of the outcomes"},
+    ),
+    (
+        "torchsplit_core.cli.place:add_place_command",
+        (_output,),
+        {"place": "place a decoder's layers on particular GPUs, with the bound of the best"},
+    ),
+    (
+        "torchsplit_core.cli.simulate:add_simulate_command",
+        (_output,),
+        {"simulate": "response times, waits and utilisation of models under load"},
+    ),
+    (
+        "torchsplit_core.cli.serving:add_serving_commands",
+        (_trust, _output),
+        {
+            "serve": "serve a plan on this host until stopped (Open Inference Protocol v2)",
+            "measure": "serve a plan, load it, and set measured beside simulated and planned",
+        },
+    ),
+    (
+        "torchsplit_core.cli.deploy:add_deploy_commands",
+        (),
+        {
+            "deploy": "write the files that bring a plan onto GPUs and serve its models there",
+            "route": "one address for models whose slices are servers of their own",
+        },
+    ),
+    (
+        "torchsplit_core.cli.evaluate:add_evaluate_command",
+        (),
+        {
+            "evaluate": "plan and simulate the evaluation's mixes in every regime, beside the usual rules; "
+            "tables, pictures, a report"
+        },
+    ),
+    (
+        "torchsplit_core.cli.tables:add_table_commands",
+        (),
+        {
+            "estimate": "predict rows of a table from measured rows, with 90-percent intervals",
+            "import": "make profiles of a CSV table, Triton Model Analyzer or perf_analyzer -f",
+            "export": "write the rows of profiles as one CSV table",
+        },
+    ),
+    (
+        "torchsplit_core.cli.training.estimates:add_training_commands",
+        (_trust, _output),
+        {
+            "strategy": "find how to train a model on a fleet, without its GPUs",
+            "estimate-training": "predict step time and peak memory of trainings without their GPUs",
+        },
+    ),
+    (
+        "torchsplit_core.cli.training.runs:add_train_command",
+        (),
+        {"train": "train a model by a strategy, in processes that survive each other"},
+    ),
+    ("torchsplit_core.cli.app:add_app_command", (), {"app": "start the dashboard"}),
+)
+"""What declares commands, the options that several share, name → help: one is loaded when one of its commands is given.
+
+`torchsplit --help` then loads none of them, and a command nothing that only others need.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,41 +201,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"torchsplit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text)
+    def command(name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.choices[name]
         made.set_defaults(run=run)
         return made
 
-    def output(made: argparse.ArgumentParser) -> None:
-        made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
-        made.add_argument("--json", action="store_true", help="print the outcome to standard output")
-
-    def trust(made: argparse.ArgumentParser) -> None:
-        made.add_argument(
-            "--trust",
-            action="store_true",
-            help="execute the file: I trust it (isolated as far as this machine allows)",
-        )
-        made.add_argument(
-            "--read",
-            action="append",
-            default=[],
-            metavar="PATH",
-            help="a file or folder that the model's code may read, weights for example; may be repeated",
-        )
-
-    add_trace_commands(command, trust, output)
-    add_profile_command(command, trust, output)
-    add_partition_command(command, trust, output)
-    add_plan_commands(command, output)
-    add_sweep_command(command)
-    add_place_command(command, output)
-    add_simulate_command(command, output)
-    add_serving_commands(command, trust, output)
-    add_deploy_commands(command)
-    add_evaluate_command(command)
-    add_table_commands(command)
-    add_training_commands(command, trust, output)
-    add_train_command(command)
-    add_app_command(command)
+    for where, shared, texts in COMMANDS:
+        for name, text in texts.items():
+            declare = partial(_declare, where, command, shared)
+            commands.add_parser(name, help=text, description=text, declare=declare)
     return parser
+
+
+def _declare(where: str, command: Command, shared: Sequence[Options]) -> None:
+    """Add the options of commands."""
+    room, _, function = where.partition(":")
+    getattr(import_module(room), function)(command, *shared)

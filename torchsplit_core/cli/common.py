@@ -9,17 +9,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.files import write_file, write_text
-from torchsplit_core.graph import TorchGraph
-from torchsplit_core.isolation.confinement.access import READABLE
+from torchsplit_core import files
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
-from torchsplit_core.values.status import SolveStatus
 
-Command = Callable[[str, Callable[[argparse.Namespace], int], str], argparse.ArgumentParser]
-"""Adds a command to the command line: its name, what runs it and returns its exit code, its help."""
+if TYPE_CHECKING:
+    from torchsplit_core.graph import TorchGraph
+    from torchsplit_core.values.status import SolveStatus
+
+Command = Callable[[str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
+"""The parser of a command, whose options are to be added: its name, what runs it and returns its exit code."""
 
 Options = Callable[[argparse.ArgumentParser], None]
 """Adds options that several commands share."""
@@ -68,9 +69,9 @@ def with_progress(work: Callable[[LineProgress], Any]) -> Any:
 def hand_over(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
     """To the -o file, and to standard output with --json or without -o; in the newest version unless one is named."""
     if options.output:
-        write_file(value, options.output, version)
+        files.write_file(value, options.output, version)
     if options.json or not options.output:
-        sys.stdout.write(write_text(value, version))
+        sys.stdout.write(files.write_text(value, version))
 
 
 def tell_notes(graph: TorchGraph) -> None:
@@ -88,16 +89,19 @@ def readable_too(paths: Sequence[str]) -> Iterator[None]:
             raise InputFault("--read", problem, "Rename the file or folder.")
         if not Path(path).expanduser().exists():
             raise InputFault("--read", f"there is no file or folder {quoted(path)}", "Check the path.")
+    if not paths:
+        yield
+        return
+    from torchsplit_core.isolation.confinement.access import READABLE
+
     before = os.environ.get(READABLE)
-    if paths:
-        named = [str(Path(path).expanduser().absolute()) for path in paths]
-        os.environ[READABLE] = os.pathsep.join([*([before] if before else []), *named])
+    named = [str(Path(path).expanduser().absolute()) for path in paths]
+    os.environ[READABLE] = os.pathsep.join([*([before] if before else []), *named])
     try:
         yield
     finally:
-        if paths:
-            os.environ.pop(READABLE)
-            os.environ.update({READABLE: before} if before is not None else {})
+        os.environ.pop(READABLE)
+        os.environ.update({READABLE: before} if before is not None else {})
 
 
 class _Unfailing(io.FileIO):

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.files import read_file
 from torchsplit_core.values import InputFault, quoted
 
 TIMEOUT_S = 30.0
@@ -19,10 +18,8 @@ TIMEOUT_S = 30.0
 
 
 def add_deploy_commands(command: Command) -> None:
-    """Add deploy and route to the command line through its `command(name, run, text)`."""
-    made = command(
-        "deploy", _deploy, "write the files that bring a plan onto GPUs and serve its models there"
-    )
+    """Add deploy and route to the command line through its `command(name, run)`."""
+    made = command("deploy", _deploy)
     made.add_argument("plan")
     made.add_argument("-o", "--output", required=True, metavar="DIR")
     made.add_argument(
@@ -55,7 +52,7 @@ def add_deploy_commands(command: Command) -> None:
         "--trust", action="store_true", help="sources that are FILE.py or FILE.pt2 may be executed"
     )
 
-    made = command("route", _route, "one address for models whose slices are servers of their own")
+    made = command("route", _route)
     made.add_argument("routes", help="the routes.json that deploy writes")
     made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
     made.add_argument("--port", type=int, default=8000)
@@ -75,10 +72,10 @@ def _deploy(options: argparse.Namespace) -> int:
 
     for name in options.format or ():
         check_choice("--format", name, FORMATS, "format")
-    _, outcome = read_file(options.plan, expected="torchsplit.plan")
+    _, outcome = files.read_file(options.plan, expected="torchsplit.plan")
     request = None
     if options.request is not None:
-        _, request = read_file(options.request, expected="torchsplit.plan_request")
+        _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     images = _by_model("--image", options.image)
     commands = _by_model("--command", options.commands)
     if (images or commands) and request is None:
@@ -130,6 +127,6 @@ def _by_model(option: str, given: Sequence[str]) -> dict[str, str]:
 def _route(options: argparse.Namespace) -> int:
     from torchsplit_core.serving.routing.run import run_router
 
-    _, routes = read_file(options.routes, expected="torchsplit.routes")
+    _, routes = files.read_file(options.routes, expected="torchsplit.routes")
     run_router(routes, options.host, options.port, options.timeout_s, access_of(options), limits_of(options))
     return 0

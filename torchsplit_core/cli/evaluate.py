@@ -6,19 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from torchsplit_core import files
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.files import replace_file, write_file, write_text
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 
 
 def add_evaluate_command(command: Command) -> None:
-    """Add evaluate to the command line through its `command(name, run, text)`."""
-    made = command(
-        "evaluate",
-        _evaluate,
-        "plan and simulate the evaluation's mixes in every regime, beside the usual rules; tables, pictures, a report",
-    )
+    """Add evaluate to the command line through its `command(name, run)`."""
+    made = command("evaluate", _evaluate)
     made.add_argument(
         "-o", "--output", metavar="DIR", required=True,
         help="folder for the outcome and its files; a run that was cut off goes on with what is there",
@@ -56,10 +52,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     )
     write.write(outcome, folder)
     if options.doc:
-        replace_file(Path(options.doc), document(outcome))
-        write_file(outcome, Path(options.doc).with_suffix(".json"))
+        files.replace_file(Path(options.doc), document(outcome))
+        files.write_file(outcome, Path(options.doc).with_suffix(".json"))
     if options.json:
-        sys.stdout.write(write_text(outcome))
+        sys.stdout.write(files.write_text(outcome))
     for claim in outcome.claims:
         print(f"claim {claim.number}: {claim.verdict}. {claim.text}", file=sys.stderr)
     print(f"{len(outcome.cases)} cases in {folder}", file=sys.stderr)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files import read_file
-from torchsplit_core.values import InputFault, PartitionOutcome
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.units import GIB
 
+if TYPE_CHECKING:
+    from torchsplit_core.values import PartitionOutcome
+
 
 def add_partition_command(command: Command, trust: Options, output: Options) -> None:
-    """Add partition to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("partition", _partition, "cut a model, or a costed graph, into stages")
+    """Add partition to the command line through its `command(name, run)` and its shared options."""
+    made = command("partition", _partition)
     made.add_argument("input", metavar="REQUEST.json|SOURCE")
     made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
     made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
@@ -98,7 +100,7 @@ def _of_request(options: argparse.Namespace) -> PartitionOutcome:
                 f"is given with the request {options.input}, and only a source takes it",
                 "Say it in the request.",
             )
-    _, request = read_file(options.input, expected="torchsplit.partition_request")
+    _, request = files.read_file(options.input, expected="torchsplit.partition_request")
     outcome: PartitionOutcome = with_progress(lambda progress: solve_partition(request, progress=progress))
     return outcome
 
@@ -132,7 +134,7 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
         from torchsplit_core.stages.folder import check_target
 
         check_target(Path(options.export))
-    _, found = read_file(options.profile, expected="torchsplit.profile")
+    _, found = files.read_file(options.profile, expected="torchsplit.profile")
     outcome: PartitionOutcome
     if options.behind:
         outcome = with_progress(

@@ -9,15 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files import read_versioned, replace_file, write_file
 from torchsplit_core.values import (
     InputFault,
-    PlacedSegment,
-    PlacementFrontier,
-    PlacementOutcome,
-    PlacementRequest,
 )
 from torchsplit_core.values.placement import Split
 from torchsplit_core.values.units import GB, GIB
@@ -25,6 +20,12 @@ from torchsplit_core.values.units import GB, GIB
 if TYPE_CHECKING:
     from torchsplit_core.placement.alternatives import Alternative
     from torchsplit_core.placement.compare import Compared
+    from torchsplit_core.values import (
+        PlacedSegment,
+        PlacementFrontier,
+        PlacementOutcome,
+        PlacementRequest,
+    )
 
 BUILDS = {
     "phase": "phase",
@@ -52,8 +53,8 @@ MOST_SHOWN = 8
 
 
 def add_place_command(command: Command, output: Options) -> None:
-    """Add place to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("place", _place, "place a decoder's layers on particular GPUs, with the bound of the best")
+    """Add place to the command line through its `command(name, run)` and its shared options."""
+    made = command("place", _place)
     made.add_argument(
         "input",
         metavar="REQUEST|MODEL",
@@ -125,7 +126,7 @@ def _place(options: argparse.Namespace) -> int:
     if options.replicas is not None:
         request = replace(request, max_replicas=options.replicas)
     if options.request:
-        write_file(request, options.request, version)
+        files.write_file(request, options.request, version)
     if options.frontier:
         curve = with_progress(lambda progress: workflow.placement_frontier(request, progress=progress))
         _write_curve(curve, Path(options.frontier), version)
@@ -162,7 +163,7 @@ def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]
             "is given without --fleet; it makes a request, and a request is given",
             "Write it into the request, or give a model and --fleet.",
         )
-    version, request = read_versioned(options.input, expected="torchsplit.placement_request")
+    version, request = files.read_versioned(options.input, expected="torchsplit.placement_request")
     return request, version
 
 
@@ -244,14 +245,14 @@ def _layers(segments: Sequence[PlacedSegment]) -> str:
 def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> None:
     """The curve as its contract file, or where the path ends in .csv as a line a point."""
     if path.suffix != ".csv":
-        write_file(curve, path, version)
+        files.write_file(curve, path, version)
         return
     lines = ["throughput,latency_s,latency_bound_s,segments,gpus"]
     for point in curve.points:
         gpus = sum(len(part.gpu_ids) for part in point.segments)
         figures = f"{point.throughput!r},{point.latency_s!r},{point.latency_bound_s!r}"
         lines.append(f"{figures},{len(point.segments)},{gpus}")
-    replace_file(path, "\n".join(lines) + "\n")
+    files.replace_file(path, "\n".join(lines) + "\n")
 
 
 def _curve_summary(curve: PlacementFrontier) -> str:

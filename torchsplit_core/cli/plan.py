@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli import plan_summary
 from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
@@ -19,17 +19,19 @@ from torchsplit_core.cli.arguments.request_options import (
     with_owed,
 )
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files import read_file, write_file
-from torchsplit_core.values import InputFault, Objective, ObjectiveKind, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import PlanOutcome, PlanRequest
 
 SIMULATED_REQUESTS = 20_000
 """Of each model in a replication of `plan --simulate`."""
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
-    """Add request and plan to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("request", _request, "make a plan request of profiles and a fleet")
+    """Add request and plan to the command line through its `command(name, run)` and its shared options."""
+    made = command("request", _request)
     made.add_argument("profiles", nargs="+", metavar="PROFILE")
     made.add_argument(
         "--gpus",
@@ -60,9 +62,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
     add_request_options(made)
     output(made)
 
-    made = command(
-        "plan", _plan, "choose layouts, slices and shares; the outcome is verified and carries its bound"
-    )
+    made = command("plan", _plan)
     made.add_argument("request")
     _spare(made, None)
     demands_as_minima_option(made)
@@ -97,11 +97,11 @@ def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.fleet_text import parse_fleet
     from torchsplit_core.planning.request.validate import check_owed, validate
 
-    profiles = [read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
+    profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
         profiles,
         parse_fleet(options.gpus),
-        candidates=[read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
+        candidates=[files.read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
         demands=_table("--demand", options.demand),
         min_throughputs=_table("--min-throughput", options.min_throughput),
         max_latencies=_table("--max-latency", options.max_latency),
@@ -127,10 +127,10 @@ def _request(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     request = _with_minima(_planned_at(request, options.plan_at), options)
     if options.save_request:
-        write_file(request, options.save_request)
+        files.write_file(request, options.save_request)
     if options.spare is not None:
         request = replace(request, objective=replace(request.objective, survives=options.spare))
     outcome = with_progress(

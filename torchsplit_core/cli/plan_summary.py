@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from torchsplit_core.values import ObjectiveValue, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.values.units import MB
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import ObjectiveValue, PlanExplanation, PlanOutcome, PlanRequest
 
 
 def tell(request: PlanRequest, outcome: PlanOutcome) -> None:

@@ -16,20 +16,17 @@ from typing import TypeVar, get_args
 from torchsplit_core import workflow
 from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, tell_notes, with_progress
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
-from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_name
 from torchsplit_core.values.profile import BASES
-from torchsplit_core.workspace.measured_points import OLD_POINTS
-from torchsplit_core.workspace.store import Store
 
 T = TypeVar("T")
 
 
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:
-    """Add profile to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("profile", _profile, "measure a model on this host and estimate it on every MIG slice")
+    """Add profile to the command line through its `command(name, run)` and its shared options."""
+    made = command("profile", _profile)
     made.add_argument("source")
     made.add_argument(
         "--device",
@@ -107,6 +104,9 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
 
 
 def _profile(options: argparse.Namespace) -> int:
+    from torchsplit_core.workspace.measured_points import OLD_POINTS
+    from torchsplit_core.workspace.store import Store
+
     if options.torch_trace:
         Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
     settings = Settings(
@@ -144,6 +144,8 @@ def _profile(options: argparse.Namespace) -> int:
         make_slices=_slices_to_make(options),
     )
     if options.engine == "ray":
+        from torchsplit_core.running.fleet.cluster import on_cluster
+
         cores, gpus = _reserved(options)
         graph, result = on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
     else:
@@ -172,6 +174,8 @@ def _profile(options: argparse.Namespace) -> int:
 
 def _with_its_store(asked: Callable[..., T]) -> T:
     """On a node: measured points are kept where they were measured."""
+    from torchsplit_core.workspace.store import Store
+
     return asked(store=Store())
 
 

@@ -6,12 +6,12 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
-from torchsplit_core.files import read_file
 from torchsplit_core.serving.settings import (
     DEADLINE_S,
     DEFAULT_DURATION_S,
@@ -19,16 +19,20 @@ from torchsplit_core.serving.settings import (
     LONGEST_QUEUE,
     LoadSettings,
     ServeSettings,
-    Serving,
 )
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
-from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
-from torchsplit_core.workspace.store import default_root
+from torchsplit_core.values import InputFault
+
+if TYPE_CHECKING:
+    from torchsplit_core.serving.settings import (
+        Serving,
+    )
+    from torchsplit_core.values import PlanOutcome, PlanRequest
+    from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
-    """Add serve to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("serve", _serve, "serve a plan on this host until stopped (Open Inference Protocol v2)")
+    """Add serve to the command line through its `command(name, run)` and its shared options."""
+    made = command("serve", _serve)
     _plan_options(made)
     made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)")
     made.add_argument(
@@ -39,9 +43,7 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
     )
     add_client_options(made)
     trust(made)
-    made = command(
-        "measure", _measure, "serve a plan, load it, and set measured beside simulated and planned"
-    )
+    made = command("measure", _measure)
     _plan_options(made)
     made.add_argument(
         "--arrivals",
@@ -92,12 +94,14 @@ def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSetting
 
 
 def _files(options: argparse.Namespace) -> tuple[PlanOutcome, PlanRequest]:
-    _, outcome = read_file(options.plan, expected="torchsplit.plan")
-    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    _, outcome = files.read_file(options.plan, expected="torchsplit.plan")
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     return outcome, request
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from torchsplit_core.workspace.store import default_root
+
     outcome, request = _files(options)
     ready = Path(options.ready_file) if options.ready_file else None
 
@@ -120,6 +124,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
+    from torchsplit_core.workspace.store import default_root
+
     outcome, request = _files(options)
     if options.seed < 0:
         raise InputFault("--seed", f"is {options.seed}, below the least value 0", "Give 0 or more.")

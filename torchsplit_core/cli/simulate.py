@@ -6,31 +6,34 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, with_progress
-from torchsplit_core.files import read_file, write_file
-from torchsplit_core.running.fleet.cluster import on_cluster
 from torchsplit_core.values import (
     Find,
     InputFault,
-    ModelLoad,
-    PlanModel,
-    PlanRequest,
-    SimulationOutcome,
     SimulationRequest,
     TraceArrivals,
 )
 from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.simulation import arrivals_text
-from torchsplit_core.values.simulation.request import Arrivals
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import (
+        ModelLoad,
+        PlanModel,
+        PlanRequest,
+        SimulationOutcome,
+    )
+    from torchsplit_core.values.simulation.request import Arrivals
 
 KINDS = f"FILE.csv, {arrivals_text.KINDS}"
 
 
 def add_simulate_command(command: Command, output: Options) -> None:
-    """Add simulate to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("simulate", _simulate, "response times, waits and utilisation of models under load")
+    """Add simulate to the command line through its `command(name, run)` and its shared options."""
+    made = command("simulate", _simulate)
     made.add_argument("input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan")
     made.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
     made.add_argument(
@@ -77,8 +80,10 @@ def _simulate(options: argparse.Namespace) -> int:
         request = replace(request, find=Find(options.find))
     request = workflow.under_load(request, options.load)
     if options.save_request:
-        write_file(request, options.save_request)
+        files.write_file(request, options.save_request)
     if options.engine == "ray":
+        from torchsplit_core.running.fleet.cluster import on_cluster
+
         outcome = on_cluster(workflow.simulate, request)
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
@@ -88,7 +93,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _of_file(options: argparse.Namespace) -> SimulationRequest:
-    name, request = read_file(options.input)
+    name, request = files.read_file(options.input)
     if name == "torchsplit.plan":
         raise InputFault(
             "--request",
@@ -113,8 +118,8 @@ def _of_file(options: argparse.Namespace) -> SimulationRequest:
 def _of_plan(options: argparse.Namespace) -> SimulationRequest:
     from torchsplit_core.planning.request.hash import request_hash
 
-    _, outcome = read_file(options.input, expected="torchsplit.plan")
-    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    _, outcome = files.read_file(options.input, expected="torchsplit.plan")
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     if outcome.request_sha256 != request_hash(request):
         print(
             "note: this plan answers another request (--spare and --plan-at make one too); "

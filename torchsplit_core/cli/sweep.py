@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core import files
 from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.files import read_file, replace_file
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
@@ -30,8 +30,8 @@ _RANGE = re.compile(r"(?P<start>[^.]+(?:\.\d+)?)\.\.(?P<stop>[^/]+)(?:/(?P<steps
 
 
 def add_sweep_command(command: Command) -> None:
-    """Add sweep to the command line through its `command(name, run, text)`."""
-    made = command("sweep", _sweep, "plan a request at every value of one parameter; a table of the outcomes")
+    """Add sweep to the command line through its `command(name, run)`."""
+    made = command("sweep", _sweep)
     made.add_argument("request", metavar="REQUEST")
     made.add_argument(
         "--vary",
@@ -105,7 +105,7 @@ def _sweep(options: argparse.Namespace) -> int:
             f"{quoted(options.output)} ends neither in .csv nor in .json",
             "Give a name that ends in one of them.",
         )
-    _, request = read_file(options.request, expected="torchsplit.plan_request")
+    _, request = files.read_file(options.request, expected="torchsplit.plan_request")
     request = with_owed(request, options)
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
@@ -113,7 +113,7 @@ def _sweep(options: argparse.Namespace) -> int:
     waits = with_progress(lambda progress: worst_responses(request, what, points, progress=progress))
     rows = table(points, waits)
     if options.output:
-        replace_file(Path(options.output), _json(rows) if suffix == ".json" else _csv(rows))
+        files.replace_file(Path(options.output), _json(rows) if suffix == ".json" else _csv(rows))
     if options.json or not options.output:
         sys.stdout.write(_json(rows) if options.json else _csv(rows))
     solved = [point for point in points if point.gpus_used is not None]

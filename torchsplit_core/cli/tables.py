@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torchsplit_core import files
 from torchsplit_core.cli.common import Command, hand_over
-from torchsplit_core.files import read_file, read_text, replace_file, write_text
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest, Profile, system_reason
 from torchsplit_core.values.errors import quoted
 
@@ -23,11 +23,9 @@ SHOWN_OUTLIERS = 5
 """Measured rows far off that are printed one by one."""
 
 
-def add_commands(command: Command) -> None:
-    """Add estimate, import and export to the command line through its `command(name, run, text)`."""
-    made = command(
-        "estimate", _estimate, "predict rows of a table from measured rows, with 90-percent intervals"
-    )
+def add_table_commands(command: Command) -> None:
+    """Add estimate, import and export to the command line through its `command(name, run)`."""
+    made = command("estimate", _estimate)
     made.add_argument(
         "measured",
         metavar="MEASURED.csv",
@@ -53,9 +51,7 @@ def add_commands(command: Command) -> None:
     made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
     made.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
 
-    made = command(
-        "import", _import, "make profiles of a CSV table, Triton Model Analyzer or perf_analyzer -f"
-    )
+    made = command("import", _import)
     made.add_argument("files", nargs="+", metavar="FILE")
     made.add_argument("-o", "--output", metavar="FILE|DIR", help="a folder where there are several models")
     made.add_argument("--json", action="store_true", help="print the outcome to standard output")
@@ -71,7 +67,7 @@ def add_commands(command: Command) -> None:
     )
     made.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be read")
 
-    made = command("export", _export, "write the rows of profiles as one CSV table")
+    made = command("export", _export)
     made.add_argument(
         "profiles",
         nargs="+",
@@ -103,7 +99,7 @@ def _estimate(options: argparse.Namespace) -> int:
         skip_bad=options.skip_bad,
     )
     if options.output:
-        replace_file(Path(options.output), table.csv_text())
+        files.replace_file(Path(options.output), table.csv_text())
     if options.json:
         sys.stdout.write(table.json_text())
     elif not options.output:
@@ -129,7 +125,7 @@ def _estimate_types(options: argparse.Namespace) -> int:
         raise InputFault("--to", f"{quoted(options.to)} names no GPU type", "Write for example --to L4-24GB.")
     text = read_table(options.measured)
     if text.lstrip("\ufeff").lstrip().startswith("{"):
-        kind, value = read_text(text, origin=options.measured)
+        kind, value = files.read_text(text, origin=options.measured)
         if isinstance(value, PlanRequest):
             grown, notes = workflow.with_estimated_points(value, to, options.precision)
             added = sum(map(_points, grown.models)) - sum(map(_points, value.models))
@@ -161,7 +157,7 @@ def _estimate_table_types(
     rows, notes = workflow.estimated_rows(read.profiles, to, options.precision)
     columns, records = rows_like(text, read.profiles, rows, options.measured)
     if options.output:
-        replace_file(Path(options.output), rows_text(columns, records))
+        files.replace_file(Path(options.output), rows_text(columns, records))
     if options.json:
         listed = [{name: record.get(name) for name in columns} for record in records]
         sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -210,9 +206,9 @@ def _tell_counts(profiles: Sequence[Profile]) -> None:
 def _hand_over_one(profile: Profile, options: argparse.Namespace) -> None:
     if options.output:
         path = Path(options.output)
-        replace_file(path / file_name(profile) if path.is_dir() else path, write_text(profile))
+        files.replace_file(path / file_name(profile) if path.is_dir() else path, files.write_text(profile))
     if options.json or not options.output:
-        sys.stdout.write(write_text(profile))
+        sys.stdout.write(files.write_text(profile))
 
 
 def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace) -> None:
@@ -228,14 +224,14 @@ def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace)
         names: list[str] = []
         for profile in profiles:
             names.append(file_name(profile, names))
-            replace_file(folder / names[-1], write_text(profile))
+            files.replace_file(folder / names[-1], files.write_text(profile))
             print(folder / names[-1], file=sys.stderr)
     elif not options.json:
         raise InputFault(
             "-o", f"is missing, and {len(profiles)} models make a file each", "Give a folder: -o profiles/."
         )
     if options.json:
-        documents = [json.loads(write_text(profile)) for profile in profiles]
+        documents = [json.loads(files.write_text(profile)) for profile in profiles]
         sys.stdout.write(json.dumps(documents, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -263,10 +259,10 @@ def _export(options: argparse.Namespace) -> int:
         elif item.startswith("library:"):
             profiles.append(library_profile(item.removeprefix("library:")))
         else:
-            profiles.append(read_file(item, expected="torchsplit.profile")[1])
+            profiles.append(files.read_file(item, expected="torchsplit.profile")[1])
     text = write_profile_csv(profiles)
     if options.output:
-        replace_file(Path(options.output), text)
+        files.replace_file(Path(options.output), text)
     else:
         sys.stdout.write(text)
     _tell_counts(profiles)

@@ -6,19 +6,18 @@ import argparse
 import sys
 from pathlib import Path
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
-from torchsplit_core.files import read_file, replace_file
 
 
 def add_trace_commands(command: Command, trust: Options, output: Options) -> None:
-    """Add trace and draw to the command line through its `command(name, run, text)` and its shared options."""
-    made = command("trace", _trace, "export a model to its dataflow graph")
+    """Add trace and draw to the command line through its `command(name, run)` and its shared options."""
+    made = command("trace", _trace)
     made.add_argument("source")
     trust(made)
     output(made)
 
-    made = command("draw", _draw, "draw a graph file as .svg, or as .dot for Graphviz")
+    made = command("draw", _draw)
     made.add_argument("graph", metavar="GRAPH")
     made.add_argument("-o", "--output", metavar="FILE", required=True, help="FILE.svg or FILE.dot")
     made.add_argument("--what", default="dataflow", help="dataflow, dominators, post-dominators or regions")
@@ -47,7 +46,7 @@ def _trace(options: argparse.Namespace) -> int:
 
 
 def _draw(options: argparse.Namespace) -> int:
-    _, graph = read_file(options.graph, expected="torchsplit.graph")
+    _, graph = files.read_file(options.graph, expected="torchsplit.graph")
     opened = tuple(path for text in options.open for path in text.split(",") if path)
     text = workflow.drawing(
         graph,
@@ -57,5 +56,5 @@ def _draw(options: argparse.Namespace) -> int:
         dark=options.dark,
         without=tuple(options.without),
     )
-    replace_file(Path(options.output), text)
+    files.replace_file(Path(options.output), text)
     return 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from torchsplit_core.curves.form import Array, log_time, sensitivities
 from torchsplit_core.curves.prior import Belief
@@ -26,7 +26,7 @@ NOISE_FREEDOM = 4.0
 
 _UPPER = (1 + COVERAGE) / 2
 
-NOISE_TAIL = float((student_t.ppf(_UPPER, NOISE_FREEDOM) / student_t.ppf(_UPPER, np.inf)) ** 2)
+NOISE_TAIL = float((stdtrit(NOISE_FREEDOM, _UPPER) / stdtrit(np.inf, _UPPER)) ** 2)
 """A normal with this times the noise's variance has the noise's 90 % interval."""
 
 LEAST_FREEDOM = 3.0
@@ -97,14 +97,14 @@ class Posterior:
     def predict(self, points: Array) -> Prediction:
         """Of a new measurement at each of the points (k, 4)."""
         median, variance, freedom = self._moments(points)
-        return Prediction(median, np.sqrt(variance) * student_t.ppf(_UPPER, freedom))
+        return Prediction(median, np.sqrt(variance) * stdtrit(freedom, _UPPER))
 
     def leave_one_out(self, log_times: Array) -> Prediction:
         """Of each point from all others, at the parameters and scales fitted with it."""
         variance = 1 / np.diag(self.inverse)
         fresh = variance - self.noise + self.new_noise
         _, _, freedom = self._moments(self.points)
-        return Prediction(log_times - self.pulled * variance, np.sqrt(fresh) * student_t.ppf(_UPPER, freedom))
+        return Prediction(log_times - self.pulled * variance, np.sqrt(fresh) * stdtrit(freedom, _UPPER))
 
     def covariance(self, points: Array) -> Array:
         """Posterior covariance (k, k) of log t without noise."""
@@ -155,4 +155,4 @@ class Posterior:
 
 def half_width_of_noise(posterior: Posterior) -> float:
     """Half-width of the 90 % interval of one measurement's noise, on log t."""
-    return float(np.sqrt(posterior.new_noise) * student_t.ppf(_UPPER, np.inf))
+    return float(np.sqrt(posterior.new_noise) * stdtrit(np.inf, _UPPER))

@@ -4,18 +4,25 @@ Every format has a pydantic model (unknown keys forbidden), and `docs/schemas/` 
 JSON schema. Inside the program only the frozen values travel.
 """
 
-from torchsplit_core.files.contract import (
-    FORMATS,
-    read_file,
-    read_text,
-    read_versioned,
-    schema_of,
-    write_file,
-    write_text,
-)
-from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
-from torchsplit_core.files.replace import move_into_place, replace_file
-from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.files.contract import (
+        FORMATS,
+        read_file,
+        read_text,
+        read_versioned,
+        schema_of,
+        write_file,
+        write_text,
+    )
+    from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
+    from torchsplit_core.files.replace import move_into_place, replace_file
+    from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
 
 __all__ = [
     "FORMATS",
@@ -35,3 +42,13 @@ __all__ = [
     "write_text",
     "write_unchecked",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "contract": "FORMATS read_file read_text read_versioned schema_of write_file write_text",
+        "json_text": "OWN_BYTES UPLOAD_BYTES measure parse_json refuse_large",
+        "replace": "move_into_place replace_file",
+        "unchecked": "read_unchecked write_unchecked",
+    },
+)

@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from functools import cache, reduce
+from importlib import import_module
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,57 +21,57 @@ from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refu
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
-from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.values import (
-    WHOLE_GPU,
-    InputFault,
-    PartitionOutcome,
-    PartitionRequest,
-    PlacementFrontier,
-    PlacementOutcome,
-    PlacementRequest,
-    PlanOutcome,
-    PlanRequest,
-    Profile,
-    SimulationOutcome,
-    SimulationRequest,
-    StageManifest,
-    quoted,
-    suggestion,
-    system_reason,
-)
-from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
-from torchsplit_core.values.serving.measurement import Measurement
-from torchsplit_core.values.serving.routes import Routes
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
-from torchsplit_core.values.strategy.request import StrategyRequest
+from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter
 
+    from torchsplit_core.values import PlacementRequest
+
 LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
 
-FORMATS: Mapping[str, tuple[str, type[Any]]] = {
-    "torchsplit.graph": ("GraphFile", TorchGraph),
-    "torchsplit.profile": ("ProfileFile", Profile),
-    "torchsplit.plan_request": ("PlanRequestFile", PlanRequest),
-    "torchsplit.plan": ("PlanOutcomeFile", PlanOutcome),
-    "torchsplit.partition_request": ("PartitionRequestFile", PartitionRequest),
-    "torchsplit.partition": ("PartitionOutcomeFile", PartitionOutcome),
-    "torchsplit.placement_request": ("PlacementRequestFile", PlacementRequest),
-    "torchsplit.placement": ("PlacementOutcomeFile", PlacementOutcome),
-    "torchsplit.placement_frontier": ("PlacementFrontierFile", PlacementFrontier),
-    "torchsplit.stages": ("StageManifestFile", StageManifest),
-    "torchsplit.simulation_request": ("SimulationRequestFile", SimulationRequest),
-    "torchsplit.simulation": ("SimulationOutcomeFile", SimulationOutcome),
-    "torchsplit.measurement": ("MeasurementFile", Measurement),
-    "torchsplit.strategy_request": ("StrategyRequestFile", StrategyRequest),
-    "torchsplit.strategy": ("StrategyOutcomeFile", StrategyOutcome),
-    "torchsplit.routes": ("RoutesFile", Routes),
-    "torchsplit.evaluation": ("EvaluationOutcomeFile", EvaluationOutcome),
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "torchsplit.graph": ("GraphFile", "torchsplit_core.graph.torch_graph:TorchGraph"),
+    "torchsplit.profile": ("ProfileFile", "torchsplit_core.values.profile:Profile"),
+    "torchsplit.plan_request": ("PlanRequestFile", "torchsplit_core.values.plan.request:PlanRequest"),
+    "torchsplit.plan": ("PlanOutcomeFile", "torchsplit_core.values.plan.outcome:PlanOutcome"),
+    "torchsplit.partition_request": (
+        "PartitionRequestFile",
+        "torchsplit_core.values.partition:PartitionRequest",
+    ),
+    "torchsplit.partition": ("PartitionOutcomeFile", "torchsplit_core.values.partition:PartitionOutcome"),
+    "torchsplit.placement_request": (
+        "PlacementRequestFile",
+        "torchsplit_core.values.placement:PlacementRequest",
+    ),
+    "torchsplit.placement": ("PlacementOutcomeFile", "torchsplit_core.values.placement:PlacementOutcome"),
+    "torchsplit.placement_frontier": (
+        "PlacementFrontierFile",
+        "torchsplit_core.values.placement_frontier:PlacementFrontier",
+    ),
+    "torchsplit.stages": ("StageManifestFile", "torchsplit_core.values.stages:StageManifest"),
+    "torchsplit.simulation_request": (
+        "SimulationRequestFile",
+        "torchsplit_core.values.simulation.request:SimulationRequest",
+    ),
+    "torchsplit.simulation": (
+        "SimulationOutcomeFile",
+        "torchsplit_core.values.simulation.outcome:SimulationOutcome",
+    ),
+    "torchsplit.measurement": ("MeasurementFile", "torchsplit_core.values.serving.measurement:Measurement"),
+    "torchsplit.strategy_request": (
+        "StrategyRequestFile",
+        "torchsplit_core.values.strategy.request:StrategyRequest",
+    ),
+    "torchsplit.strategy": ("StrategyOutcomeFile", "torchsplit_core.values.strategy.outcome:StrategyOutcome"),
+    "torchsplit.routes": ("RoutesFile", "torchsplit_core.values.serving.routes:Routes"),
+    "torchsplit.evaluation": (
+        "EvaluationOutcomeFile",
+        "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
+    ),
 }
-"""Format name → (name of its newest version's file model, value class)."""
+"""Format name → (name of its newest version's file model, value class): who reads one format loads no other's."""
 
 EARLIER: Mapping[str, tuple[str, ...]] = {
     "torchsplit.placement_request": ("PlacementRequestFile1",),
@@ -78,6 +79,13 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
     "torchsplit.placement_frontier": ("PlacementFrontierFile1",),
 }
 """Format name → file models of its versions 1, 2, … before the newest: they are read for ever."""
+
+
+MODELS = (
+    "models", "partition_models", "placement_models", "stage_models", "simulation_models", "strategy_models",
+    "measurement_models", "route_models", "evaluation_models",
+)  # fmt: skip
+"""Where file models stand: what most commands read comes first, and no further room is loaded than has the format."""
 
 
 def newest_version(format_name: str) -> int:
@@ -88,25 +96,9 @@ def newest_version(format_name: str) -> int:
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    from torchsplit_core.files import (
-        evaluation_models,
-        measurement_models,
-        models,
-        partition_models,
-        placement_models,
-        route_models,
-        simulation_models,
-        stage_models,
-        strategy_models,
-    )
-
     name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (
-        models, partition_models, placement_models, stage_models, simulation_models, strategy_models,
-        measurement_models, route_models, evaluation_models,
-    )  # fmt: skip
-    room = next(one for one in rooms if hasattr(one, name))
-    found: type[BaseModel] = getattr(room, name)
+    rooms = (import_module(f"torchsplit_core.files.{room}") for room in MODELS)
+    found: type[BaseModel] = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 
 
@@ -114,7 +106,8 @@ def _model(format_name: str, version: int) -> type[BaseModel]:
 def _adapter(format_name: str) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(FORMATS[format_name][1])
+    module, _, name = FORMATS[format_name][1].partition(":")
+    return TypeAdapter(getattr(import_module(module), name))
 
 
 def schema_of(format_name: str) -> dict[str, Any]:
@@ -232,8 +225,9 @@ def _text_of(path: Path) -> str:
 
 def format_of(value: Any) -> str:
     """The format name of a value."""
+    own = f"{type(value).__module__}:{type(value).__qualname__}"
     for name, (_, value_class) in FORMATS.items():
-        if isinstance(value, value_class):
+        if own == value_class:
             return name
     raise TypeError(f"no file format for {type(value).__name__}")
 
@@ -241,10 +235,10 @@ def format_of(value: Any) -> str:
 def write_text(value: Any, version: int | None = None) -> str:
     """The value as its contract file, indented, ending in a newline; in the newest version unless one is named."""
     name = format_of(value)
-    if isinstance(value, TorchGraph):
+    if name == "torchsplit.graph":
         return graph_to_text(value)
     version = version or newest_version(name)
-    if isinstance(value, PlacementRequest):
+    if name == "torchsplit.placement_request":
         return _placement_text(value, version)
     return _checked_text(name, value, version)
 

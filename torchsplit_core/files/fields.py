@@ -82,6 +82,6 @@ Basis = Literal["measured", "emulated", "estimated"]
 
 
 class Strict(BaseModel):
-    """No unknown keys, no coercion of text to numbers."""
+    """No unknown keys, no coercion of text to numbers. What checks a model is built when first used, under a lock."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)

@@ -5,18 +5,20 @@ Without torch. DOT texts are in `graph.dot` (they need pydot), the graph contrac
 for, does not.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from torchsplit_core.graph.annotate import annotate_with_profiling_data
-from torchsplit_core.graph.preparation.prepare import PreparedGraph, Unit, ValueEdge, prepare
-from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName
-from torchsplit_core.graph.torch_graph import TorchGraph
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.graph.annotate import annotate_with_profiling_data
     from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation, immediate_dominators
+    from torchsplit_core.graph.preparation.prepare import PreparedGraph, Unit, ValueEdge, prepare
     from torchsplit_core.graph.preparation.step_report import Fate, StepReport, fates, preparation_report
+    from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName
     from torchsplit_core.graph.regions import Region, RegionTree, region_tree
+    from torchsplit_core.graph.torch_graph import TorchGraph
 
 __all__ = [
     "ALL_STEPS",
@@ -42,22 +44,15 @@ __all__ = [
     "region_tree",
 ]
 
-_LATER = {
-    "ENTRY": "dominance",
-    "EXIT": "dominance",
-    "DominanceInformation": "dominance",
-    "immediate_dominators": "dominance",
-    "Fate": "preparation.step_report",
-    "StepReport": "preparation.step_report",
-    "fates": "preparation.step_report",
-    "preparation_report": "preparation.step_report",
-    "Region": "regions",
-    "RegionTree": "regions",
-    "region_tree": "regions",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(f"torchsplit_core.graph.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "annotate": "annotate_with_profiling_data",
+        "dominance": "ENTRY EXIT DominanceInformation immediate_dominators",
+        "preparation.prepare": "PreparedGraph Unit ValueEdge prepare",
+        "preparation.step_report": "Fate StepReport fates preparation_report",
+        "preparation.steps": "ALL_STEPS STEPS Step StepName",
+        "regions": "Region RegionTree region_tree",
+        "torch_graph": "TorchGraph",
+    },
+)

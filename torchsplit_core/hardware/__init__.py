@@ -1,5 +1,10 @@
 """GPUs and their MIG profiles: the sourced catalogue, every legal layout, the host at hand and its devices."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+# At once, since two of these names are those of their modules.
 from torchsplit_core.hardware.catalogue import (
     MOST_CORES,
     catalogue,
@@ -9,22 +14,25 @@ from torchsplit_core.hardware.catalogue import (
     unsourced_profiles,
     without_mig,
 )
-from torchsplit_core.hardware.devices import available_devices, choose_devices
-from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host, open_nvml
-from torchsplit_core.hardware.layouts import (
-    creation_order,
-    layout_multisets,
-    legal_layouts,
-    maximal_multisets,
-    place_layout,
-)
-from torchsplit_core.hardware.live import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
-from torchsplit_core.hardware.mig_commands import slice_commands
-from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
-from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
-from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
 from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
-from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watch_cores
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.hardware.devices import available_devices, choose_devices
+    from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host, open_nvml
+    from torchsplit_core.hardware.layouts import (
+        creation_order,
+        layout_multisets,
+        legal_layouts,
+        maximal_multisets,
+        place_layout,
+    )
+    from torchsplit_core.hardware.live import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
+    from torchsplit_core.hardware.mig_commands import slice_commands
+    from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
+    from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
+    from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
+    from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watch_cores
 
 __all__ = [
     "MOST_CORES",
@@ -68,3 +76,18 @@ __all__ = [
     "watch_cores",
     "without_mig",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "devices": "available_devices choose_devices",
+        "discovery": "HostGpu HostReport MigInstance discover_host open_nvml",
+        "layouts": "creation_order layout_multisets legal_layouts maximal_multisets place_layout",
+        "live": "CoreTimes DcgmFigures LiveGpu LiveHost live_gpus live_host",
+        "mig_commands": "slice_commands",
+        "mig_setup": "restore_from_journal temporary_slices",
+        "neighbours": "NeighbourLoad neighbour_load",
+        "nvml": "GpuState Nvml NvmlFault gpu_state",
+        "steadiness": "Steadiness unsteady_words watch_cores",
+    },
+)

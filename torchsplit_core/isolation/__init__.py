@@ -26,8 +26,9 @@ The names load their module when first used: the child needs few of them, and st
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from torchsplit_core.isolation.confinement.inside import remedy_for
@@ -38,25 +39,6 @@ if TYPE_CHECKING:
     from torchsplit_core.isolation.forms import Form, of_form
     from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
     from torchsplit_core.isolation.run import run_limited
-
-_MODULES = {
-    "ChildFault": "faults",
-    "Form": "forms",
-    "IsolationLevel": "confinement.level",
-    "Limits": "limits",
-    "available_levels": "confinement.level",
-    "default_memory_bytes": "limits",
-    "execution_refused": "execution",
-    "is_out_of_memory": "limits",
-    "isolation_level": "confinement.level",
-    "of_form": "forms",
-    "printable": "faults",
-    "private_room": "confinement.rooms",
-    "refuse_execution": "execution",
-    "remedy_for": "confinement.inside",
-    "run_limited": "run",
-    "sweep_rooms": "confinement.rooms",
-}
 
 __all__ = [
     "ChildFault",
@@ -77,8 +59,16 @@ __all__ = [
     "sweep_rooms",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"torchsplit_core.isolation.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "confinement.inside": "remedy_for",
+        "confinement.level": "IsolationLevel available_levels isolation_level",
+        "confinement.rooms": "private_room sweep_rooms",
+        "execution": "execution_refused refuse_execution",
+        "faults": "ChildFault printable",
+        "forms": "Form of_form",
+        "limits": "Limits default_memory_bytes is_out_of_memory",
+        "run": "run_limited",
+    },
+)

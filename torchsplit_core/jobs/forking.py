@@ -105,6 +105,9 @@ def forked(command: Sequence[str], environment: Mapping[str, str], stdin: int, l
 
 def main() -> None:
     """Load, then fork a child for every question until the server ends."""
+    from torchsplit_core.solver.pyomo_model import load_pyomo
+
+    load_pyomo()  # the plans of jobs are explained, by programs; first, for it is smaller before SciPy than after
     for name in (*LOADED, *(kind_of(job).target.partition(":")[0] for job in JOBS)):
         importlib.import_module(name)
     # What the children share stays shared: whoever looks for garbage in it writes to it.

@@ -1,10 +1,17 @@
 """The planner: which layout every GPU takes, and which slices and shares every model gets."""
 
-from torchsplit_core.planning.from_tables import solve_leximin, solve_leximin_shared
-from torchsplit_core.planning.planner import plan
-from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.planning.verification.outcome import verify, violations
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.planning.from_tables import solve_leximin, solve_leximin_shared
+    from torchsplit_core.planning.planner import plan
+    from torchsplit_core.planning.request.hash import request_hash
+    from torchsplit_core.planning.request.validate import validate
+    from torchsplit_core.planning.verification.outcome import verify, violations
 
 __all__ = [
     "plan",
@@ -15,3 +22,14 @@ __all__ = [
     "verify",
     "violations",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "from_tables": "solve_leximin solve_leximin_shared",
+        "planner": "plan",
+        "request.hash": "request_hash",
+        "request.validate": "validate",
+        "verification.outcome": "verify violations",
+    },
+)

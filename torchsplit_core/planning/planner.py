@@ -9,9 +9,7 @@ from torchsplit_core.planning.baselines.start import better_by_rule
 from torchsplit_core.planning.exclusive.plan import search_exclusive
 from torchsplit_core.planning.formulation.leximin import Search
 from torchsplit_core.planning.fractional.plan import plan_shared
-from torchsplit_core.planning.infeasibility.conflicts import conflicts
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
-from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
 from torchsplit_core.planning.outcome.standard import standardised
@@ -21,6 +19,7 @@ from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.routed.fewest import fewest_bytes, ranks_flows, without_ranks
 from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.verification.outcome import verify
+from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
     InternalFault,
     PlanOutcome,
@@ -164,6 +163,11 @@ def _without_plan(
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and explained:
+        # Here, for what there is a plan for needs no reasons; and Pyomo before the clock starts.
+        from torchsplit_core.planning.infeasibility.conflicts import conflicts
+        from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
+
+        load_pyomo()
         progress(0.9, "Finding which demands conflict")
         begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
         deadline = begun + seconds

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
-from torchsplit_core.profiling.library import library_profiles, measured_library, mix_request, serving_mixes
-from torchsplit_core.profiling.measuring.measurement import measure
-from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
+    from torchsplit_core.profiling.library import (
+        library_profiles,
+        measured_library,
+        mix_request,
+        serving_mixes,
+    )
     from torchsplit_core.profiling.measuring.annotators import DeviceAnnotator, RuntimeAnnotator
+    from torchsplit_core.profiling.measuring.measurement import measure
+    from torchsplit_core.profiling.points import KeptPoint, Settings
 
 __all__ = [
     "DeviceAnnotator",
@@ -29,10 +35,13 @@ __all__ = [
     "serving_mixes",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("DeviceAnnotator", "RuntimeAnnotator"):
-        from torchsplit_core.profiling.measuring import annotators
-
-        return getattr(annotators, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "estimate": "estimate_rows estimated_nodes",
+        "library": "library_profiles measured_library mix_request serving_mixes",
+        "measuring.annotators": "DeviceAnnotator RuntimeAnnotator",
+        "measuring.measurement": "measure",
+        "points": "KeptPoint Settings",
+    },
+)

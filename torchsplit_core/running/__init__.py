@@ -7,31 +7,26 @@ checkpoint. torch is loaded where one of the names is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchsplit_core.running.folder import RunFolder
-from torchsplit_core.running.layout import on_processes, run_strategy
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.running.folder import RunFolder
     from torchsplit_core.running.launch import train
+    from torchsplit_core.running.layout import on_processes, run_strategy
     from torchsplit_core.running.loop import TrainingRun
     from torchsplit_core.running.own_loop import prepare
 
 __all__ = ["RunFolder", "TrainingRun", "on_processes", "prepare", "run_strategy", "train"]
 
-
-def __getattr__(name: str) -> Any:
-    """What needs torch, loaded when first used."""
-    if name == "train":
-        from torchsplit_core.running import launch
-
-        return launch.train
-    if name == "TrainingRun":
-        from torchsplit_core.running import loop
-
-        return loop.TrainingRun
-    if name == "prepare":
-        from torchsplit_core.running import own_loop
-
-        return own_loop.prepare
-    raise AttributeError(name)
+__getattr__ = on_demand(
+    __name__,
+    {
+        "folder": "RunFolder",
+        "launch": "train",
+        "layout": "on_processes run_strategy",
+        "loop": "TrainingRun",
+        "own_loop": "prepare",
+    },
+)

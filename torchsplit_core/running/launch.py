@@ -20,11 +20,11 @@ from torchsplit_core.running.layout import on_each, on_processes
 from torchsplit_core.running.starts.stalls import Stall, Watch, watched
 from torchsplit_core.running.starts.surroundings import agent_log, environment, signals_as_they_were
 from torchsplit_core.running.watch.asking import stopped_when_asked
-from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.exports import exported
 from torchsplit_core.running.watch.gpus import gpus_told
 from torchsplit_core.running.watch.launched import Launch
 from torchsplit_core.values import InputFault, Progress, ignore_progress
-from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import Exports, Nodes, RunOptions, RunStrategy, RunSummary
 
 if TYPE_CHECKING:
     from torchsplit_core.running.rank import Over, RankTask

@@ -12,9 +12,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
-from torchsplit_core.values.training import SHARDED, Choices, Precision, TrainingJob
+from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, Choices, Precision, TrainingJob
 
-PRECISIONS = ("fp32", "tf32", "bf16")
 ALIKE = ("data", "tensor", "context", "expert", "micro_batch", "interleave", "shard", "recompute", "offload")
 """Choices that the stages of a pipeline have in common."""
 
@@ -142,7 +141,7 @@ def _check_runs(strategy: RunStrategy) -> None:
             f"is {choices.interleave} without a pipeline whose stages it could divide",
             "Fix interleave to 1.",
         )
-    if job.precision not in PRECISIONS:
+    if job.precision not in RUN_PRECISIONS:
         raise _refused(
             "precision",
             f"is {job.precision}, which runs do not support",

@@ -6,5 +6,6 @@ Everything is solved by one thread with a fixed seed, without output.
     row_program   an integer program built a row at a time
     pyomo_model   a Pyomo model: its incumbent, its bound and how it ended
 
-The modules are imported by name: only the last needs Pyomo, which takes about half a second to import.
+The modules are imported by name. Only the last needs Pyomo, and imports it when a model is first written: that takes
+about half a second, and most plans are found by patterns and programs of rows.
 """

@@ -6,12 +6,12 @@ rechecked later.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csc_matrix
+from numpy.typing import ArrayLike, NDArray
 
 from torchsplit_core.values import InternalFault
 
@@ -20,6 +20,32 @@ INF = float(highspy.kHighsInf)
 
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Lower and upper limits of all rows or all columns; INF where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix (rows, columns) column by column: SciPy's CSC arrays, without its second of imports.
+
+    `indices` are the rows of the entries `data`; those of column c stand from `indptr[c]` to `indptr[c + 1]`.
+    """
+
+    shape: tuple[int, int]
+    indptr: NDArray[np.int32]
+    indices: NDArray[np.int32]
+    data: NDArray[np.float64]
+
+
+def by_columns(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]) -> Matrix:
+    """The matrix that is the sum of entries, each a value at a row and a column."""
+    row, column = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
+    where, place = np.unique(column * shape[0] + row, return_inverse=True)
+    column, row = np.divmod(where, max(1, shape[0]))
+    data = np.bincount(place, weights=np.asarray(values, dtype=np.float64), minlength=len(where)).astype(
+        np.float64
+    )
+    indptr = np.searchsorted(column, np.arange(shape[1] + 1))
+    return Matrix(shape, indptr.astype(np.int32), row.astype(np.int32), data)
+
 
 Ending = Literal["optimal", "feasible", "infeasible", "unbounded", "unknown"]
 """How HiGHS ended. optimal: proven within the gaps. feasible: a solution without a proof. unknown: neither.
@@ -44,7 +70,7 @@ def solver_name() -> str:
 
 def load(
     name: str,
-    matrix: csc_matrix,
+    matrix: Matrix,
     cost: NDArray[np.float64],
     *,
     columns: Bounds,
@@ -66,9 +92,9 @@ def load(
     lp.col_lower_, lp.col_upper_ = columns
     lp.row_lower_, lp.row_upper_ = rows
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr.astype(np.int32)
-    lp.a_matrix_.index_ = matrix.indices.astype(np.int32)
-    lp.a_matrix_.value_ = matrix.data.astype(np.float64)
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
     if whole is not None:
         lp.integrality_ = [_kind(item) for item in whole.tolist()]
     highs = highspy.Highs()

@@ -5,15 +5,15 @@ The model goes over as a standard form, and an incumbent and its bound come back
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 
-from torchsplit_core.solver.highs import INF, Ending, load, run
+from torchsplit_core.solver.highs import INF, Ending, Matrix, load, run
 from torchsplit_core.values.status import ProgramStatus
 
 GAP = 5e-7
@@ -24,6 +24,40 @@ ABSOLUTE_GAP = 1e-9
 
 SHORTEST_S = 0.02
 """HiGHS gets at least this long: a small model is solved even when time is up."""
+
+
+def load_pyomo() -> float:
+    """Import Pyomo unless that is done; the seconds it took, which are none of a search's time limit."""
+    begun = time.perf_counter()
+    fresh = "pyomo.environ" not in sys.modules
+    import pyomo.environ  # noqa: F401 - it waits for a thread that is at it
+
+    if fresh:
+        from pyomo.common.dependencies import DeferredImportCallbackFinder
+        from pyomo.repn.plugins.standard_form import _LinearStandardFormCompiler_impl as form
+
+        # With SciPy Pyomo imports its statistics, which nothing here needs: as long again, and 50 MiB.
+        DeferredImportCallbackFinder._callbacks.pop("scipy", None)
+        import scipy.sparse
+
+        # What Pyomo's compiler sets when it is first used, by way of that import.
+        form._csc_matrix, form._csr_matrix = scipy.sparse.csc_array, scipy.sparse.csr_array
+        form._to_vector = np.fromiter
+    return time.perf_counter() - begun
+
+
+class _Pyomo:
+    """`pyomo.environ`, imported when one of its names is first used: most plans need no program."""
+
+    def __getattr__(self, name: str) -> Any:
+        load_pyomo()
+        import pyomo.environ
+
+        return getattr(pyomo.environ, name)
+
+
+pyo: Any = _Pyomo()
+"""What models are written with."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +82,9 @@ def solve(model: Any, seconds: float) -> Answer:
     feasible start optimal without looking further (a plan at half the optimum was met). The
     callers keep the best plan so far themselves. Raises Refused.
     """
+    load_pyomo()
+    from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
     begun = time.perf_counter()
     form = LinearStandardFormCompiler().write(model, mixed_form=True)
     highs = _load(form)
@@ -56,7 +93,13 @@ def solve(model: Any, seconds: float) -> Answer:
 
 
 def _load(form: Any) -> Any:
-    matrix = form.A.tocsc()
+    entries = form.A.tocsc()
+    matrix = Matrix(
+        entries.shape,
+        entries.indptr.astype(np.int32),
+        entries.indices.astype(np.int32),
+        entries.data.astype(np.float64),
+    )
     rows = matrix.shape[0]
     lower, upper = np.full(rows, -INF), np.full(rows, INF)
     for index, (row, rhs) in enumerate(zip(form.rows, form.rhs, strict=True)):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_matrix
 
-from torchsplit_core.solver.highs import INF, load, run
+from torchsplit_core.solver.highs import INF, by_columns, load, run
 from torchsplit_core.values.status import ProgramStatus
 
 SHORTEST_S = 0.01
@@ -91,12 +90,11 @@ class Program:
     ) -> Any:
         """HiGHS with the program; a gap is HiGHS's own where none is given. Raises Refused."""
         rows, width = len(self._rows), len(self.cost)
-        matrix = csc_matrix(
-            (
-                np.concatenate(self._value_of),
-                (np.concatenate(self._row_of), np.concatenate(self._column_of)),
-            ),
-            shape=(rows, width),
+        matrix = by_columns(
+            np.concatenate(self._value_of),
+            np.concatenate(self._row_of),
+            np.concatenate(self._column_of),
+            (rows, width),
         )
         limits = np.array(self._rows, dtype=np.float64).reshape(rows, 2)
         integer = None

@@ -6,12 +6,13 @@ and `run_stages` run them here, `StagePipeline` in processes of their own. torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchsplit_core.stages.export import ExportedCut, export_first, export_stages
-from torchsplit_core.stages.folder import MANIFEST, open_manifest
+from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.stages.export import ExportedCut, export_first, export_stages
+    from torchsplit_core.stages.folder import MANIFEST, open_manifest
     from torchsplit_core.stages.pipeline import StagePipeline
     from torchsplit_core.stages.run import StagedModel, open_stages, run_stages
 
@@ -27,15 +28,12 @@ __all__ = [
     "run_stages",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """What needs torch, loaded when first used."""
-    if name == "StagePipeline":
-        from torchsplit_core.stages import pipeline
-
-        return pipeline.StagePipeline
-    if name in ("StagedModel", "open_stages", "run_stages"):
-        from torchsplit_core.stages import run
-
-        return getattr(run, name)
-    raise AttributeError(name)
+__getattr__ = on_demand(
+    __name__,
+    {
+        "export": "ExportedCut export_first export_stages",
+        "folder": "MANIFEST open_manifest",
+        "pipeline": "StagePipeline",
+        "run": "StagedModel open_stages run_stages",
+    },
+)

@@ -4,10 +4,17 @@
 Names and units are in `schema`, the whole story in docs/telemetry.md.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
 from torchsplit_core.telemetry import schema
-from torchsplit_core.telemetry.active_span import ActiveSpan
-from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
-from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
+
+if TYPE_CHECKING:
+    from torchsplit_core.telemetry.active_span import ActiveSpan
+    from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
+    from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
 
 __all__ = [
     "ActiveSpan",
@@ -23,3 +30,12 @@ __all__ = [
     "span",
     "summary",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "active_span": "ActiveSpan",
+        "reading": "SpanRecord SpanTotal read_spans summary",
+        "spans": "adopt carrier configure handed_on shutdown span",
+    },
+)

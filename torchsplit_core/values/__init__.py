@@ -5,128 +5,135 @@ names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; a figure t
 measured and one that was estimated are told apart by `basis`.
 """
 
-from torchsplit_core.values.client import CLIENT_TEMPLATE, SplitClient, TrainClient
-from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
-from torchsplit_core.values.errors import (
-    InputFault,
-    InternalFault,
-    last_cause,
-    quoted,
-    suggestion,
-    system_reason,
-)
-from torchsplit_core.values.graph import GraphNode
-from torchsplit_core.values.hardware import (
-    CPU,
-    WHOLE_GPU,
-    GpuType,
-    Layout,
-    PlacedProfile,
-    SliceProfile,
-    point_type,
-    profile_words,
-)
-from torchsplit_core.values.partition import (
-    GraphEdge,
-    PartitionCandidate,
-    PartitionDevices,
-    PartitionNode,
-    PartitionOutcome,
-    PartitionRequest,
-)
-from torchsplit_core.values.placement import (
-    LinearCoefficients,
-    LinearThroughput,
-    PlacedLink,
-    PlacedReplica,
-    PlacedSegment,
-    PlacementGpu,
-    PlacementModel,
-    PlacementOutcome,
-    PlacementRequest,
-    PlacementSolver,
-    RooflineGpu,
-    RooflineThroughput,
-    TableThroughput,
-    ThroughputRow,
-)
-from torchsplit_core.values.placement_frontier import FrontierPoint, PlacementFrontier
-from torchsplit_core.values.plan.explanation import (
-    ChangeEffect,
-    LayoutReason,
-    ModelBinding,
-    ModelLimit,
-    PlanExplanation,
-    PriceStep,
-)
-from torchsplit_core.values.plan.fault import PlanFault, slice_name
-from torchsplit_core.values.plan.outcome import (
-    Conflict,
-    Demand,
-    ObjectiveValue,
-    PlannedGpu,
-    PlannedModel,
-    PlannedSlice,
-    PlanOutcome,
-    PlanStatistics,
-    Relaxation,
-    ResponsePercentiles,
-    RoutedBytes,
-    Tenant,
-)
-from torchsplit_core.values.plan.request import (
-    Colocation,
-    ColocationMode,
-    FleetEntry,
-    Objective,
-    ObjectiveKind,
-    PlanModel,
-    PlanRequest,
-    Point,
-    SolverOptions,
-    Stage,
-    Variant,
-)
-from torchsplit_core.values.profile import (
-    FailureReason,
-    LatencyPercentiles,
-    MemoryParts,
-    NodeProfile,
-    NodeTimes,
-    Pace,
-    Percentile,
-    Profile,
-    ProfileFailure,
-    ProfileRow,
-    at_first_length,
-    at_sequence_length,
-    sequence_lengths,
-    stage_shares,
-)
-from torchsplit_core.values.progress import Progress, ignore_progress
-from torchsplit_core.values.simulation.outcome import (
-    HalfWidths,
-    HighestLoad,
-    ModelLoad,
-    ResponseTimes,
-    ServerLoad,
-    SimulationOutcome,
-    WaitTimes,
-)
-from torchsplit_core.values.simulation.request import (
-    DeterministicArrivals,
-    Find,
-    GammaArrivals,
-    MmppArrivals,
-    PoissonArrivals,
-    RateState,
-    Server,
-    Service,
-    SimulatedModel,
-    SimulationRequest,
-    TraceArrivals,
-)
-from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.values.client import CLIENT_TEMPLATE, SplitClient, TrainClient
+    from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
+    from torchsplit_core.values.errors import (
+        InputFault,
+        InternalFault,
+        last_cause,
+        quoted,
+        suggestion,
+        system_reason,
+    )
+    from torchsplit_core.values.graph import GraphNode
+    from torchsplit_core.values.hardware import (
+        CPU,
+        WHOLE_GPU,
+        GpuType,
+        Layout,
+        PlacedProfile,
+        SliceProfile,
+        point_type,
+        profile_words,
+    )
+    from torchsplit_core.values.partition import (
+        GraphEdge,
+        PartitionCandidate,
+        PartitionDevices,
+        PartitionNode,
+        PartitionOutcome,
+        PartitionRequest,
+    )
+    from torchsplit_core.values.placement import (
+        LinearCoefficients,
+        LinearThroughput,
+        PlacedLink,
+        PlacedReplica,
+        PlacedSegment,
+        PlacementGpu,
+        PlacementModel,
+        PlacementOutcome,
+        PlacementRequest,
+        PlacementSolver,
+        RooflineGpu,
+        RooflineThroughput,
+        TableThroughput,
+        ThroughputRow,
+    )
+    from torchsplit_core.values.placement_frontier import FrontierPoint, PlacementFrontier
+    from torchsplit_core.values.plan.explanation import (
+        ChangeEffect,
+        LayoutReason,
+        ModelBinding,
+        ModelLimit,
+        PlanExplanation,
+        PriceStep,
+    )
+    from torchsplit_core.values.plan.fault import PlanFault, slice_name
+    from torchsplit_core.values.plan.outcome import (
+        Conflict,
+        Demand,
+        ObjectiveValue,
+        PlannedGpu,
+        PlannedModel,
+        PlannedSlice,
+        PlanOutcome,
+        PlanStatistics,
+        Relaxation,
+        ResponsePercentiles,
+        RoutedBytes,
+        Tenant,
+    )
+    from torchsplit_core.values.plan.request import (
+        Colocation,
+        ColocationMode,
+        FleetEntry,
+        Objective,
+        ObjectiveKind,
+        PlanModel,
+        PlanRequest,
+        Point,
+        SolverOptions,
+        Stage,
+        Variant,
+    )
+    from torchsplit_core.values.profile import (
+        FailureReason,
+        LatencyPercentiles,
+        MemoryParts,
+        NodeProfile,
+        NodeTimes,
+        Pace,
+        Percentile,
+        Profile,
+        ProfileFailure,
+        ProfileRow,
+        at_first_length,
+        at_sequence_length,
+        sequence_lengths,
+        stage_shares,
+    )
+    from torchsplit_core.values.progress import Progress, ignore_progress
+    from torchsplit_core.values.simulation.outcome import (
+        HalfWidths,
+        HighestLoad,
+        ModelLoad,
+        ResponseTimes,
+        ServerLoad,
+        SimulationOutcome,
+        WaitTimes,
+    )
+    from torchsplit_core.values.simulation.request import (
+        DeterministicArrivals,
+        Find,
+        GammaArrivals,
+        MmppArrivals,
+        PoissonArrivals,
+        RateState,
+        Server,
+        Service,
+        SimulatedModel,
+        SimulationRequest,
+        TraceArrivals,
+    )
+    from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
 
 __all__ = [
     "CLIENT_TEMPLATE",
@@ -243,3 +250,46 @@ __all__ = [
     "suggestion",
     "system_reason",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "client": "CLIENT_TEMPLATE SplitClient TrainClient",
+        "device": "Device DeviceKind SlicesToMake",
+        "errors": "InputFault InternalFault last_cause quoted suggestion system_reason",
+        "graph": "GraphNode",
+        "hardware": "CPU WHOLE_GPU GpuType Layout PlacedProfile SliceProfile point_type profile_words",
+        "partition": (
+            "GraphEdge PartitionCandidate PartitionDevices PartitionNode PartitionOutcome PartitionRequest"
+        ),
+        "placement": (
+            "LinearCoefficients LinearThroughput PlacedLink PlacedReplica PlacedSegment PlacementGpu "
+            "PlacementModel PlacementOutcome PlacementRequest PlacementSolver RooflineGpu "
+            "RooflineThroughput TableThroughput ThroughputRow"
+        ),
+        "placement_frontier": "FrontierPoint PlacementFrontier",
+        "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
+        "plan.fault": "PlanFault slice_name",
+        "plan.outcome": (
+            "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
+            "PlanStatistics Relaxation ResponsePercentiles RoutedBytes Tenant"
+        ),
+        "plan.request": (
+            "Colocation ColocationMode FleetEntry Objective ObjectiveKind PlanModel PlanRequest Point SolverOptions "
+            "Stage Variant"
+        ),
+        "profile": (
+            "FailureReason LatencyPercentiles MemoryParts NodeProfile NodeTimes Pace Percentile Profile "
+            "ProfileFailure ProfileRow at_first_length at_sequence_length sequence_lengths stage_shares"
+        ),
+        "progress": "Progress ignore_progress",
+        "simulation.outcome": (
+            "HalfWidths HighestLoad ModelLoad ResponseTimes ServerLoad SimulationOutcome WaitTimes"
+        ),
+        "simulation.request": (
+            "DeterministicArrivals Find GammaArrivals MmppArrivals PoissonArrivals RateState Server "
+            "Service SimulatedModel SimulationRequest TraceArrivals"
+        ),
+        "stages": "StageLink StageManifest StagePart StageSlot StageValue",
+    },
+)

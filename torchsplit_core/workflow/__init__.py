@@ -1,31 +1,38 @@
 """Trace, profile, partition, plan, place, simulate, serve, measure, deploy and find training strategies."""
 
-from torchsplit_core.workflow.deployments import deploy
-from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
-from torchsplit_core.workflow.lengths import profile_lengths
-from torchsplit_core.workflow.profiling import profile
-from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_of
-from torchsplit_core.workflow.simulations import (
-    server_id,
-    simulate,
-    simulation_request,
-    under_load,
-    without_instance,
-)
-from torchsplit_core.workflow.steps import (
-    compare_placements,
-    drawing,
-    literal_size,
-    own_partition,
-    partition,
-    place,
-    placement_alternatives,
-    placement_frontier,
-    placement_request,
-    plan,
-    trace,
-)
-from torchsplit_core.workflow.strategies import strategy, strategy_script
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.workflow.deployments import deploy
+    from torchsplit_core.workflow.estimates import estimated_rows, with_estimated_points, with_estimates
+    from torchsplit_core.workflow.lengths import profile_lengths
+    from torchsplit_core.workflow.profiling import profile
+    from torchsplit_core.workflow.serving import front_words, measure, serve, with_front_of
+    from torchsplit_core.workflow.simulations import (
+        server_id,
+        simulate,
+        simulation_request,
+        under_load,
+        without_instance,
+    )
+    from torchsplit_core.workflow.steps import (
+        compare_placements,
+        drawing,
+        literal_size,
+        own_partition,
+        partition,
+        place,
+        placement_alternatives,
+        placement_frontier,
+        placement_request,
+        plan,
+        trace,
+    )
+    from torchsplit_core.workflow.strategies import strategy, strategy_script
 
 __all__ = [
     "compare_placements",
@@ -57,3 +64,20 @@ __all__ = [
     "with_front_of",
     "without_instance",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "deployments": "deploy",
+        "estimates": "estimated_rows with_estimated_points with_estimates",
+        "lengths": "profile_lengths",
+        "profiling": "profile",
+        "serving": "front_words measure serve with_front_of",
+        "simulations": "server_id simulate simulation_request under_load without_instance",
+        "steps": (
+            "compare_placements drawing literal_size own_partition partition place "
+            "placement_alternatives placement_frontier placement_request plan trace"
+        ),
+        "strategies": "strategy strategy_script",
+    },
+)

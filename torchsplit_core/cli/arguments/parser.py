@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchsplit_core.values import InputFault
@@ -25,10 +25,14 @@ def check_choice(where: str, value: object, choices: Iterable[object], kind: str
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InputFault where argparse would print its usage and leave; so do the parsers of its commands."""
+    """Raises InputFault where argparse would print its usage and leave; so do the parsers of its commands.
 
-    def __init__(self, **options: Any) -> None:
+    `declare` adds its arguments, once it has something to read: the parser of a command that is not given has none.
+    """
+
+    def __init__(self, *, declare: Callable[[], None] | None = None, **options: Any) -> None:
         super().__init__(exit_on_error=False, **options)
+        self._declare = declare
 
     @property
     def command(self) -> str:
@@ -36,6 +40,8 @@ class Parser(argparse.ArgumentParser):
         return self.prog.partition(" ")[2]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._declare is not None:
+            self._declare()
         try:
             found, unknown = super().parse_known_args(args, namespace)
         except argparse.ArgumentError as error:

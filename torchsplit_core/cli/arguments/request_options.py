@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.values import Colocation, ColocationMode, InputFault, PlanModel, PlanRequest
+from torchsplit_core.values import Colocation, InputFault
 from torchsplit_core.values.errors import quoted, suggestion
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import ColocationMode, PlanModel, PlanRequest
 
 PLAN_AT = ("nominal", "low")
 """What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
@@ -84,9 +87,11 @@ def demands_as_minima_option(made: argparse.ArgumentParser) -> None:
 
 def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     """The request with what `--demands-as-minima` says."""
+    if not options.demands_as_minima:
+        return request
     from torchsplit_core.planning.request.edit import with_demands_as_minima
 
-    return with_demands_as_minima(request) if options.demands_as_minima else request
+    return with_demands_as_minima(request)
 
 
 def with_colocations(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:

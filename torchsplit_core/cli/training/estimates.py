@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchsplit_core import workflow
+from torchsplit_core import files, workflow
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.tables import read_table
-from torchsplit_core.files import read_file, replace_file
-from torchsplit_core.values import InputFault, Profile
-from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
-from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.request import SourceSizes
+
+if TYPE_CHECKING:
+    from torchsplit_core.values import Profile
+    from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+    from torchsplit_core.values.strategy.request import StrategyRequest
 
 SHOWN_REASONS = 20
 """Rows without a prediction that are told one by one."""
@@ -20,7 +24,7 @@ SHOWN_REASONS = 20
 
 def add_training_commands(command: Command, trust: Options, output: Options) -> None:
     """`estimate-training` and `strategy`, with their options."""
-    found = command("strategy", _strategy, "find how to train a model on a fleet, without its GPUs")
+    found = command("strategy", _strategy)
     found.add_argument("input", metavar="REQUEST", help="a strategy request")
     found.add_argument(
         "--export", metavar="FILE.py", help="also write a candidate as a plain PyTorch file for torchrun"
@@ -30,9 +34,7 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
     )
     trust(found)
     output(found)
-    made = command(
-        "estimate-training", _estimate, "predict step time and peak memory of trainings without their GPUs"
-    )
+    made = command("estimate-training", _estimate)
     made.add_argument(
         "rows", metavar="ROWS.csv", help="a row a training: model sizes, GPUs, how it is divided"
     )
@@ -56,7 +58,7 @@ def _estimate(options: argparse.Namespace) -> int:
         known_origin=options.known or "",
     )
     if options.output:
-        replace_file(Path(options.output), table.csv_text())
+        files.replace_file(Path(options.output), table.csv_text())
     if options.json:
         sys.stdout.write(table.json_text())
     elif not options.output:
@@ -87,14 +89,14 @@ def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
     if not isinstance(request.model, SourceSizes) or request.model.profile is None:
         return None
     beside = folder / request.model.profile
-    found: Profile = read_file(
+    found: Profile = files.read_file(
         str(beside if beside.is_file() else request.model.profile), expected="torchsplit.profile"
     )[1]
     return found
 
 
 def _strategy(options: argparse.Namespace) -> int:
-    request = read_file(options.input, expected="torchsplit.strategy_request")[1]
+    request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
     profile = _profile(request, Path(options.input).parent)
     graph = None
     if isinstance(request.model, SourceSizes):
@@ -118,5 +120,5 @@ def _strategy(options: argparse.Namespace) -> int:
         # Last: the outcome is there also where no file is written for the candidate.
         chosen = _chosen(outcome, options.candidate)
         text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
-        replace_file(Path(options.export), text)
+        files.replace_file(Path(options.export), text)
     return EXIT_OF_STATUS[outcome.status]

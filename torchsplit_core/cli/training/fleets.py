@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.cli.common import engine_option, with_progress
-from torchsplit_core.running.fleet import FORMATS, Fleet, Pods, fleet_job
-from torchsplit_core.running.watch.exports import Exports
+from torchsplit_core.running.fleet import FORMATS, Pods, fleet_job
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
+
+if TYPE_CHECKING:
+    from torchsplit_core.running.fleet import Fleet
+    from torchsplit_core.values.strategy.run import Exports, RunOptions, RunStrategy, RunSummary
 
 
 def add_fleet_options(made: argparse.ArgumentParser) -> None:

@@ -7,8 +7,9 @@ import dataclasses
 import json
 import socket
 import sys
+from typing import TYPE_CHECKING
 
-from torchsplit_core import running
+from torchsplit_core import files, running
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.cli.training.fleets import (
     add_fleet_options,
@@ -16,19 +17,19 @@ from torchsplit_core.cli.training.fleets import (
     train_on_cluster,
     write_fleet,
 )
-from torchsplit_core.files import read_file
-from torchsplit_core.running.fleet import Asked, fleet_of
-from torchsplit_core.running.layout import PRECISIONS
-from torchsplit_core.running.watch.exports import Exports
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
-from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunSummary
+from torchsplit_core.values.strategy.run import Exports, Nodes, RunOptions
+from torchsplit_core.values.training import RUN_PRECISIONS
+
+if TYPE_CHECKING:
+    from torchsplit_core.values.strategy.run import RunSummary
 
 
 def add_train_command(command: Command) -> None:
     """`train`, with its options."""
     defaults, served = RunOptions(), Exports()
-    made = command("train", _train, "train a model by a strategy, in processes that survive each other")
+    made = command("train", _train)
     made.add_argument("source")
     made.add_argument(
         "--strategy",
@@ -44,7 +45,9 @@ def add_train_command(command: Command) -> None:
         metavar="K",
         help="which of the strategy's candidates (default: 1, the best)",
     )
-    made.add_argument("--precision", choices=PRECISIONS, help="default: the request's; of a strategy fp32")
+    made.add_argument(
+        "--precision", choices=RUN_PRECISIONS, help="default: the request's; of a strategy fp32"
+    )
     made.add_argument("--steps", type=int, help="the last step (default: one pass over the data)")
     made.add_argument(
         "--processes",
@@ -121,7 +124,7 @@ def _train(options: argparse.Namespace) -> int:
         raise InputFault(
             "--metrics-port", f"is {options.metrics_port}, below the least port 1", "Give for example 9100."
         )
-    given = read_file(options.strategy)[1]
+    given = files.read_file(options.strategy)[1]
     what = RunOptions(
         steps=options.steps,
         checkpoint_every=options.checkpoint_every,
@@ -136,6 +139,8 @@ def _train(options: argparse.Namespace) -> int:
     strategy = running.run_strategy(given, options.candidate, options.precision)
     numbers = _node_numbers(options.nnodes)
     if options.write_fleet or options.engine == "ray":
+        from torchsplit_core.running.fleet import Asked, fleet_of
+
         asked = Asked(numbers, options.processes, options.cores, not options.no_gpus)
         fleet = fleet_of(given, strategy, what, asked)
         if options.write_fleet:

@@ -31,10 +31,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import pyomo.environ as pyo
-
 from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.solver.pyomo_model import pyo
 from torchsplit_core.values import InputFault
 
 MOST_ALLOCATIONS, MOST_CONNECTIONS = 200_000, 1_000_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from torchsplit_core.planning.baselines.run import baselines
 from torchsplit_core.planning.request.objective import goal_of, reached
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -18,6 +17,9 @@ def better_by_rule(
     Rules keep hard co-locations by putting the members of a pair on a GPU together. `bound` is a proven one of the
     first level, None where none is known; `deadline` is of time.perf_counter.
     """
+    # Here, since few plans need it.
+    from torchsplit_core.planning.baselines.run import baselines
+
     goal = goal_of(request)
     plans = [one.outcome for one in baselines(request, deadline=deadline) if one.outcome is not None]
     if not plans:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import read_solution, separations_of
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_integer
 from torchsplit_core.planning.patterns import Counted
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.solver.pyomo_model import pyo
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ def _best_of_both(problem: Problem, deadline: float, progress: Progress, watch: 
         if counted.status in ("optimal", "feasible"):
             best.assignment = _assigned(problem, counted)
         return best
+    # What follows writes programs.
+    deadline += watch.loading()
     top = float("inf")
     dealt: ExclusiveSearch | None = None
     if goal_of(problem.request).fair:

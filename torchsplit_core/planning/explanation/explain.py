@@ -27,6 +27,7 @@ from torchsplit_core.planning.explanation.worker import Hear, Planner, hear_noth
 from torchsplit_core.planning.outcome.levels import Levels, levels_of
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
+from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
     ChangeEffect,
     InputFault,
@@ -66,6 +67,9 @@ def explain_plan(
     None for an outcome without a plan: an infeasible one carries its own reasons. Raises
     InputFault where the outcome answers another request.
     """
+    # Before the workers are forked, which would each import it.
+    loading_s = load_pyomo()
+    deadline = None if deadline is None else deadline + loading_s
     begun = time.perf_counter()
     validate(request)
     if outcome.request_sha256 != request_hash(request):

@@ -45,13 +45,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation import constraints
 from torchsplit_core.planning.formulation.flows import add_flows
 from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, Use
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import look
+from torchsplit_core.solver.pyomo_model import pyo
 
 
 def build(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.model import Formulation, Pools
 from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.solver.pyomo_model import pyo
 
 LEAST_SHARE = 1e-4
 """Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.request.ties import Member
+from torchsplit_core.solver.pyomo_model import pyo
 
 
 def add_flows(built: Formulation) -> None:

@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution
 from torchsplit_core.planning.request.objective import pays_penalties, ranked, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.solver.pyomo_model import Answer
+from torchsplit_core.solver.pyomo_model import Answer, pyo
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.timing import GRACE_S, look
-from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.solver.pyomo_model import Answer, pyo, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
 """exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import (
     FLOOR_SLACK,
@@ -28,7 +26,7 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties, values
 from torchsplit_core.planning.timing import OutOfTime, building_until
-from torchsplit_core.solver.pyomo_model import Answer
+from torchsplit_core.solver.pyomo_model import Answer, pyo
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0

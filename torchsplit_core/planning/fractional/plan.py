@@ -76,6 +76,7 @@ def plan_shared(problem: Problem, watch: Stopwatch, deadline: float, progress: P
     quick = None if shares is None else first_plan(problem, exclusive, shares, watch, deadline, progress)
     if quick is not None and (quick.status == "optimal" or deadline - time.perf_counter() < SEARCH_S):
         return Shared(quick.status, quick, dict(quick.statistics.details))
+    deadline += watch.loading()
     top = float("inf")
     if shares is not None and shares.level == 0:
         # A little above, so that rounding never cuts off a plan that reaches the bound.

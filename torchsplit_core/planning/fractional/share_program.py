@@ -20,11 +20,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_matrix
 
 from torchsplit_core.planning.patterns.supply import Supply
 from torchsplit_core.planning.request.objective import unit_rps
-from torchsplit_core.solver.highs import INF, load, run
+from torchsplit_core.solver.highs import INF, by_columns, load, run
 from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]
@@ -168,7 +167,7 @@ class ShareProgram:
         sizes = np.abs(value)
         if sizes.max() > LARGEST or sizes.min() < SMALLEST:
             raise OutOfScale
-        matrix = csc_matrix((value, (row, column)), shape=(rows, columns))
+        matrix = by_columns(value, row, column, (rows, columns))
         cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INF)
         cost[self.t] = -1.0
         least[: len(self.shares)] = [share.least for share in self.shares]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.fractional.pack import pack
@@ -14,7 +12,7 @@ from torchsplit_core.planning.fractional.pooled import pool_shares, pooled_minim
 from torchsplit_core.planning.patterns import serves
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import must_survive
-from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.solver.pyomo_model import Answer, pyo, solve
 from torchsplit_core.values import Objective, PlanRequest
 
 

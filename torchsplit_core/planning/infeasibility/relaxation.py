@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import pyomo.environ as pyo
-
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
@@ -25,7 +23,7 @@ from torchsplit_core.planning.outcome.losses import least_rates
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.planning.request.objective import must_survive
-from torchsplit_core.solver.pyomo_model import solve
+from torchsplit_core.solver.pyomo_model import pyo, solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
 NOTHING = 1e-7

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.sparse import csc_matrix, hstack
 
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
-from torchsplit_core.solver.highs import INF, load, run
+from torchsplit_core.solver.highs import INF, by_columns, load, run
 from torchsplit_core.values import InternalFault
 
 MISSING = 100.0
@@ -115,12 +114,11 @@ def _load(
     for number in range(len(allowed)):
         under = np.flatnonzero(reached <= number)
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
-    row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    matrix = csc_matrix((value, (row, col)), shape=(rows, width))
     if not whole:
         # One column more for each model, at the end: it stands for a pattern at the highest level.
-        extra = csc_matrix((np.ones(models), (np.arange(models), np.arange(models))), shape=(rows, models))
-        matrix = hstack([matrix, extra], format="csc")
+        parts.append((np.arange(models), width + np.arange(models), np.ones(models)))
+    row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    matrix = by_columns(value, row, col, (rows, width if whole else width + models))
     cost = np.zeros(matrix.shape[1])
     cost[width - 1], cost[width:] = 1.0, MISSING
     upper = np.full(matrix.shape[1], INF)

@@ -88,6 +88,7 @@ def _searched(request: PlanRequest, known: PlanOutcome, deadline: float, watch: 
     if tenancies(problem) > LARGEST_FIXED if shared else len(problem.choices) > LARGEST:
         return _Found()
     levels = level_values(request, known.gpus, known.models)
+    deadline += watch.loading()
     try:
         built = build(problem, "concrete" if shared else "exclusive", until=building_until(deadline))
         answer = least_apart(built, levels, deadline)

@@ -6,15 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.files import write_text
-from torchsplit_core.model_source import ModelSource, parse_source
-from torchsplit_core.running.fleet.size import Fleet
-from torchsplit_core.running.watch.exports import Exports
+from torchsplit_core import files
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.strategy.run import Exports, RunOptions
 from torchsplit_core.values.training import Precision
+
+if TYPE_CHECKING:
+    from torchsplit_core.model_source import ModelSource
+    from torchsplit_core.running.fleet.size import Fleet
 
 FORMATS = ("slurm", "jobset", "job")
 """A Slurm script; for Kubernetes a JobSet, or where its controller is not installed a Job with a Service."""
@@ -78,6 +79,9 @@ def fleet_job(
 
     Raises InputFault for a source that cannot be trained.
     """
+    # Here, as the files are: who asks for the names of the formats alone waits for neither.
+    from torchsplit_core.model_source import parse_source
+
     parsed = parse_source(source, trust=trust)
     if parsed.kind == "pt2":
         raise InputFault(
@@ -89,7 +93,7 @@ def fleet_job(
         name=job_name(Path(folder).absolute().name),
         source=parsed,
         options=(*_options(options, candidate, precision, trust), *_exports(exports)),
-        strategy=write_text(given),
+        strategy=files.write_text(given),
         fleet=fleet,
     )
 

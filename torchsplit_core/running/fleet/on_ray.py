@@ -24,9 +24,9 @@ from torchsplit_core.running.fleet.node import ENDS_S, NodeEnd, NodeTask, run_no
 from torchsplit_core.running.fleet.size import Fleet
 from torchsplit_core.running.folder import RunFolder
 from torchsplit_core.running.launch import followed
-from torchsplit_core.running.watch.exports import Exports, exported
+from torchsplit_core.running.watch.exports import exported
 from torchsplit_core.values import InputFault, Progress, ignore_progress
-from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import Exports, RunOptions, RunStrategy, RunSummary
 
 PLACED_S = 30.0
 """In which nodes that other work holds are waited for, before the run begins with fewer or not at all."""

@@ -4,11 +4,18 @@ Nothing here loads torch. `RUN/watch/` has what was started (`launch.json`), wha
 (`rank-0.json`), where its figures are served (`endpoint-HOST-PORT`), and what is asked of a run (`checkpoint`, `stop`).
 """
 
-from torchsplit_core.running.watch.asking import Asked, answer, ask, is_asked
-from torchsplit_core.running.watch.elsewhere import endpoints, event_files
-from torchsplit_core.running.watch.launched import Launch, keep_launch, read_launch
-from torchsplit_core.running.watch.look import Look
-from torchsplit_core.running.watch.view import Checkpoint, Event, Rank, RunView, State, Steps
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsplit_core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from torchsplit_core.running.watch.asking import Asked, answer, ask, is_asked
+    from torchsplit_core.running.watch.elsewhere import endpoints, event_files
+    from torchsplit_core.running.watch.launched import Launch, keep_launch, read_launch
+    from torchsplit_core.running.watch.look import Look
+    from torchsplit_core.running.watch.view import Checkpoint, Event, Rank, RunView, State, Steps
 
 __all__ = [
     "Asked",
@@ -28,3 +35,14 @@ __all__ = [
     "keep_launch",
     "read_launch",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "asking": "Asked answer ask is_asked",
+        "elsewhere": "endpoints event_files",
+        "launched": "Launch keep_launch read_launch",
+        "look": "Look",
+        "view": "Checkpoint Event Rank RunView State Steps",
+    },
+)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from torchsplit_core.running.watch.lines import Lines
 from torchsplit_core.running.watch.look import Look
 from torchsplit_core.running.watch.view import RunView
 from torchsplit_core.values import InputFault, system_reason
+from torchsplit_core.values.strategy.run import Exports
 
 Metric = GaugeMetricFamily | CounterMetricFamily
 PREFIX = "torchsplit_train_"
@@ -33,15 +33,6 @@ STEP_FIGURES = {
     "processes": ("Ranks that took part in the step", "world_size"),
 }
 """Of the last step: what they are, and their names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exports:
-    """Where a run's figures go. `metrics_port`: None no endpoint, 0 a free one, which `exported` gives."""
-
-    metrics_port: int | None = None
-    metrics_host: str = "127.0.0.1"
-    tensorboard: bool = False
 
 
 @contextlib.contextmanager

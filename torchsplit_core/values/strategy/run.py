@@ -116,3 +116,12 @@ class RunSummary:
     step: int
     loss: float | None
     restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Where a run's figures go. `metrics_port`: None no endpoint, 0 a free one, which `running.watch.exports` tells."""
+
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    tensorboard: bool = False
