@@ -19,8 +19,13 @@ FIRST_PORT, PORTS = 8501, 100
 def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
     """`app`, with its options."""
     made = command("app", _app)
-    made.add_argument("--address", default="127.0.0.1", help="where it listens (default: this machine alone)")
-    made.add_argument("--port", type=int, help="default: the first free one from 8501 on")
+    made.add_argument(
+        "--address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where it listens (default: this machine alone)",
+    )
+    made.add_argument("--port", type=int, metavar="N", help="default: the first free one from 8501 on")
     made.add_argument(
         "--host",
         action="append",

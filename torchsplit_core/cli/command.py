@@ -13,18 +13,27 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stderr
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from torchsplit_core import __version__, telemetry
+from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.arguments.parser import Parser
-from torchsplit_core.cli.common import Command, Options, drop_output, readable_too, settled_streams
+from torchsplit_core.cli.common import (
+    Command,
+    OnlyFaults,
+    Options,
+    drop_output,
+    readable_too,
+    settled_streams,
+)
 from torchsplit_core.values import InputFault, last_cause
 
 
 def _output(made: argparse.ArgumentParser) -> None:
-    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    output_option(made)
     made.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
 
@@ -132,6 +141,11 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         {"train": "train a model by a strategy, in processes that survive each other"},
     ),
     ("torchsplit_core.cli.app:add_app_command", (), {"app": "start the dashboard"}),
+    (
+        "torchsplit_core.cli.command:add_completion_command",
+        (),
+        {"completion": "print what makes Tab complete commands and options in a shell"},
+    ),
 )
 """What declares commands, the options that several share, name → help: one is loaded when one of its commands is given.
 
@@ -149,8 +163,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        options = _parser().parse_args(arguments)
-        with warnings.catch_warnings():
+        parser = _parser()
+        if "_ARGCOMPLETE" in os.environ:
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
+        options = parser.parse_args(arguments)
+        quiet = redirect_stderr(OnlyFaults(sys.stderr)) if options.quiet else nullcontext()
+        with quiet, warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
             with readable_too(getattr(options, "read", ())):
@@ -204,6 +224,9 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = commands.choices[name]
         made.set_defaults(run=run)
+        made.add_argument(
+            "-q", "--quiet", action="store_true", help="only warnings and faults on standard error"
+        )
         return made
 
     for where, shared, texts in COMMANDS:
@@ -217,3 +240,17 @@ def _declare(where: str, command: Command, shared: Sequence[Options]) -> None:
     """Add the options of commands."""
     room, _, function = where.partition(":")
     getattr(import_module(room), function)(command, *shared)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    """Print what a shell reads at its start, so that Tab completes commands and options."""
+    from argcomplete.shell_integration import shellcode
+
+    sys.stdout.write(shellcode(["torchsplit"], shell=options.shell))
+    return 0
+
+
+def add_completion_command(command: Command) -> None:
+    """`completion`, with its shells."""
+    made = command("completion", _completion)
+    made.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")

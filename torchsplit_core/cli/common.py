@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchsplit_core import files
 from torchsplit_core.values import InputFault
@@ -40,21 +40,19 @@ def engine_option(made: argparse.ArgumentParser) -> None:
 
 
 class LineProgress:
-    """Progress on standard error: one line that is rewritten on a terminal, a line a step elsewhere."""
+    """Progress on standard error: one line that is rewritten on a terminal, nothing elsewhere."""
 
     def __init__(self) -> None:
-        self.last = ""
+        self.shown = False
         self.live = sys.stderr.isatty()
 
     def __call__(self, share: float, message: str) -> None:
         if self.live:
             print(f"\r\033[K{share:4.0%} {message}", end="", file=sys.stderr, flush=True)
-        elif message != self.last:
-            print(f"{share:4.0%} {message}", file=sys.stderr, flush=True)
-        self.last = message
+            self.shown = True
 
     def end(self) -> None:
-        if self.live and self.last:
+        if self.shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
@@ -112,6 +110,23 @@ class _Unfailing(io.FileIO):
             return super().write(data)
         except OSError:
             return len(data)
+
+
+class OnlyFaults(io.TextIOBase):
+    """Standard error under `--quiet`: lines of warnings and faults pass, all others do not."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._open = stream, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._open = (self._open + text).split("\n")
+        for line in lines:
+            if line.startswith(("warning: ", "torchsplit: ")):
+                print(line, file=self._stream)
+        return len(text)
+
+    def isatty(self) -> bool:
+        return False
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
+from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.arguments.parser import check_choice
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault, quoted
@@ -20,8 +21,10 @@ TIMEOUT_S = 30.0
 def add_deploy_commands(command: Command) -> None:
     """Add deploy and route to the command line through its `command(name, run)`."""
     made = command("deploy", _deploy)
-    made.add_argument("plan")
-    made.add_argument("-o", "--output", required=True, metavar="DIR")
+    made.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+    made.add_argument(
+        "-o", "--output", action=OutputFolder, required=True, metavar="DIR", help="the folder of the files"
+    )
     made.add_argument(
         "--format",
         action="append",
@@ -55,7 +58,7 @@ def add_deploy_commands(command: Command) -> None:
     made = command("route", _route)
     made.add_argument("routes", help="the routes.json that deploy writes")
     made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
-    made.add_argument("--port", type=int, default=8000)
+    made.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000")
     made.add_argument(
         "--timeout-s",
         type=float,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.outputs import OutputFile, OutputFolder
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
@@ -16,7 +17,7 @@ def add_evaluate_command(command: Command) -> None:
     """Add evaluate to the command line through its `command(name, run)`."""
     made = command("evaluate", _evaluate)
     made.add_argument(
-        "-o", "--output", metavar="DIR", required=True,
+        "-o", "--output", action=OutputFolder, metavar="DIR", required=True,
         help="folder for the outcome and its files; a run that was cut off goes on with what is there",
     )  # fmt: skip
     made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
@@ -25,6 +26,7 @@ def add_evaluate_command(command: Command) -> None:
     )
     made.add_argument(
         "--doc",
+        action=OutputFile,
         metavar="FILE",
         help="also write it as a Markdown document, FILE.md, and the outcome beside that",
     )

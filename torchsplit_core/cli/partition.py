@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files, workflow
+from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
+from torchsplit_core.files.standard import STANDARD
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.units import GIB
@@ -20,10 +22,16 @@ if TYPE_CHECKING:
 def add_partition_command(command: Command, trust: Options, output: Options) -> None:
     """Add partition to the command line through its `command(name, run)` and its shared options."""
     made = command("partition", _partition)
-    made.add_argument("input", metavar="REQUEST.json|SOURCE")
+    made.add_argument(
+        "input",
+        metavar="REQUEST.json|SOURCE",
+        help="a costed graph as a partition request (- too), or a model with its --profile",
+    )
     made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
-    made.add_argument("--stages", type=int, default=2, help="at most this many parts (default 2)")
-    made.add_argument("--top-k", type=int, default=5, help="candidates to keep (default 5)")
+    made.add_argument(
+        "--stages", type=int, default=2, metavar="N", help="at most this many parts (default 2)"
+    )
+    made.add_argument("--top-k", type=int, default=5, metavar="N", help="candidates to keep (default 5)")
     made.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)"
     )
@@ -50,9 +58,12 @@ def add_partition_command(command: Command, trust: Options, output: Options) -> 
         action="store_true",
         help="candidates of 1 to --stages stages that no other beats in load, bytes across cuts and memory",
     )
-    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    made.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="to search (default 60)")
     made.add_argument(
-        "--export", metavar="DIR", help="also write the parts of a candidate as .pt2 files with a manifest"
+        "--export",
+        action=OutputFolder,
+        metavar="DIR",
+        help="also write the parts of a candidate as .pt2 files with a manifest",
     )
     made.add_argument(
         "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
@@ -62,7 +73,8 @@ def add_partition_command(command: Command, trust: Options, output: Options) -> 
 
 
 def _partition(options: argparse.Namespace) -> int:
-    outcome = _of_request(options) if Path(options.input).suffix == ".json" else _of_source(options)
+    named = options.input == STANDARD or Path(options.input).suffix == ".json"
+    outcome = _of_request(options) if named else _of_source(options)
     hand_over(outcome, options)
     print(_summary(outcome), file=sys.stderr)
     if options.export and outcome.candidates:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import files, workflow
+from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.values import (
     InputFault,
@@ -89,7 +90,9 @@ def add_place_command(command: Command, output: Options) -> None:
     made.add_argument(
         "--matrix", metavar="FILE.csv", help="GB/s from each GPU to each other instead of these"
     )
-    made.add_argument("--request", metavar="FILE", help="also write the request that --fleet makes")
+    made.add_argument(
+        "--request", action=OutputFile, metavar="FILE", help="also write the request that --fleet makes"
+    )
     made.add_argument(
         "--method",
         choices=("exact", "literal"),
@@ -104,6 +107,7 @@ def add_place_command(command: Command, output: Options) -> None:
     )
     made.add_argument(
         "--frontier",
+        action=OutputFile,
         metavar="FILE",
         help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
     )

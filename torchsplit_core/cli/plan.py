@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli import plan_summary
+from torchsplit_core.cli.arguments.defaults import default_gpus, default_time_limit
+from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
@@ -21,10 +23,12 @@ from torchsplit_core.cli.arguments.request_options import (
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.limits import check_number
 
 if TYPE_CHECKING:
     from torchsplit_core.values import PlanOutcome, PlanRequest
 
+TIME_LIMIT_S = 60.0
 SIMULATED_REQUESTS = 20_000
 """Of each model in a replication of `plan --simulate`."""
 
@@ -32,12 +36,12 @@ SIMULATED_REQUESTS = 20_000
 def add_plan_commands(command: Command, output: Options) -> None:
     """Add request and plan to the command line through its `command(name, run)` and its shared options."""
     made = command("request", _request)
-    made.add_argument("profiles", nargs="+", metavar="PROFILE")
+    made.add_argument("profiles", nargs="+", metavar="PROFILE", help="files of profiles; one may be -")
     made.add_argument(
         "--gpus",
-        required=True,
         metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
-        help="also ID=TYPE, with @cost=N, @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a type",
+        help="also ID=TYPE, with @cost=N, @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a type "
+        "(default: TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
     )
     made.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
@@ -50,20 +54,39 @@ def add_plan_commands(command: Command, output: Options) -> None:
         ("--weight", "its say in fairness"),
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
-    made.add_argument("--objective", default="leximin", choices=get_args(ObjectiveKind))
+    made.add_argument(
+        "--objective",
+        default="leximin",
+        choices=get_args(ObjectiveKind),
+        help="what a plan is best in (default leximin: the worst-served model first, then the next)",
+    )
     _spare(made, 0)
     demands_as_minima_option(made)
-    made.add_argument("--sharing", default="exclusive", choices=("exclusive", "fractional"))
+    made.add_argument(
+        "--sharing",
+        default="exclusive",
+        choices=("exclusive", "fractional"),
+        help="whether a slice has one model, or several by shares of its time (default exclusive)",
+    )
     made.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
     )
     made.add_argument("--network", type=float, metavar="GB_PER_S", help="between GPUs of different nodes")
-    made.add_argument("--time-limit", type=float, default=60.0, metavar="S")
+    made.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds that `plan` may search (default: TORCHSPLIT_TIME_LIMIT, else time_limit of torchsplit.toml, "
+        "else 60)",
+    )
     add_request_options(made)
     output(made)
 
     made = command("plan", _plan)
-    made.add_argument("request")
+    made.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
+    made.add_argument(
+        "--time-limit", type=float, metavar="S", help="seconds to search (default: the request's)"
+    )
     _spare(made, None)
     demands_as_minima_option(made)
     made.add_argument(
@@ -77,7 +100,9 @@ def add_plan_commands(command: Command, output: Options) -> None:
         help="also print response times (p95) at the arrivals of the request, waits included",
     )
     add_plan_at(made)
-    made.add_argument("--save-request", metavar="FILE", help="write the request that the plan answers")
+    made.add_argument(
+        "--save-request", action=OutputFile, metavar="FILE", help="write the request that the plan answers"
+    )
     output(made)
 
 
@@ -100,7 +125,7 @@ def _request(options: argparse.Namespace) -> int:
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
         profiles,
-        parse_fleet(options.gpus),
+        parse_fleet(_fleet(options)),
         candidates=[files.read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
         demands=_table("--demand", options.demand),
         min_throughputs=_table("--min-throughput", options.min_throughput),
@@ -113,7 +138,7 @@ def _request(options: argparse.Namespace) -> int:
         sharing=options.sharing,
         link_gb_per_s=options.link,
         network_gb_per_s=options.network,
-        time_limit_s=options.time_limit,
+        time_limit_s=_time_limit(options),
         **request_choices(options),
     )
     request = with_owed(with_colocations(request, options), options)
@@ -128,7 +153,7 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    request = _with_minima(_planned_at(request, options.plan_at), options)
+    request = _limited(_with_minima(_planned_at(request, options.plan_at), options), options.time_limit)
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.spare is not None:
@@ -178,6 +203,36 @@ def _with_minima(request: PlanRequest, options: argparse.Namespace) -> PlanReque
             file=sys.stderr,
         )
     return owed
+
+
+def _limited(request: PlanRequest, seconds: float | None) -> PlanRequest:
+    """The request with what `--time-limit` says, and a word where that makes another request of it."""
+    if seconds is None or seconds == request.solver.time_limit_s:
+        return request
+    check_number("--time-limit", seconds, positive=True)
+    print(
+        f"note: searched for {seconds:g} s, so this answers the request with solver.time_limit_s {seconds:g}",
+        file=sys.stderr,
+    )
+    return replace(request, solver=replace(request.solver, time_limit_s=seconds))
+
+
+def _fleet(options: argparse.Namespace) -> str:
+    """`--gpus`, or the fleet that is the default here."""
+    if options.gpus is not None:
+        return str(options.gpus)
+    found = default_gpus()
+    if found is None:
+        raise InputFault("request", "--gpus is missing", "See torchsplit request --help.")
+    print(f"note: the fleet is {found[0]}, of {found[1]}", file=sys.stderr)
+    return found[0]
+
+
+def _time_limit(options: argparse.Namespace) -> float:
+    if options.time_limit is not None:
+        return float(options.time_limit)
+    found = default_time_limit()
+    return TIME_LIMIT_S if found is None else found[0]
 
 
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from torchsplit_core import workflow
+from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, tell_notes, with_progress
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.values import InputFault, SlicesToMake
@@ -27,15 +28,18 @@ T = TypeVar("T")
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:
     """Add profile to the command line through its `command(name, run)` and its shared options."""
     made = command("profile", _profile)
-    made.add_argument("source")
+    made.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
     made.add_argument(
         "--device",
+        metavar="DEVICE,…",
         help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
         "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
     made.add_argument("--batch-sizes", metavar="1,2,4", help="default: batch_sizes of the model's client")
     made.add_argument(
-        "--name", help="what plans call the model (default: of FILE.py:NAME and FILE.pt2 the file's name)"
+        "--name",
+        metavar="NAME",
+        help="what plans call the model (default: of FILE.py:NAME and FILE.pt2 the file's name)",
     )
     made.add_argument(
         "--sequence-lengths",
@@ -97,7 +101,12 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
     made.add_argument(
         "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
     )
-    made.add_argument("--torch-trace", metavar="DIR", help="write a torch.profiler trace of every batch size")
+    made.add_argument(
+        "--torch-trace",
+        action=OutputFolder,
+        metavar="DIR",
+        help="write a torch.profiler trace of every batch size",
+    )
     engine_option(made)
     trust(made)
     output(made)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
+from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.serving.settings import (
@@ -34,12 +35,17 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
     """Add serve to the command line through its `command(name, run)` and its shared options."""
     made = command("serve", _serve)
     _plan_options(made)
-    made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)")
+    made.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default 127.0.0.1)"
+    )
     made.add_argument(
         "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"default {DEFAULT_PORT}; 0: any free one"
     )
     made.add_argument(
-        "--ready-file", metavar="FILE", help="written once all is ready: url and models as JSON"
+        "--ready-file",
+        action=OutputFile,
+        metavar="FILE",
+        help="written once all is ready: url and models as JSON",
     )
     add_client_options(made)
     trust(made)
@@ -63,7 +69,7 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
 
 
 def _plan_options(made: argparse.ArgumentParser) -> None:
-    made.add_argument("plan", metavar="PLAN")
+    made.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
     made.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
     made.add_argument(
         "--stand-in",

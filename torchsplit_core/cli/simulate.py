@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
+from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, with_progress
 from torchsplit_core.values import (
     Find,
@@ -52,15 +53,22 @@ def add_simulate_command(command: Command, output: Options) -> None:
     )
     made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
     made.add_argument("--requests", type=int, metavar="N", help="of each model in a replication")
-    made.add_argument("--replications", type=int, metavar="N")
-    made.add_argument("--seed", type=int, metavar="N")
+    made.add_argument(
+        "--replications", type=int, metavar="N", help="independent runs, whose spread the intervals are of"
+    )
+    made.add_argument("--seed", type=int, metavar="N", help="of the random numbers")
     made.add_argument(
         "--find",
         type=float,
         metavar="PERCENTILE",
         help="also find the largest common factor of all rates at which it stays within every slo_ms",
     )
-    made.add_argument("--save-request", metavar="FILE", help="write the simulation request that was run")
+    made.add_argument(
+        "--save-request",
+        action=OutputFile,
+        metavar="FILE",
+        help="write the simulation request that was run",
+    )
     engine_option(made)
     output(made)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, with_owed
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault
@@ -32,7 +33,7 @@ _RANGE = re.compile(r"(?P<start>[^.]+(?:\.\d+)?)\.\.(?P<stop>[^/]+)(?:/(?P<steps
 def add_sweep_command(command: Command) -> None:
     """Add sweep to the command line through its `command(name, run)`."""
     made = command("sweep", _sweep)
-    made.add_argument("request", metavar="REQUEST")
+    made.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
     made.add_argument(
         "--vary",
         required=True,
@@ -43,7 +44,7 @@ def add_sweep_command(command: Command) -> None:
         "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
     demands_as_minima_option(made)
-    made.add_argument("-o", "--output", metavar="FILE", help="FILE.csv or FILE.json (default: CSV, printed)")
+    output_option(made, "FILE.csv or FILE.json (default, and -: CSV to standard output)")
     made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.outputs import OutputPlace, output_option
 from torchsplit_core.cli.common import Command, hand_over
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest, Profile, system_reason
 from torchsplit_core.values.errors import quoted
@@ -45,17 +46,31 @@ def add_table_commands(command: Command) -> None:
         help="what the rows were measured in, with --to (default fp32 as PyTorch runs it: convolutions in TF32)",
     )
     made.add_argument(
-        "--gpu-type", default="A100-80GB", help="of rows that name none, with --to (default A100-80GB)"
+        "--gpu-type",
+        default="A100-80GB",
+        metavar="TYPE",
+        help="of rows that name none, with --to (default A100-80GB)",
     )
-    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    output_option(made)
     made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
     made.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
 
     made = command("import", _import)
-    made.add_argument("files", nargs="+", metavar="FILE")
-    made.add_argument("-o", "--output", metavar="FILE|DIR", help="a folder where there are several models")
+    made.add_argument("files", nargs="+", metavar="FILE", help="tables; one may be -")
+    made.add_argument(
+        "-o",
+        "--output",
+        action=OutputPlace,
+        metavar="FILE|DIR",
+        help="a folder where there are several models",
+    )
     made.add_argument("--json", action="store_true", help="print the outcome to standard output")
-    made.add_argument("--gpu-type", default="A100-80GB", help="where the file names none (default A100-80GB)")
+    made.add_argument(
+        "--gpu-type",
+        default="A100-80GB",
+        metavar="TYPE",
+        help="where the file names none (default A100-80GB)",
+    )
     made.add_argument("--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)")
     made.add_argument(
         "--map", action="append", default=[], metavar="OURS=THEIRS", help="batch_size=bs: their column is bs"
@@ -74,7 +89,7 @@ def add_table_commands(command: Command) -> None:
         metavar="PROFILE",
         help="FILE.json; library or library:NAME for the measured A100 rows",
     )
-    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    output_option(made)
 
 
 def _estimate(options: argparse.Namespace) -> int:
@@ -270,9 +285,12 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def read_table(path: str) -> str:
-    """A table's text. Raises InputFault for a file that cannot be read, is too large or is no text."""
+    """A table's text, of `-` standard input. Raises InputFault for what cannot be read, is too large or is no text."""
+    from torchsplit_core.files.standard import STANDARD, origin_of, standard_input
     from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
 
+    if path == STANDARD:
+        return decode(standard_input(LARGEST_TABLE_BYTES), origin_of(path))
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(LARGEST_TABLE_BYTES + 1)

@@ -7,20 +7,23 @@ import sys
 from pathlib import Path
 
 from torchsplit_core import files, workflow
+from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
 
 
 def add_trace_commands(command: Command, trust: Options, output: Options) -> None:
     """Add trace and draw to the command line through its `command(name, run)` and its shared options."""
     made = command("trace", _trace)
-    made.add_argument("source")
+    made.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
     trust(made)
     output(made)
 
     made = command("draw", _draw)
-    made.add_argument("graph", metavar="GRAPH")
-    made.add_argument("-o", "--output", metavar="FILE", required=True, help="FILE.svg or FILE.dot")
-    made.add_argument("--what", default="dataflow", help="dataflow, dominators, post-dominators or regions")
+    made.add_argument("graph", metavar="GRAPH", help="a file of a graph, or -")
+    output_option(made, "FILE.svg or FILE.dot", required=True)
+    made.add_argument(
+        "--what", default="dataflow", metavar="VIEW", help="dataflow, dominators, post-dominators or regions"
+    )
     made.add_argument(
         "--open", action="append", default=[], metavar="MODULE", help="draw it open; all: every one"
     )

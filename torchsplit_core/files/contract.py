@@ -20,6 +20,7 @@ from torchsplit_core.files.complaint import fault_of
 from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
+from torchsplit_core.files.standard import STANDARD, origin_of, standard_input
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
 
@@ -196,31 +197,36 @@ def _checked(model: type[BaseModel], data: dict[str, Any], origin: str, *, own: 
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
-    """Like `read_text`, for a path."""
-    return read_text(_text_of(Path(path)), origin=str(path), expected=expected)
+    """Like `read_text`, for a path; `-` is standard input."""
+    return read_text(_text_of(path), origin=origin_of(path), expected=expected)
 
 
 def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
     """The version of a file in the format `expected`, and its value: to answer in the version that was asked in."""
-    name, version, data = _parsed(_text_of(Path(path)), str(path), expected, OWN_BYTES)
-    return version, _value(name, version, data, str(path))
+    origin = origin_of(path)
+    name, version, data = _parsed(_text_of(path), origin, expected, OWN_BYTES)
+    return version, _value(name, version, data, origin)
 
 
-def _text_of(path: Path) -> str:
+def _text_of(path: str | Path) -> str:
     """The text of a contract file. Raises InputFault where it cannot be read or is too large."""
+    where = origin_of(path)
     try:
-        size = path.stat().st_size
+        if str(path) == STANDARD:
+            data = standard_input(LARGEST_FILE_BYTES)
+            size = len(data)
+        else:
+            size = Path(path).stat().st_size
+            data = b"" if size > LARGEST_FILE_BYTES else Path(path).read_bytes()
         if size > LARGEST_FILE_BYTES:
-            raise InputFault(
-                str(path),
-                f"has {size >> 20} MiB, more than the {LARGEST_FILE_BYTES >> 20} MiB of a contract file",
-                "Pass a smaller file.",
-            )
-        return path.read_text(encoding="utf-8")
+            most = LARGEST_FILE_BYTES >> 20
+            problem = f"has more than the {most} MiB of a contract file"
+            raise InputFault(where, problem, "Pass a smaller file.")
+        return data.decode("utf-8")
     except OSError as error:
-        raise InputFault(str(path), f"cannot be read: {system_reason(error)}", "Check the path.") from error
+        raise InputFault(where, f"cannot be read: {system_reason(error)}", "Check the path.") from error
     except UnicodeDecodeError as error:
-        raise InputFault(str(path), "is not text in UTF-8", "Pass a JSON file.") from error
+        raise InputFault(where, "is not text in UTF-8", "Pass a JSON file.") from error
 
 
 def format_of(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
+from torchsplit_core.cli.arguments.outputs import OutputFile, output_option
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
@@ -25,9 +26,12 @@ SHOWN_REASONS = 20
 def add_training_commands(command: Command, trust: Options, output: Options) -> None:
     """`estimate-training` and `strategy`, with their options."""
     found = command("strategy", _strategy)
-    found.add_argument("input", metavar="REQUEST", help="a strategy request")
+    found.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
     found.add_argument(
-        "--export", metavar="FILE.py", help="also write a candidate as a plain PyTorch file for torchrun"
+        "--export",
+        action=OutputFile,
+        metavar="FILE.py",
+        help="also write a candidate as a plain PyTorch file for torchrun",
     )
     found.add_argument(
         "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
@@ -38,7 +42,7 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
     made.add_argument(
         "rows", metavar="ROWS.csv", help="a row a training: model sizes, GPUs, how it is divided"
     )
-    made.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    output_option(made)
     made.add_argument(
         "--known",
         metavar="MEASURED.csv",

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files, running
+from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.cli.training.fleets import (
     add_fleet_options,
@@ -30,14 +31,16 @@ def add_train_command(command: Command) -> None:
     """`train`, with its options."""
     defaults, served = RunOptions(), Exports()
     made = command("train", _train)
-    made.add_argument("source")
+    made.add_argument("source", metavar="SOURCE", help="sample:NAME, or FILE.py:NAME (needs --trust)")
     made.add_argument(
         "--strategy",
         metavar="S",
         required=True,
         help="a strategy, or a strategy request whose `fix` has the choices",
     )
-    made.add_argument("-o", "--output", metavar="RUN", required=True, help="the run's folder")
+    made.add_argument(
+        "-o", "--output", action=OutputFolder, metavar="RUN", required=True, help="the run's folder"
+    )
     made.add_argument(
         "--candidate",
         type=int,
@@ -48,10 +51,13 @@ def add_train_command(command: Command) -> None:
     made.add_argument(
         "--precision", choices=RUN_PRECISIONS, help="default: the request's; of a strategy fp32"
     )
-    made.add_argument("--steps", type=int, help="the last step (default: one pass over the data)")
+    made.add_argument(
+        "--steps", type=int, metavar="N", help="the last step (default: one pass over the data)"
+    )
     made.add_argument(
         "--processes",
         type=int,
+        metavar="N",
         help="of this machine (default: the strategy's devices); with others the global batch stays as it is",
     )
     made.add_argument(
@@ -64,10 +70,17 @@ def add_train_command(command: Command) -> None:
     )
     made.add_argument("--node", metavar="NAME", help="of this machine (default: its host name)")
     made.add_argument("--resume", action="store_true", help="go on from the last complete checkpoint")
-    made.add_argument("--checkpoint-every", type=int, default=defaults.checkpoint_every, metavar="STEPS")
+    made.add_argument(
+        "--checkpoint-every",
+        type=int,
+        default=defaults.checkpoint_every,
+        metavar="STEPS",
+        help=f"from one checkpoint to the next (default {defaults.checkpoint_every})",
+    )
     made.add_argument(
         "--keep",
         type=int,
+        metavar="N",
         default=defaults.keep,
         help=f"complete checkpoints that stay (default: {defaults.keep})",
     )
@@ -83,7 +96,11 @@ def add_train_command(command: Command) -> None:
         "or in a pipeline the layers of its stages",
     )
     made.add_argument(
-        "--seed", type=int, default=defaults.seed, help="of the samples' order and random numbers"
+        "--seed",
+        type=int,
+        default=defaults.seed,
+        metavar="N",
+        help="of the samples' order and random numbers",
     )
     made.add_argument(
         "--stall-limit",
@@ -109,7 +126,10 @@ def add_train_command(command: Command) -> None:
         help="serve the run's figures for Prometheus while it goes on",
     )
     made.add_argument(
-        "--metrics-host", default=served.metrics_host, help="where to (default: this machine alone)"
+        "--metrics-host",
+        default=served.metrics_host,
+        metavar="ADDRESS",
+        help="where to (default: this machine alone)",
     )
     made.add_argument(
         "--tensorboard", action="store_true", help="write event files for TensorBoard into the run's folder"

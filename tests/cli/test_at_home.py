@@ -1,0 +1,231 @@
+"""Standard streams, folders that are not there, defaults of a site, completion, and help that says its units."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from torchsplit_core.cli.command import COMMANDS, _parser, main
+from torchsplit_core.files import read_file
+
+EXAMPLES = ROOT / "examples"
+REQUEST = EXAMPLES / "plan_request.json"
+PROFILE = EXAMPLES / "profile.json"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, REQUEST.read_text())
+    assert main(["plan", "-", "-o", "-"]) == 0
+    plan = capsys.readouterr().out
+    assert json.loads(plan)["status"] == "optimal"
+    given(monkeypatch, plan)
+    assert main(["simulate", "-", "--request", str(REQUEST), "--requests", "500"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "torchsplit.simulation"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (REQUEST.read_text()[:400], "standard input"),
+        ("", "standard input"),
+        ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
+    ],
+)
+def test_standard_input_that_ends_half_way_is_one_message(
+    text: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, text)
+    assert main(["plan", "-"]) == 2
+    told = capsys.readouterr()
+    assert words in told.err and told.err.count("\n") == 1 and not told.out
+
+
+def test_standard_input_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, PROFILE.read_text())
+    assert main(["request", "-", "-", "--gpus", "1xA100-80GB"]) == 2
+    assert "standard input: is named twice" in capsys.readouterr().err
+
+
+def test_a_table_comes_by_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given(monkeypatch, (EXAMPLES / "profiles" / "measured.csv").read_text())
+    assert main(["estimate", "-", "--to", "A30-24GB", "-q"]) == 0
+    assert "A30-24GB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", str(REQUEST), "-o", "nowhere/plan.json"],
+        ["plan", str(REQUEST), "--save-request", "nowhere/r.json"],
+        ["deploy", str(EXAMPLES / "plan.json"), "-o", "nowhere/files"],
+        ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
+    ],
+)
+def test_no_folder_of_a_mistyped_path_is_made(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert "the folder 'nowhere' is not there" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(REQUEST), "-o", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_quiet_leaves_warnings_and_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(REQUEST), "-o", str(tmp_path / "plan.json"), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["plan", "nothing.json", "--quiet"]) == 2
+    assert "nothing.json" in capsys.readouterr().err
+    none = ["request", str(PROFILE), "--gpus", "1xA30-24GB", "-q", "-o", str(tmp_path / "r.json")]
+    assert main(none) == 0
+    assert "warning: diamond has no profile row" in capsys.readouterr().err
+
+
+def test_a_plan_is_searched_for_as_long_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "request.json"
+    command = [
+        "plan",
+        str(REQUEST),
+        "--time-limit",
+        "7",
+        "--save-request",
+        str(saved),
+        "-o",
+        str(tmp_path / "p"),
+    ]
+    assert main(command) == 0
+    assert "solver.time_limit_s 7" in capsys.readouterr().err
+    assert read_file(saved)[1].solver.time_limit_s == 7
+    assert main(["plan", str(REQUEST), "--time-limit", "-1"]) == 2
+
+
+class TestDefaults:
+    """The fleet and the time limit of a site."""
+
+    COMMAND = ["request", str(PROFILE), "-o", "r.json"]
+
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        for name in ("TORCHSPLIT_GPUS", "TORCHSPLIT_TIME_LIMIT", "TORCHSPLIT_CONFIG"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_the_command_line_goes_before_the_environment_before_the_file(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        Path("torchsplit.toml").write_text('gpus = "2xA100-80GB"\ntime_limit = 11\n')
+        assert main(self.COMMAND) == 0
+        assert "the fleet is 2xA100-80GB, of torchsplit.toml" in capsys.readouterr().err
+        request = read_file("r.json")[1]
+        assert (request.gpus[0].type, request.gpus[0].count, request.solver.time_limit_s) == (
+            "A100-80GB",
+            2,
+            11,
+        )
+        monkeypatch.setenv("TORCHSPLIT_GPUS", "3xA100-80GB")
+        monkeypatch.setenv("TORCHSPLIT_TIME_LIMIT", "12")
+        assert main(self.COMMAND) == 0
+        request = read_file("r.json")[1]
+        assert (request.gpus[0].count, request.solver.time_limit_s) == (3, 12)
+        assert main([*self.COMMAND, "--gpus", "4xA100-80GB", "--time-limit", "13"]) == 0
+        request = read_file("r.json")[1]
+        assert (request.gpus[0].count, request.solver.time_limit_s) == (4, 13)
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ('gpu = "1xA100-80GB"', "unknown key 'gpu'. Did you mean gpus?"),
+            ("gpus = 3", "gpus: is 3, not a fleet"),
+            ("gpus = ", "is not TOML"),
+            ('gpus = "1xA100-80GB"\ntime_limit = -4', "time_limit: is -4, not seconds above 0"),
+            ('gpus = "1xA100-80GB"\ntime_limit = true', "time_limit: is True"),
+            ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
+        ],
+    )
+    def test_what_is_wrong_in_the_file_is_one_message(
+        self, text: str, words: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        Path("torchsplit.toml").write_text(text)
+        assert main(self.COMMAND) == 2
+        assert words in capsys.readouterr().err
+
+    def test_without_any_the_option_is_missing(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(self.COMMAND) == 2
+        assert "--gpus is missing" in capsys.readouterr().err
+
+    def test_a_file_that_is_named_and_not_there_is_a_fault(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("TORCHSPLIT_CONFIG", "site.toml")
+        assert main(self.COMMAND) == 2
+        assert "TORCHSPLIT_CONFIG: there is no file 'site.toml'" in capsys.readouterr().err
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    parser = _parser()
+    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    for _, _, texts in COMMANDS:
+        commands.choices[next(iter(texts))]._declare()
+    return dict(commands.choices)
+
+
+def test_every_option_has_its_word_and_its_unit() -> None:
+    bare = [
+        f"{name} {action.option_strings or action.dest}"
+        for name, made in parsers().items()
+        for action in made._actions
+        if not action.help
+        or (action.option_strings and action.nargs != 0 and not action.metavar and not action.choices)
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "torchsplit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})],
+)
+def test_tab_completes_commands_and_options(line: str, offered: set[str], tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    environment = os.environ | {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "PYTHONPATH": str(ROOT),
+    }
+    subprocess.run(
+        [sys.executable, "-m", "torchsplit_core"], env=environment, check=False, capture_output=True
+    )
+    assert {word.strip() for word in answer.read_text().split("\n")} >= offered

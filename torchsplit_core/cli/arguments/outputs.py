@@ -1,0 +1,70 @@
+"""Options that name a file or a folder to write, checked before any work is done for it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.files.standard import STANDARD
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.errors import quoted
+
+
+def output_option(
+    made: argparse.ArgumentParser, text: str = "write here (default, and -: standard output)", **more: Any
+) -> None:
+    """`-o FILE`, None for standard output."""
+    made.add_argument("-o", "--output", action=OutputFile, metavar="FILE", help=text, **more)
+
+
+class OutputFile(argparse.Action):
+    """A file in a folder that is there: one of a mistyped path is not made. `-` is None where that prints."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
+    ) -> None:
+        text = str(values)
+        if text == STANDARD and self.dest == "output" and not self.required:
+            setattr(namespace, self.dest, None)
+            return
+        path = Path(text)
+        if path.is_dir():
+            raise InputFault(str(option), f"{quoted(text)} is a folder", "Name a file in it.")
+        _check_parent(str(option), path)
+        setattr(namespace, self.dest, text)
+
+
+class OutputPlace(argparse.Action):
+    """A file or a folder, as what is written needs; a folder may be new where its own is there."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
+    ) -> None:
+        text = str(values)
+        if text != STANDARD:
+            _check_parent(str(option), Path(text))
+        setattr(namespace, self.dest, None if text == STANDARD else text)
+
+
+class OutputFolder(argparse.Action):
+    """A folder that is there, or can be made in one that is."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
+    ) -> None:
+        path = Path(str(values))
+        if path.exists() and not path.is_dir():
+            raise InputFault(str(option), f"{quoted(values)} is a file", "Name a folder.")
+        _check_parent(str(option), path)
+        setattr(namespace, self.dest, str(values))
+
+
+def _check_parent(option: str, path: Path) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        there = "is a file" if parent.exists() else "is not there"
+        raise InputFault(
+            option, f"the folder {quoted(str(path.parent))} {there}", "Check the path, or make it first."
+        )
