@@ -12,7 +12,7 @@ from torchsplit_core.cli.command import main
     [
         ("", "COMMAND is missing. See torchsplit --help."),
         ("simulat x", "unknown command 'simulat'. Did you mean simulate?"),
-        ("plan", "plan: request is missing. See torchsplit plan --help."),
+        ("plan", "plan: REQUEST is missing. See torchsplit plan --help."),
         ("plan a b", "plan: unexpected argument 'b'. See torchsplit plan --help."),
         ("plan a --sper=1", "plan: unknown option '--sper'. Did you mean --spare?"),
         ("plan a --spare 3", "--spare: unknown choice 3. Known choices: 0, 1."),

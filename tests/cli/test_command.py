@@ -188,7 +188,7 @@ def test_a_deployment_folder_that_is_a_file_is_the_users_fault(
 ) -> None:
     (tmp_path / "out").write_text("")
     assert main(["deploy", str(ROOT / "examples" / "plan.json"), "-o", str(tmp_path / "out")]) == 2
-    assert "cannot be written: " in capsys.readouterr().err
+    assert "is a file. Name a folder." in capsys.readouterr().err
 
 
 def test_our_own_fault_is_exit_code_1(

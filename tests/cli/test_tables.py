@@ -187,7 +187,7 @@ def test_files_and_arguments_that_are_wrong(tmp_path: Path, capsys: pytest.Captu
     assert "library" in refused(capsys, "export", "library:nothing")
     assert "torchsplit.profile" in refused(capsys, "export", str(ROOT / "examples" / "plan.json"))
     (tmp_path / "file").write_text("")
-    assert "written" in refused(capsys, "estimate", table, query, "-o", str(tmp_path / "file" / "o.csv"))
+    assert "is a file" in refused(capsys, "estimate", table, query, "-o", str(tmp_path / "file" / "o.csv"))
 
 
 def test_a_table_beyond_the_limit_is_refused_unread(

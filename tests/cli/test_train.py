@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     for folder, message in (
-        (tmp_path / "file" / "run", "cannot be written: not a directory"),
+        (tmp_path / "file" / "run", "is a file. Check the path"),
         (tmp_path / "run", "--resume"),
     ):
         assert main(["train", "sample:bert", "--strategy", STRATEGY, "-o", str(folder)]) == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files.standard import STANDARD
+from torchsplit_core.files.contract import STANDARD
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.units import GIB

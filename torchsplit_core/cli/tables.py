@@ -286,7 +286,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def read_table(path: str) -> str:
     """A table's text, of `-` standard input. Raises InputFault for what cannot be read, is too large or is no text."""
-    from torchsplit_core.files.standard import STANDARD, origin_of, standard_input
+    from torchsplit_core.files.contract import STANDARD, origin_of, standard_input
     from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
 
     if path == STANDARD:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping
 from functools import cache, reduce
 from importlib import import_module
@@ -20,7 +21,6 @@ from torchsplit_core.files.complaint import fault_of
 from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.replace import replace_file
-from torchsplit_core.files.standard import STANDARD, origin_of, standard_input
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
 
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
+
+STANDARD, STANDARD_NAME = "-", "standard input"
+"""Standard input in a file's place, and what messages call it."""
+
+_read: object = None
+"""The stream that has been read."""
 
 FORMATS: Mapping[str, tuple[str, str]] = {
     "torchsplit.graph": ("GraphFile", "torchsplit_core.graph.torch_graph:TorchGraph"),
@@ -206,6 +212,22 @@ def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
     origin = origin_of(path)
     name, version, data = _parsed(_text_of(path), origin, expected, OWN_BYTES)
     return version, _value(name, version, data, origin)
+
+
+def origin_of(path: str | Path) -> str:
+    """What messages call a path."""
+    return STANDARD_NAME if str(path) == STANDARD else str(path)
+
+
+def standard_input(most_bytes: int) -> bytes:
+    """All of it, at most one byte more than `most_bytes`. Raises InputFault the second time, and where it is closed."""
+    global _read
+    if sys.stdin is None:
+        raise InputFault(STANDARD_NAME, "is closed", "Name a file.")
+    if _read is sys.stdin:
+        raise InputFault(STANDARD_NAME, "is named twice, and can be read once", "Name a file for the other.")
+    _read = sys.stdin
+    return sys.stdin.buffer.read(most_bytes + 1)
 
 
 def _text_of(path: str | Path) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.files.standard import STANDARD
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
+
+STANDARD = "-"
+"""Names standard output, as of most commands there are."""
 
 
 def output_option(
