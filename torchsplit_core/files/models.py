@@ -20,6 +20,7 @@ from torchsplit_core.files.fields import (
     Rows,
     Strict,
     Table,
+    Tier,
     Whole,
 )
 from torchsplit_core.files.simulation_models import ArrivalsFile, PaceFile, Percentile
@@ -138,7 +139,7 @@ class FleetEntryFile(Strict):
     type: Name
     count: Count = 1
     layouts: Rows[Rows[Name]] | None = None
-    cost: Amount = 1.0
+    cost: Amount | None = None
     node: Name | None = None
     mig: bool = True
 
@@ -183,6 +184,7 @@ class PlanModelFile(Strict):
     response_percentile: Percentile = 95.0
     arrivals: ArrivalsFile | None = None
     bytes_per_request: Amount | None = None
+    tier: Tier = 0
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -294,6 +296,7 @@ class ObjectiveValueFile(Strict):
     bound: Finite | None = None
     gap: NonNegative | None = None
     proven_levels: Whole = 0
+    levels: Rows[Finite] = []
 
 
 class DemandFile(Strict):
@@ -415,3 +418,5 @@ class PlanOutcomeFile(Strict):
     statistics: StatisticsFile
     explanation: PlanExplanationFile | None = None
     front: PlannedFrontFile | None = None
+    cost_per_hour: NonNegative | None = None
+    cost_per_million_requests: NonNegative | None = None

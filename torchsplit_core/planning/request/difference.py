@@ -84,7 +84,7 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
             continue
         if was.count != now.count:
             yield RequestChange("fleet", name, str(was.count), str(now.count))
-        for field, label in (("id", "id"), ("node", "node"), ("cost", "cost")):
+        for field, label in (("id", "id"), ("node", "node"), ("cost", "price")):
             # A row of several has no id of its own: that follows from its count.
             if field != "id" or was.count == now.count:
                 yield from _compared("fleet", f"{label} of {name}", was, now, (field,))
