@@ -92,7 +92,7 @@ def bindings(
     dropped: Sequence[tuple[ChangeEffect, LevelComparison]],
 ) -> tuple[ModelBinding, ...]:
     """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
-    rank_of = ranks(outcome)
+    rank_of = ranks(request, outcome)
     runs = {case.model for case in build_problem(request).cases}
     found = []
     for index, (spec, got) in enumerate(zip(request.models, outcome.models, strict=True)):

@@ -40,7 +40,7 @@ TIE = 1e-9
 
 @dataclass
 class Lifted:
-    """The plan, its levels (sorted, rung by rung), a proven bound of each, and how many are proven from the first on."""
+    """The plan, its levels (sorted by rung), a proven bound of each, and how many are proven from the first on."""
 
     rungs: Sequence[Rung]
     plan: Plan | None = None

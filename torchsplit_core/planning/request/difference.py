@@ -135,6 +135,7 @@ def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator
             ("response_percentile", "response percentile", ""),
             ("min_throughput_rps", "minimum", "req/s"),
             ("weight", "weight", ""),
+            ("tier", "tier", ""),
             ("cap_at_demand", "cap", ""),
         ):
             yield from _compared("models", f"{label} of {name}", was, now, (field,), unit)

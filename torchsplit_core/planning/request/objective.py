@@ -239,6 +239,11 @@ def value_reached(
     return ObjectiveValue(request.objective.kind, value, tuple(sorted(normalised)), bound, gap, proven, shown)
 
 
+def tier_levels(objective: ObjectiveValue) -> int:
+    """How many of a plan's levels are those of tiers, which come before the ones of all models."""
+    return max(0, len(objective.levels) - len(objective.sorted_normalised))
+
+
 def reached(objective: ObjectiveValue) -> tuple[float, ...]:
     """The value of every level of a plan, read off its outcome; none where it is no plan, the first alone where the
     outcome does not say the others."""
