@@ -38,9 +38,9 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
-from torchsplit_core.planning.outcome.words import money_words, tier_words
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
+from torchsplit_core.responding.plan_words import money_words, tier_words
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named

@@ -22,8 +22,8 @@ from app.plan.sureness import low_end, reasons, sureness_of
 from app.plan.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.planning.outcome.words import money_words, tier_words
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.responding.plan_words import money_words, tier_words
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 

@@ -18,7 +18,7 @@ def tell(request: PlanRequest, outcome: PlanOutcome) -> None:
 def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
     # Only a plan asks for it: the other commands start without the planner.
-    from torchsplit_core.planning.outcome.words import money_words, tier_words
+    from torchsplit_core.responding.plan_words import money_words, tier_words
     from torchsplit_core.responding.verdict import verdict
 
     found = verdict(request, outcome)
