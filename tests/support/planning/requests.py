@@ -125,7 +125,7 @@ def published(count: int = 2, **options: object) -> PlanRequest:
 def with_tiers(request: PlanRequest, seed: int) -> PlanRequest:
     """The request with tiers that differ, and demands of which slices can carry some and not all."""
     rng = random.Random(f"tiers{seed}")
-    ranks = rng.sample([0, 1, 1000], 2) + [rng.choice([0, 1, 2])]
+    ranks = [*rng.sample([0, 1, 1000], 2), rng.choice([0, 1, 2])]
     models = tuple(
         replace(one, tier=rank, demand_rps=rng.choice([one.demand_rps, 10.0, 25.0, 60.0]))
         for one, rank in zip(request.models, ranks, strict=False)

@@ -106,7 +106,7 @@ def _load(
     pools, groups, count = len(supply.pools), len(supply.gpus), len(columns)
     layouts = len(supply.columns)
     usage = np.array([column[2] for column in columns], dtype=np.float64).reshape(count, pools)
-    owner = np.array([column[0] for column in columns])
+    owner = np.array([column[0] for column in columns], dtype=np.int64)
     reached = np.array([column[1] for column in columns])
     width = count + layouts + 1
     rows = models + pools + groups + len(allowed)
