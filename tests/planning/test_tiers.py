@@ -232,3 +232,23 @@ def test_a_sweep_shows_the_first_level() -> None:
     points = sweep_points(request, what, outcomes)
     assert [point.objective for point in points] == [1.0, 1.0, pytest.approx(24 / 36)]
     assert [point.better_at for point in points] == [None] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
+def test_a_search_that_is_cut_off_bounds_the_first_level_that_it_leaves_open(sharing: str) -> None:
+    seen = 0
+    for seed in range(6):
+        request = with_tiers(random_request(seed, "leximin", sharing), seed)
+        full = plan(request)
+        for seconds in (0.004, 0.03):
+            cut = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
+            assert not list(violations(request, replace(cut, request_sha256=full.request_sha256)))
+            if full.status != "optimal" or cut.objective.bound is None:
+                continue
+            best, found, proven = full.objective.levels, cut.objective, cut.objective.proven_levels
+            assert found.levels[:proven] == pytest.approx(best[:proven], rel=1e-6), seed
+            if proven < len(best):
+                assert found.bound >= best[proven] * (1 - 1e-6), (seed, seconds)
+            seen += 1
+    assert seen > 3
