@@ -29,7 +29,6 @@ def tier_words(request: PlanRequest, plan: PlanOutcome) -> str:
     worst: dict[int, float] = {}
     for spec, got in zip(request.models, plan.models, strict=True):
         worst[spec.tier] = min(got.normalised, worst.get(spec.tier, got.normalised))
-    told = (
-        f"tier {tier} at least {figure(worst[tier])} × its demand" for tier in sorted(worst, reverse=True)
-    )
+    of = "demand" if all(spec.weight == 1 for spec in request.models) else "weight · demand"
+    told = (f"tier {tier} at least {figure(worst[tier])} × its {of}" for tier in sorted(worst, reverse=True))
     return f"by tier, the highest first: {', '.join(told)}"
