@@ -104,8 +104,14 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
         here = level_values(built, found.best)
         bound = ceiling
         if answer.bound is not None:
-            # θ_k's bound less the smaller values before it: exact only where those are proven.
-            bound = min(bound, answer.bound * scale - sum(here[k - 1 - before : k - 1]))
+            smaller, theta = sum(here[k - 1 - before : k - 1]), answer.bound * scale
+            reach = smaller + here[k - 1]
+            if theta < reach - TOLERANCE * max(scale, abs(reach)):
+                # A bound below what is reached is none, and what the solver calls proven is not.
+                proven = False
+            else:
+                # θ_k's bound less the smaller values before it: exact only where those are proven.
+                bound = min(bound, theta - smaller)
         bound = max(bound, here[k - 1])
         found.bounds.append(bound)
         if proven and found.proven == k - 1:
