@@ -155,6 +155,7 @@ def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> s
         _line("req/s, all models", [short(one.total_rps if one else None) for one in figures]),
         _line("GPUs used", [_used(plan) for _, _, plan in scenarios]),
         _line("slices", [short(one.slices if one else None) for one in figures]),
+        *_money([plan for _, _, plan in scenarios]),
     ]
     rates = [{model.name: model.normalised for model in plan.models} for _, _, plan in scenarios]
     for model in dict.fromkeys(model for found in rates for model in found):
@@ -169,6 +170,16 @@ def _facts(verdicts: Sequence[Verdict]) -> list[str]:
     return [
         _line(question, [one.get(question, UNKNOWN) for one in answers], number=False)
         for question in questions
+    ]
+
+
+def _money(plans: Sequence[PlanOutcome]) -> list[str]:
+    """What the plans cost, where one of them has its prices."""
+    if all(plan.cost_per_hour is None for plan in plans):
+        return []
+    return [
+        _line("cost an hour", [short(plan.cost_per_hour) for plan in plans]),
+        _line("cost per million requests", [short(plan.cost_per_million_requests) for plan in plans]),
     ]
 
 

@@ -9,7 +9,7 @@ from app.format.html import table_html
 from app.plan.explanation.words import binding_words
 from app.plan.summary import weighted
 from torchsplit_core.pictures.numbers import exact, short, size
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, tier_levels, tiered
 from torchsplit_core.planning.sureness.words import bounded_models
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ModelBinding, PlanModel, PlannedModel, PlanOutcome, PlanRequest
@@ -21,6 +21,8 @@ WEIGHTED = (
 """Heads of the two columns that stand where weights differ from 1."""
 INTERVAL = '<th class="n" title="of the throughput, with every instance at that end">90 % interval</th>'
 """Head of the column that stands where a figure has an interval."""
+TIER = '<th class="n">tier</th>'
+"""Head of the column that stands where tiers differ."""
 WHOLE = "whole"
 """What a model that is not cut runs as."""
 RESPONSE = (
@@ -53,13 +55,16 @@ def models_table(
     # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
     shares = {model.name: _share(model, demands.get(model.name)) for model in plan.models}
     scale = max([1.0, *shares.values()])
+    tiers = {model.name: model.tier for model in request.models} if request and tiered(request) else {}
+    before = tier_levels(plan.objective)
     rows = []
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")
         share = shares[model.name]
         width = 100 * share / scale
         limit = limits.get(model.name)
-        first = f'<td class="n">{_level(plan, level)}</td>' if fair else ""
+        first = f'<td class="n">{_level(plan, level, before)}</td>' if fair else ""
+        rank = f'<td class="n">{tiers[model.name]}</td>' if tiers else ""
         last = f"<td>{html.escape(held.get(model.name, 'n/a'))}</td>" if held else ""
         rows.append(
             f'<tr data-model="{html.escape(model.name)}"><td class="name">'
@@ -70,7 +75,7 @@ def models_table(
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
             f"{_interval(model, bounded) if bounded else ''}"
             f"<td>{model.basis or 'n/a'}</td>"
-            f'<td class="n">{exact(demands.get(model.name))}</td>'
+            f'{rank}<td class="n">{exact(demands.get(model.name))}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
             f"{_response(model, asked.get(model.name)) if waits else ''}"
@@ -79,7 +84,7 @@ def models_table(
     head = (
         '<th>model</th><th title="the mark is the demand">throughput ÷ demand</th><th class="n">×</th>'
         f"{WEIGHTED if heavy else ''}"
-        f'<th class="n">req/s</th>{INTERVAL if bounded else ""}<th>basis</th>'
+        f'<th class="n">req/s</th>{INTERVAL if bounded else ""}<th>basis</th>{TIER if tiers else ""}'
         '<th class="n">demand</th><th class="n">service p95, ms</th><th class="n">limit, ms</th>'
         f"{RESPONSE if waits else ''}{'<th>runs as</th>' if cut else ''}"
     )
@@ -138,9 +143,10 @@ def _held(binding: ModelBinding) -> str:
     return binding_words(binding)
 
 
-def _level(plan: PlanOutcome, level: int) -> str:
-    """The level of a fair plan: nobody of it can have more unless somebody lower has less, where it is proven."""
-    proven = plan.objective.proven_levels
+def _level(plan: PlanOutcome, level: int, before: int) -> str:
+    """The level of a fair plan: nobody of it can have more unless somebody lower has less, where it is proven. Levels
+    of tiers come `before` these."""
+    proven = plan.objective.proven_levels - before
     if level <= proven:
         return f'<span title="level {level} from the worst served: proven">{level}, proven</span>'
     return f'<span title="level {level} from the worst served: not proven">{level}, open</span>'

@@ -40,6 +40,7 @@ from torchsplit_core.pictures.numbers import UNKNOWN, plain, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
+from torchsplit_core.responding.plan_words import money_words, tier_words
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
@@ -104,7 +105,7 @@ def show(workspace: Workspace, first: str = TITLES[0]) -> None:
                     _deploy_button(plan)
     with top:
         _headline(workspace, name, known, request, plan, working, draft, tried)
-        _said(workspace, name, request, asked, verdict)
+        _said(workspace, name, request, asked, shown, verdict)
     with numbers:
         layout.tint(verdict)
         _metrics(asked, shown, plan if tried else None)
@@ -127,6 +128,7 @@ def _said(
     name: str,
     request: PlanRequest | None,
     asked: PlanRequest | None,
+    shown: PlanOutcome | None,
     verdict: Verdict | None,
 ) -> None:
     """The verdict and what it is made of, in places of one height whatever they say."""
@@ -138,10 +140,10 @@ def _said(
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
         if request is not None and asked is not None and without_minimum(asked):
             owed_nothing(workspace, name, request, asked)
-        elif request is None or asked is None or verdict is None or not verdict.facts:
+        elif request is None or asked is None or shown is None or verdict is None or not verdict.facts:
             st.html(head.NOTHING)
         else:
-            facts_line(verdict)
+            facts_line(verdict, (tier_words(asked, shown), money_words(asked, shown)))
             if verdict.may_plan_for_response:
                 late(workspace, name, request, asked)
 

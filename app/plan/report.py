@@ -23,6 +23,7 @@ from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
+from torchsplit_core.responding.plan_words import money_words, tier_words
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 
@@ -65,6 +66,9 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
+        if request is not None:
+            told = [tier_words(request, plan), money_words(request, plan)]
+            parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in told if line]
         parts.append(
             _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
         )

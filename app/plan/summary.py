@@ -119,8 +119,10 @@ def _proof(plan: PlanOutcome) -> str:
     bound = first_bound(goal)
     if bound is None:
         return "no bound known"
-    levels = len(plan.models) if goal_of(goal).every_level else 1
+    levels = len(goal.levels) or (len(plan.models) if goal_of(goal).every_level else 1)
     side = "at least" if goal_of(goal).by_cost else "at most"
+    if goal.levels:
+        side = f"in the highest tier {side}"
     if plan.status == "optimal" or goal.proven_levels >= levels:
         words = "proven: no plan does better"
     elif goal.proven_levels:
@@ -158,7 +160,9 @@ def _one_more(plan: PlanOutcome) -> str:
         for change in (plan.explanation.changes if plan.explanation else ())
         if change.what == "gpu" and (change.new or 0) > (change.old or 0)
     ]
-    better = [change for change in more if change.effect == "better" and change.level in (1, None)]
+    # With tiers the first level is that of the highest tier alone, not the figure of the card.
+    first = () if plan.objective.levels else (1, None)
+    better = [change for change in more if change.effect == "better" and change.level in first]
     if better:
         best = max(better, key=lambda change: abs((change.value_after or 0) - (change.value_before or 0)))
         return f"one more {best.gpu_type}: {short(best.value_before)} → {short(best.value_after)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import streamlit as st
 
 from app.session import draft as drafts
@@ -23,12 +25,12 @@ def verdict_line(verdict: Verdict) -> None:
         st.warning(plain(verdict.sentence), icon=":material/warning:")
 
 
-def facts_line(verdict: Verdict) -> None:
-    """What the verdict is made of; who fails stands in its sentence."""
+def facts_line(verdict: Verdict, more: Iterable[str] = ()) -> None:
+    """What the verdict is made of, and `more` of the plan; who fails stands in its sentence."""
     told = [
         f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.words}" for fact in verdict.facts
     ]
-    st.caption(plain(" · ".join(told)), width="stretch")
+    st.caption(plain(" · ".join((*told, *filter(None, more)))), width="stretch")
 
 
 def late(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:

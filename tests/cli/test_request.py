@@ -51,8 +51,9 @@ def test_every_field_has_its_option(paths: list[str], tmp_path: Path) -> None:
         tmp_path, *paths, "--gpus", "n/g=A30-24GB@cost=3@node=n@layouts=4x1g.6gb/2x2g.12gb,2xA30-24GB",
         "--colocate", "bert+ocr", "--prefer-together", "a+b+ocr=1.2e6,bert+a+b=5", "--cap", "bert", "a+b",
         "--memory-penalty", "0.5", "--separation-weight", "1e-6", "--max-tenants", "3", "--plan-at", "low",
-        "--sharing", "fractional",
+        "--sharing", "fractional", "--tier", "bert=2,a+b=0",
     )  # fmt: skip
+    assert [model.tier for model in request.models] == [2, 0, 0]
     assert request.gpus == (
         FleetEntry("A30-24GB", "n/g", 1, (("1g.6gb",) * 4, ("2g.12gb",) * 2), 3.0, "n"),
         FleetEntry("A30-24GB", count=2),
@@ -104,6 +105,11 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
         ("--memory-penalty", "-1", "objective.memory_violation_penalty"),
         ("--separation-weight", "nan", "objective.separation_weight"),
         ("--max-tenants", "0", "max_tenants_per_slice"),
+        ("--tier", "bert=-1", "--tier bert: is -1.0, below the least value 0"),
+        ("--tier", "bert=1.5", "--tier bert: is 1.5, not a whole number"),
+        ("--tier", "bert=1e9", "--tier bert: is 1000000000, above the greatest value 1000"),
+        ("--tier", "bert=nan", "--tier bert: is nan, not a finite number"),
+        ("--tier", "gone=1", "unknown model 'gone'. Known models: bert"),
         ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
         ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
         ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),

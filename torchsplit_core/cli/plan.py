@@ -40,8 +40,8 @@ def add_plan_commands(command: Command, output: Options) -> None:
     made.add_argument(
         "--gpus",
         metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
-        help="also ID=TYPE, with @cost=N, @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a type "
-        "(default: TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
+        help="also ID=TYPE, with @cost=N (its price an hour), @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a "
+        "type (default: TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
     )
     made.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
@@ -52,6 +52,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         ("--max-latency", "ms one batch may take"),
         ("--max-response", "ms within which 95 %% of responses come, queues included, Poisson at the demand"),
         ("--weight", "its say in fairness"),
+        ("--tier", "rank, 0 to 1000: higher tiers are served up to their demand before lower ones"),
     ):
         made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
     made.add_argument(
@@ -132,6 +133,7 @@ def _request(options: argparse.Namespace) -> int:
         max_latencies=_table("--max-latency", options.max_latency),
         max_responses=_table("--max-response", options.max_response),
         weights=_table("--weight", options.weight),
+        tiers=_table("--tier", options.tier),
         objective=Objective(
             options.objective, options.memory_penalty, options.separation_weight, options.spare
         ),

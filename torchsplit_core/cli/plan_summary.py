@@ -21,6 +21,7 @@ def tell(request: PlanRequest, outcome: PlanOutcome) -> None:
 def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
     # Only a plan asks for it: the other commands start without the planner.
+    from torchsplit_core.responding.plan_words import money_words, tier_words
     from torchsplit_core.responding.verdict import verdict
 
     found = verdict(request, outcome)
@@ -33,6 +34,7 @@ def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
             "(torchsplit request --max-response MODEL=MS)"
         )
     yield _proof(outcome)
+    yield from filter(None, (tier_words(request, outcome), money_words(request, outcome)))
     if outcome.status in ("optimal", "feasible"):
         yield from _sureness(request, outcome)
         yield from _responses(request, outcome)

@@ -13,6 +13,7 @@ from torchsplit_core.values.limits import (
     LARGEST_MAGNITUDE,
     LARGEST_WHOLE,
     LONGEST_NAME,
+    MOST_TIER,
     NAME_FAULT,
     SMALLEST_POSITIVE,
     is_name,
@@ -74,6 +75,7 @@ Amount = Annotated[float, Field(ge=0, le=LARGEST_MAGNITUDE, allow_inf_nan=False)
 Divisor = Annotated[float, Field(ge=SMALLEST_POSITIVE, le=LARGEST_MAGNITUDE, allow_inf_nan=False)]
 Signed = Annotated[float, Field(ge=-LARGEST_MAGNITUDE, le=LARGEST_MAGNITUDE, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE)]
+Tier = Annotated[int, Field(ge=0, le=MOST_TIER)]
 Whole = Annotated[int, Field(ge=0, le=LARGEST_WHOLE)]
 NodeId = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 """Of a node of a graph or a value of its program: as torch, or who wrote the .pt2, called it."""

@@ -20,6 +20,7 @@ from torchsplit_core.files.fields import (
     Rows,
     Strict,
     Table,
+    Tier,
     Whole,
 )
 from torchsplit_core.files.simulation_models import ArrivalsFile, PaceFile, Percentile
@@ -138,7 +139,7 @@ class FleetEntryFile(Strict):
     type: Name
     count: Count = 1
     layouts: Rows[Rows[Name]] | None = None
-    cost: Amount = 1.0
+    cost: Amount | None = None
     node: Name | None = None
     mig: bool = True
 
@@ -183,6 +184,7 @@ class PlanModelFile(Strict):
     response_percentile: Percentile = 95.0
     arrivals: ArrivalsFile | None = None
     bytes_per_request: Amount | None = None
+    tier: Tier = 0
     variants: Annotated[Rows[VariantFile], Field(min_length=1)]
 
 
@@ -301,6 +303,7 @@ class ObjectiveValueFile(Strict):
     gap: NonNegative | None = None
     proven_levels: Whole = 0
     routed: RoutedBytesFile | None = None
+    levels: Rows[Finite] = []
 
 
 class DemandFile(Strict):
@@ -422,3 +425,5 @@ class PlanOutcomeFile(Strict):
     statistics: StatisticsFile
     explanation: PlanExplanationFile | None = None
     front: PlannedFrontFile | None = None
+    cost_per_hour: NonNegative | None = None
+    cost_per_million_requests: NonNegative | None = None

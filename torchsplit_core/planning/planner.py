@@ -15,6 +15,7 @@ from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
 from torchsplit_core.planning.outcome.standard import standardised
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import reached
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.routed.fewest import fewest_bytes, ranks_flows, without_ranks
 from torchsplit_core.planning.timing import Stopwatch, part_of
@@ -118,7 +119,7 @@ def _or_by_rule(
     warnings = () if found is None else found.warnings
     return replace(
         ruled,
-        statistics=watch.statistics({**details, "by_rule_value": ruled.objective.value or 0.0}),
+        statistics=watch.statistics({**details, "by_rule_value": reached(ruled.objective)[0]}),
         warnings=tuple(dict.fromkeys((*warnings, *ruled.warnings))),
     )
 

@@ -20,7 +20,7 @@ from torchsplit_core.planning.outcome.levels import Levels, levels_of
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, level_count, value_reached
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import verify
@@ -176,7 +176,7 @@ def _told(
         for model in outcome.models
     )
     objective = _objective(plain, outcome, bound)
-    total = goal_of(request).levels(len(request.models))
+    total = level_count(request)
     ties = any(pair.mode != "hard" for pair in request.colocations)
     same = bound is not None and bound.gpus == outcome.gpus
     proven = objective.proven_levels == total and (
@@ -222,20 +222,17 @@ def _objective(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | No
     """The value reached beside what the problem without waiting proves, at the first level where they differ."""
     goal = goal_of(plain)
     values = level_values(plain, outcome.gpus, outcome.models)
-    ranked = tuple(sorted(model.normalised for model in outcome.models))
-    kind = plain.objective.kind
+    r = [model.normalised for model in outcome.models]
     levels = None if bound is None else levels_of(bound)
     if levels is None:
-        return ObjectiveValue(kind, values[0], ranked)
+        return value_reached(plain, values, r)
     sign = -1 if goal.minimised else 1
     proven = _proven([sign * value for value in values], levels)
     level = proven if proven < len(values) else 0
     limit = levels.limit(level)
     if limit == float("inf"):
-        return ObjectiveValue(kind, values[0], ranked, None, None, proven)
-    reach = values[level]
-    tight = reach if proven == len(values) else goal.held(sign * limit, reach)
-    return ObjectiveValue(kind, values[0], ranked, tight, goal.gap(reach, tight), proven)
+        return value_reached(plain, values, r, proven=proven)
+    return value_reached(plain, values, r, bound=sign * limit, proven=proven)
 
 
 def _proven(values: Sequence[float], levels: Levels) -> int:

@@ -130,7 +130,14 @@ class Search:
                 # What arrives may be more than the slices seem to carry before their factor is known.
                 least = None if model.name in asked else model.min_throughput_rps
                 models.append(
-                    replace(model, weight=1.0, demand_rps=rate, cap_at_demand=False, min_throughput_rps=least)
+                    replace(
+                        model,
+                        weight=1.0,
+                        demand_rps=rate,
+                        cap_at_demand=False,
+                        min_throughput_rps=least,
+                        tier=0,
+                    )
                 )
         if len(models) < len(request.models) and request.colocations:
             # Models that are owed nothing would be left out, and a pair may name them.

@@ -16,6 +16,9 @@ LARGEST_MAGNITUDE = 1e15
 LARGEST_WHOLE = 2**53
 """Whole numbers up to here are exact as doubles, which solvers reckon in."""
 
+MOST_TIER = 1000
+"""Highest tier of a model: no plan has more ranks than it could have models, and a larger number is a mistake."""
+
 LONGEST_NAME = 200
 NAME_FAULT = "contains a control character, a line break or half a surrogate pair"
 # C0 and C1 controls, the line and paragraph separator, surrogates.

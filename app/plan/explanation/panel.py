@@ -16,6 +16,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
 from torchsplit_core.pictures.numbers import exact, plain
 from torchsplit_core.planning.explanation.applied import applied
+from torchsplit_core.planning.request.objective import tier_levels
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named
 from torchsplit_core.workspace.store import Workspace
@@ -84,13 +85,13 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
 
 def sections(found: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
     """Title and HTML of each part of an explanation."""
-    kind = plan.objective.kind
+    kind, of_tiers = plan.objective.kind, tier_levels(plan.objective)
     no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
     no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
     return [
         ("What binds each model", _models(found)),
-        ("What one change would bring", _changes(found, kind) if found.changes else no_change),
-        (LAYOUTS, _layouts(found, kind) if found.layouts else no_layout),
+        ("What one change would bring", _changes(found, kind, of_tiers) if found.changes else no_change),
+        (LAYOUTS, _layouts(found, kind, of_tiers) if found.layouts else no_layout),
         ("The price of each step", _steps(found)),
     ]
 
@@ -125,7 +126,7 @@ def _models(found: PlanExplanation) -> str:
     return table_html(head, rows)
 
 
-def _changes(found: PlanExplanation, kind: str) -> str:
+def _changes(found: PlanExplanation, kind: str, of_tiers: int) -> str:
     """Fleet first, then the dropped demands that bind, then the eased ones that change something or are open."""
     dropped = {
         words.dropped_words(limit.change) + (limit.change.model or ""): limit.change
@@ -151,12 +152,12 @@ def _changes(found: PlanExplanation, kind: str) -> str:
     if len(left) <= MOST_OPEN:
         settled, left = shown, []
     rows = [
-        f"<tr><td>{html.escape(text)}</td><td>{html.escape(words.figures(change, kind))}</td></tr>"
+        f"<tr><td>{html.escape(text)}</td><td>{html.escape(words.figures(change, kind, of_tiers))}</td></tr>"
         for text, change in settled
     ]
     if left:
         each = "".join(
-            f"<li>{html.escape(text)}: {html.escape(words.figures(change, kind))}</li>"
+            f"<li>{html.escape(text)}: {html.escape(words.figures(change, kind, of_tiers))}</li>"
             for text, change in left
         )
         rows.append(
@@ -171,12 +172,12 @@ def _changes(found: PlanExplanation, kind: str) -> str:
     return table_html("<th>this change alone</th><th>what the best plan reaches</th>", rows)
 
 
-def _layouts(found: PlanExplanation, kind: str) -> str:
+def _layouts(found: PlanExplanation, kind: str, of_tiers: int) -> str:
     order = ("tried", "not_examined", "dominated", "no_use")
     rows = [
         f'<tr><td class="name">{html.escape(reason.gpu_type)}</td>'
         f"<td>{html.escape(words.layout_words(reason.layout))}</td>"
-        f"<td>{html.escape(words.reason_words(reason, kind))}</td></tr>"
+        f"<td>{html.escape(words.reason_words(reason, kind, of_tiers))}</td></tr>"
         for reason in sorted(found.layouts, key=lambda reason: order.index(reason.reason))
     ]
     return table_html("<th>GPU</th><th>layout</th><th>why not</th>", rows)

@@ -73,7 +73,7 @@ def chip_words(change: ChangeEffect) -> str:
     return f"{what}: {where}{short(change.value_before)} → {short(change.value_after)}"
 
 
-def figures(change: ChangeEffect, kind: str) -> str:
+def figures(change: ChangeEffect, kind: str, of_tiers: int = 0) -> str:
     """What the change does to the objective, and how far that is proven."""
     if change.effect == "not_examined":
         return NOT_EXAMINED
@@ -81,7 +81,7 @@ def figures(change: ChangeEffect, kind: str) -> str:
         return "no plan at all, proven"
     if change.effect == "same":
         return "no change, proven"
-    where = level_words(change.level, kind)
+    where = level_words(change.level, kind, of_tiers)
     if change.effect == "open":
         low, high = sorted((change.value_after, change.bound_after), key=lambda x: (x is None, x or 0.0))
         span = f"between {short(low)} and {short(high)}" if high is not None else f"{short(low)} or better"
@@ -92,12 +92,14 @@ def figures(change: ChangeEffect, kind: str) -> str:
     return f"{where}: {short(change.value_before)} → {short(change.value_after)}, {proof}"
 
 
-def level_words(level: int | None, kind: str) -> str:
-    """The level of the objective that is spoken of."""
+def level_words(level: int | None, kind: str, of_tiers: int = 0) -> str:
+    """The level of the objective that is spoken of; the first `of_tiers` are those of tiers."""
     goal = GOALS[kind]
-    if not goal.fair or level in (1, None):
-        return goal.label
-    return f"level {level} from the worst served"
+    if not goal.fair or level is None or level == 1:
+        return f"{goal.label} of the highest tier" if of_tiers else goal.label
+    if level <= of_tiers:
+        return f"level {level} of the tiers"
+    return f"level {level - of_tiers} from the worst served"
 
 
 def binding_words(binding: ModelBinding) -> str:
@@ -130,7 +132,7 @@ def layout_words(layout: Sequence[str]) -> str:
     return " + ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
 
 
-def reason_words(reason: LayoutReason, kind: str) -> str:
+def reason_words(reason: LayoutReason, kind: str, of_tiers: int = 0) -> str:
     """Why no GPU has the layout."""
     if reason.reason == "no_use":
         return "no model can use any of its slices"
@@ -143,7 +145,7 @@ def reason_words(reason: LayoutReason, kind: str) -> str:
     if reason.reason == "tried" and reason.trial is not None:
         if reason.trial.effect == "same":
             return "tried on one GPU: an equally good plan has it"
-        return f"tried on one GPU: {figures(reason.trial, kind)}"
+        return f"tried on one GPU: {figures(reason.trial, kind, of_tiers)}"
     return NOT_EXAMINED
 
 

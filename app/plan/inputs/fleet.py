@@ -22,7 +22,13 @@ COLUMNS = (
     Column("type", "GPU type", "choice", "minmax(6rem, 8.2rem)", 4, empty="Add a type …"),
     Column("count", "count", width="3.2rem", slider=True),
     Column("mig", "MIG", "check", "1.8rem", help="Off: the GPU is left whole."),
-    Column("cost", "price", width="3.2rem", help="Of each GPU; counts for the objective fewest GPUs."),
+    Column(
+        "cost",
+        "price",
+        width="3.2rem",
+        empty="none",
+        help="Of each GPU an hour, in any currency. Empty: none given; the objective fewest GPUs counts it 1.",
+    ),
     Column("node", "node", "text", "4rem", help="GPUs of one node share its link.", empty="own"),
 )
 MORE = (
@@ -154,7 +160,7 @@ def _edited(entry: FleetEntry, was: FleetEntry | None, made: Edit) -> FleetEntry
         layouts = was.layouts if made.value and was is not None and was.type == entry.type else None
         return replace(entry, mig=bool(made.value), layouts=layouts)
     if made.field == "cost":
-        return replace(entry, cost=number(made.value, "price", empty=1.0) or 0.0)
+        return replace(entry, cost=number(made.value, "price"))
     if made.field == "layouts":
         return replace(entry, layouts=parse_layouts(text, "layouts"))
     return replace(entry, node=text or None) if made.field == "node" else replace(entry, id=text or None)

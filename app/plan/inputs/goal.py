@@ -66,7 +66,9 @@ def changed(request: PlanRequest, made: Edit) -> PlanRequest:
             "objective": replace(goal, separation_weight=number(made.value, label, empty=0.0) or 0.0)
         },
     }
-    return checked(replace(request, **edits[made.field]()), label, request.models[:1])
+    # Whether an objective goes with tiers hangs on all models.
+    models = request.models if made.field == "kind" else request.models[:1]
+    return checked(replace(request, **edits[made.field]()), label, models)
 
 
 def _values(request: PlanRequest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
-from app.plan.inputs.fields import FACTORS, matched, number, put_back, row
+from app.plan.inputs.fields import FACTORS, matched, number, put_back, row, whole
 from app.plan.inputs.ground import Ground, checked
 from torchsplit_core.pictures.numbers import THIN, exact, short, size
 from torchsplit_core.planning.request import edit
@@ -41,6 +41,10 @@ COLUMNS = (
         help="Minimum: a plan that serves less is refused. Empty: no minimum.",
     ),
     Column("weight", "weight", width="2.6rem"),
+    Column(
+        "tier", "tier", width="2.2rem",
+        help="Models of a higher tier are served up to their demand before those of a lower one. Empty: 0.",
+    ),
     Column("cap_at_demand", "cap", "check", "1.5rem", help="Throughput above the demand counts for nothing."),
 )  # fmt: skip
 MORE = (
@@ -152,7 +156,9 @@ def changed(stored: PlanRequest, request: PlanRequest, made: Edit) -> PlanReques
         return replace(request, models=tuple(models), colocations=pairs)
     models[at] = _edited(models[at], made)
     edited = replace(request, models=tuple(models))
-    return checked(edited, LABELS.get(made.field, made.field), (models[at],))
+    # Tiers are seen beside each other.
+    seen = models if made.field == "tier" else (models[at],)
+    return checked(edited, LABELS.get(made.field, made.field), seen)
 
 
 def way_label(variant: Variant) -> str:
@@ -195,6 +201,7 @@ def _values(model: PlanModel) -> dict[str, Any]:
         "max_latency_ms",
         "min_throughput_rps",
         "weight",
+        "tier",
         "cap_at_demand",
         "max_response_ms",
     )
@@ -214,6 +221,8 @@ def _edited(model: PlanModel, made: Edit) -> PlanModel:
         return replace(model, arrivals=_arrivals(model, str(made.value).strip(), label))
     if made.field == "cap_at_demand":
         return replace(model, cap_at_demand=bool(made.value))
+    if made.field == "tier":
+        return replace(model, tier=whole(made.value, label) if str(made.value).strip() else 0)
     if made.field == "ways":
         ways = tuple(replace(way, allowed=way.name in made.value) for way in model.variants)
         return replace(model, variants=ways)

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.format.badges import Badge
 from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
-from torchsplit_core.planning.request.objective import goal_of, pays_penalties
+from torchsplit_core.planning.request.objective import goal_of, pays_penalties, tiered
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
 from torchsplit_core.responding.worst import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.values import PlanRequest
@@ -58,7 +58,7 @@ WAITS_BASIS = (
 
 def bounds_least(request: PlanRequest) -> bool:
     """Whether the objective's value is the worst-served model's throughput, and its bound is one of that."""
-    return goal_of(request).fair and not pays_penalties(request.objective)
+    return goal_of(request).fair and not pays_penalties(request.objective) and not tiered(request)
 
 
 def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | None, float | None]:

@@ -151,6 +151,15 @@ def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:
     assert plan_compare.marks_of(compare(fewer, base)) == ({}, {("gpu0", 4): "new"})
 
 
+def test_costs_stand_beside_each_other_where_one_is_known() -> None:
+    priced = replace(plan(), cost_per_hour=2.5, cost_per_million_requests=0.25)
+    table = plan_compare.table([("a", None, priced), ("b", None, plan())])
+    for label, figure in (("cost an hour", "2.5"), ("cost per million requests", "0.25")):
+        row = table.split(f">{label}<", 1)[1].split("</tr>", 1)[0]
+        assert f">{figure}<" in row and ">n/a<" in row
+    assert "cost" not in plan_compare.table([("a", None, plan()), ("b", None, plan())])
+
+
 def test_the_same_plan_twice_changes_nothing(page: Open, filled: Workspace) -> None:
     filled.put("plan_request", "copy", request())
     filled.put("plan", "copy", plan())

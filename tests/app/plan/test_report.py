@@ -11,6 +11,8 @@ from app.charts.points_svg import points_svg
 from app.plan.report import report
 from benchmarks.planner_instances import instance
 from tests.support.app.values import plan, request
+from torchsplit_core import workflow
+from torchsplit_core.cli.plan_summary import summary
 from torchsplit_core.files import write_text
 from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, PlanOutcome, Point, Relaxation
 
@@ -36,6 +38,26 @@ class Page(HTMLParser):
     @property
     def said(self) -> str:
         return " ".join(self.texts).replace("\u202f", " ")
+
+
+def test_it_says_what_the_plan_costs_and_which_tier_comes_first() -> None:
+    first, *others = request().models
+    asked = replace(
+        request(),
+        gpus=tuple(replace(entry, cost=2.5) for entry in request().gpus),
+        models=(replace(first, tier=2), *others),
+    )
+    found = workflow.plan(asked)
+    page = Page(report("review", asked, found, COLOURS))
+    assert found.cost_per_hour and f"Cost {found.cost_per_hour:g} an hour, " in page.said
+    assert (
+        "per million requests served." in page.said
+        and "By tier, the highest first: tier 2 at least" in page.said
+    )
+    assert page.said.count(" tier ") >= 2
+    assert "an hour" not in Page(report("review", request(), plan(), COLOURS)).said
+    told = "\n".join(summary(asked, found))
+    assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 
 def test_the_file_has_map_tables_curves_proof_and_the_request() -> None:

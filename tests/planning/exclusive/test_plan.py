@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tests.support.planning.against_all import as_good_as_every_plan
 from tests.support.planning.oracle import best_plan
-from tests.support.planning.requests import published, random_request
+from tests.support.planning.requests import published, random_request, with_another_type
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
 
@@ -65,3 +68,13 @@ def test_level_that_presolve_makes_continuous() -> None:
     paid = outcome.objective.sorted_normalised[0] - (outcome.objective.value or 0.0)
     found = tuple(value - paid for value in outcome.objective.sorted_normalised)
     assert found == pytest.approx(expected[0]) and found[2] > 400
+
+
+def test_a_penalty_as_small_as_the_solvers_tolerance_hides_no_better_plan() -> None:
+    """HiGHS 1.15.1 with its own tolerance proved 2.76 for the second level, which can be 3.45."""
+    request = with_another_type(random_request(28, "leximin"))
+    assert request.objective.separation_weight == 1e-6
+    models = tuple(
+        replace(one, demand_rps=demand) for one, demand in zip(request.models, (10.0, 25.0), strict=True)
+    )
+    as_good_as_every_plan(replace(request, models=models), 28)

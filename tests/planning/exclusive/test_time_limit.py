@@ -37,8 +37,8 @@ class _Clock:
     def __call__(self) -> float:
         return self.now
 
-    def solve(self, model: Any, seconds: float) -> Answer:
-        answer = solve(model, seconds)
+    def solve(self, model: Any, seconds: float, *, fine: bool) -> Answer:
+        answer = solve(model, seconds, fine=fine)
         if not all(var.is_continuous() for var in model.component_data_objects(pyo.Var)):
             self.given.append((self.now, seconds))
             self.now += max(seconds, SHORTEST_S)
@@ -111,7 +111,7 @@ def test_building_looks_at_the_clock(mode: formulation.Mode) -> None:
 def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[float] = []
 
-    def told(_: Any, seconds: float) -> Answer:
+    def told(_: Any, seconds: float, *, fine: bool) -> Answer:
         calls.append(seconds)
         return Answer("unknown", None, None, {}, 0.0)
 

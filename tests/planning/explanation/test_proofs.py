@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.planning.insight import LONG_S, changed, explain
 from tests.support.planning.oracle import best_plan
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import A30, published, random_request, simple, with_tiers
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation import worker
@@ -24,11 +24,13 @@ from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequ
 pytestmark = pytest.mark.slow
 
 
-@repeated("kind", ["max_min", "weighted_sum", "min_gpus"], kept=1)
+@repeated("kind", ["max_min", "max_min with tiers", "weighted_sum", "min_gpus"], kept=2)
 def test_the_relaxed_bound_holds(kind: str) -> None:
     seen = 0
     for seed in range(25):
-        request = random_request(seed, kind, "fractional" if seed % 2 else "exclusive")
+        request = random_request(seed, kind.partition(" ")[0], "fractional" if seed % 2 else "exclusive")
+        if kind.endswith("tiers"):
+            request = with_tiers(request, seed)
         outcome = plan(request)
         if outcome.objective.value is None:
             continue
@@ -44,12 +46,15 @@ def test_the_relaxed_bound_holds(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "seeds"), [("leximin", 9), ("max_min", 8), ("weighted_sum", 8), ("min_gpus", 8)]
+    ("kind", "seeds"),
+    [("leximin", 9), ("max_min", 8), ("weighted_sum", 8), ("min_gpus", 8), ("leximin with tiers", 9)],
 )
 def test_every_statement_against_a_look_at_all_plans(kind: str, seeds: int) -> None:
     checked = 0
     for seed in range(seeds):
-        request = random_request(seed, kind)
+        request = random_request(seed, kind.partition(" ")[0])
+        if kind.endswith("tiers"):
+            request = with_tiers(request, seed)
         if sum(entry.count for entry in request.gpus) > 1:
             # Looking at every plan of three GPUs takes minutes.
             continue

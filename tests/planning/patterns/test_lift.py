@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.pattern_search import searching
-from tests.support.planning.requests import A30, LAYOUTS, model, simple
-from torchsplit_core.planning import timing
+from tests.support.planning.requests import A30, LAYOUTS, model, simple, with_tiers
+from torchsplit_core.planning import plan, timing
 from torchsplit_core.planning.patterns import Counted, count_patterns, decide, lift
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import reached, rungs
 from torchsplit_core.values import FleetEntry, Objective, PlanRequest, ignore_progress
 
 pytestmark = pytest.mark.slow
@@ -165,17 +166,24 @@ def test_what_is_known_when_time_runs_out_is_true(
     assert cut >= 2
 
 
-@pytest.mark.parametrize("request_", [tight(0), tight(1), larger(2)], ids=["3", "4", "5"])
+TIERED = with_tiers(tight(1), 3)
+
+
+@pytest.mark.parametrize(
+    "request_", [tight(0), tight(1), larger(2), TIERED], ids=["3", "4", "5", "4 with tiers"]
+)
 def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_: PlanRequest) -> None:
-    problem = build_problem(request_)
-    full = count_patterns(problem, time.perf_counter() + 60.0, ignore_progress)
-    assert full is not None and full.status == "optimal"
-    best = levels(problem, full)
+    full = plan(request_)
+    assert full.status == "optimal"
+    best = reached(full.objective)
     for part in (0.4, 1.0):
         search = searching(request_)
         assert search is not None
-        ceilings = sorted(float(value) for value in search.demands.ceilings)
+        found = lift.Lifted(rungs(request_.models))
+        ceilings = found.levels_at(search.demands.ceilings)
         for k, value in enumerate(best):
-            known = [*best[:k], *(part * other for other in best[k:])]
-            bound = lift._price_bound(search, known, k, ceilings[k], time.perf_counter() + 30.0)
-            assert min(bound, lift._linear_bound(search, known, k)) >= value * (1 - 1e-6), (part, k)
+            found.levels = [*best[:k], *(part * other for other in best[k:])]
+            bound = lift._price_bound(search, found, k, ceilings[k], time.perf_counter() + 30.0)
+            if request_ is not TIERED:
+                bound = min(bound, lift._linear_bound(search, found.levels, k))
+            assert bound >= value * (1 - 1e-6), (part, k)

@@ -46,7 +46,7 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
             (
                 "id of A100-80GB none → g",
                 "node of A100-80GB none → n",
-                "cost of A100-80GB 1 → 2.5",
+                "price of A100-80GB none → 2.5",
                 "layouts of A100-80GB all → 7g.80gb",
             ),
         ),

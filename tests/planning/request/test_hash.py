@@ -43,6 +43,7 @@ YOUNGER = {
     "network_gb_per_s": None,
     "bytes_per_request": None,
     "front": None,
+    "tier": 0,
 }
 
 
@@ -56,7 +57,11 @@ def canonical(value: Any) -> Any:
 
 
 def by_definition(request: PlanRequest) -> str:
-    text = json.dumps(canonical(asdict(request)), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    asked = asdict(request)
+    for entry in asked["gpus"]:
+        # Once there was no way to leave a price out.
+        entry["cost"] = 1.0 if entry["cost"] is None else entry["cost"]
+    text = json.dumps(canonical(asked), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

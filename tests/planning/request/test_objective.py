@@ -24,6 +24,8 @@ from torchsplit_core.planning.request.objective import (
     GOALS,
     first_level,
     goal_of,
+    level_count,
+    level_places,
     normalised,
     pays_penalties,
     ranked,
@@ -88,12 +90,24 @@ def test_the_first_level_alone() -> None:
     assert first_level(penal) == replace(penal, kind="max_min")
     for kind in ("max_min", "weighted_sum", "min_gpus"):
         assert first_level(Objective(kind)) == Objective(kind)  # type: ignore[arg-type]
-    assert {kind: goal.levels(3) for kind, goal in GOALS.items()} == {
-        "leximin": 3,
-        "max_min": 1,
-        "weighted_sum": 1,
-        "min_gpus": 1,
+
+
+def test_how_many_levels_there_are() -> None:
+    request = published(1)
+    counts = {
+        kind: level_count(replace(request, objective=Objective(kind))) for kind in get_args(ObjectiveKind)
     }
+    assert counts == {"leximin": 4, "max_min": 1, "weighted_sum": 1, "min_gpus": 1}
+    first, *others = request.models
+    request = replace(request, models=(replace(first, tier=3), *others))
+    assert level_count(request) == 8
+    assert [(rung.models, rung.cap, place) for rung, place in level_places(request.models)] == [
+        ((0,), 1.0, 1),
+        *(((1, 2, 3), 1.0, place) for place in (1, 2, 3)),
+        *(((0, 1, 2, 3), float("inf"), place) for place in (1, 2, 3, 4)),
+    ]
+    alike = tuple(replace(model, tier=7) for model in request.models)
+    assert level_count(replace(request, models=alike)) == 4
 
 
 def test_penalties_are_paid_for_memory_and_for_separations() -> None:

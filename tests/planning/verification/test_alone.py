@@ -22,6 +22,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
+from torchsplit_core.planning.verification.money import check_money
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
 from torchsplit_core.planning.verification.standing import standing
@@ -30,7 +31,16 @@ from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Object
 
 CHECK = {
     part.__module__
-    for part in (verify, layout_faults, check_models, check_objective, flow_faults, find_point, standing)
+    for part in (
+        verify,
+        layout_faults,
+        check_models,
+        check_money,
+        check_objective,
+        flow_faults,
+        find_point,
+        standing,
+    )
 }
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
 CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__, with_ids.__module__}

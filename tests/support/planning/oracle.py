@@ -44,11 +44,24 @@ def alike_together(request: PlanRequest) -> PlanRequest:
 def levels_of(request: PlanRequest, outcome: PlanOutcome) -> tuple[float, ...]:
     """The objective of a plan as `best_plan` has it: larger is better."""
     objective = outcome.objective
+    if objective.levels:
+        return objective.levels
     if objective.kind == "leximin":
         paid = objective.sorted_normalised[0] - (objective.value or 0.0)
         return tuple(level - paid for level in objective.sorted_normalised)
     assert objective.value is not None
     return (-objective.value if objective.kind == "min_gpus" else objective.value,)
+
+
+def by_tier(request: PlanRequest, r: Sequence[float]) -> list[float]:
+    """r of the models of each tier up to 1, the highest tier first, then that of all; each sorted."""
+    tiers = sorted({model.tier for model in request.models}, reverse=True)
+    found = []
+    for tier in tiers if len(tiers) > 1 else ():
+        found += sorted(
+            min(one, 1.0) for one, model in zip(r, request.models, strict=True) if model.tier == tier
+        )
+    return [*found, *sorted(r)]
 
 
 def _better(new: tuple[tuple[float, ...], float], old: tuple[tuple[float, ...], float]) -> bool:
@@ -270,7 +283,9 @@ class Look:
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
-        self._costs = [entry.cost for entry in request.gpus for _ in range(entry.count)]
+        self._costs = [
+            1.0 if entry.cost is None else entry.cost for entry in request.gpus for _ in range(entry.count)
+        ]
         self._numbers: dict[Part, int] = {}
         self._parts: list[Part] = []
         self._alone: dict[GpuState, Alone | None] = {}
@@ -305,8 +320,9 @@ class Look:
             separations += sent(request, rates_here(request, states))
         paid = (request.objective.memory_violation_penalty or 0.0) * sum(one.excess for one in alone)
         paid += request.objective.separation_weight * separations
-        ranked = sorted(
-            c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True)
+        ranked = by_tier(
+            request,
+            [c / (m.weight * m.demand_rps) - paid for c, m in zip(counted, request.models, strict=True)],
         )
         kind = request.objective.kind
         value: tuple[float, ...] = tuple(ranked)

@@ -28,5 +28,6 @@ def searching(request: PlanRequest) -> PatternSearch | None:
         max((min(supply.worth(stage.rates) for stage in option.stages) for option in mine.all), default=0.0)
         for mine in options
     ]
-    demands = Demands(units, minima, caps, np.minimum(caps, np.array(alone) / units))
+    tiers = np.array([spec.tier for spec in models])
+    demands = Demands(units, minima, caps, np.minimum(caps, np.array(alone) / units), tiers)
     return PatternSearch(supply, options, demands, 1.0 / np.maximum(supply.most, 1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from torchsplit_core.values import (
+    WHOLE_GPU,
     Colocation,
     FleetEntry,
     Objective,
@@ -118,3 +120,36 @@ def published(count: int = 2, **options: object) -> PlanRequest:
     }
     models = tuple(simple(name, by_profile) for name, by_profile in rates.items())
     return PlanRequest((FleetEntry(A30, count=count),), models, **options)  # type: ignore[arg-type]
+
+
+def with_tiers(request: PlanRequest, seed: int) -> PlanRequest:
+    """The request with tiers that differ, and demands of which slices can carry some and not all."""
+    rng = random.Random(f"tiers{seed}")
+    ranks = [*rng.sample([0, 1, 1000], 2), rng.choice([0, 1, 2])]
+    models = tuple(
+        replace(one, tier=rank, demand_rps=rng.choice([one.demand_rps, 10.0, 25.0, 60.0]))
+        for one, rank in zip(request.models, ranks, strict=False)
+    )
+    return replace(request, models=models)
+
+
+def with_another_type(request: PlanRequest) -> PlanRequest:
+    """The request with a GPU without MIG beside those of its fleet, which runs every stage at 0.8 of a whole A30."""
+    models = []
+    for one in request.models:
+        variants = []
+        for variant in one.variants:
+            stages = []
+            for stage in variant.stages:
+                whole = next((point for point in stage.points if point.profile == "4g.24gb"), None)
+                other = () if whole is None else (_on_another(whole),)
+                stages.append(replace(stage, points=(*stage.points, *other)))
+            variants.append(replace(variant, stages=tuple(stages)))
+        models.append(replace(one, variants=tuple(variants)))
+    return replace(request, gpus=(*request.gpus[:1], FleetEntry("L4-24GB")), models=tuple(models))
+
+
+def _on_another(point: Point) -> Point:
+    return replace(
+        point, gpu_type="L4-24GB", profile=WHOLE_GPU, throughput_rps=round(0.8 * point.throughput_rps, 2)
+    )

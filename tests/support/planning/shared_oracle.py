@@ -8,7 +8,7 @@ from itertools import chain, combinations, combinations_with_replacement, produc
 import numpy as np
 from scipy.optimize import linprog
 
-from tests.support.planning.oracle import alike_together, linked, moving_ms, names_of
+from tests.support.planning.oracle import alike_together, by_tier, linked, moving_ms, names_of
 from torchsplit_core.hardware import gpu_type, layout_multisets
 from torchsplit_core.values import FleetEntry, PlanRequest, Point, point_type
 
@@ -17,7 +17,8 @@ Slot = tuple[Instance, ...]
 
 
 def best_shared(request: PlanRequest) -> tuple[float, ...] | None:
-    """The leximin-best sorted vector of normalised throughputs of a request of one GPU or a few, all on one node."""
+    """The leximin-best sorted vector of normalised throughputs of a request of one GPU or a few, all on one node; with
+    tiers as `by_tier` has it."""
     best: tuple[float, ...] | None = None
     by_entry = (
         combinations_with_replacement(_fillings(request, entry), entry.count)
@@ -49,7 +50,7 @@ def _at_most(request: PlanRequest, slots: tuple[Slot, ...]) -> tuple[float, ...]
         rate = min((rate for (of, _, _), rate in given.items() if of == m), default=0.0)
         counted = min(rate, model.demand_rps) if model.cap_at_demand else rate
         most.append(counted / (model.weight * model.demand_rps))
-    return tuple(sorted(most))
+    return tuple(by_tier(request, most))
 
 
 def _fillings(request: PlanRequest, entry: FleetEntry) -> list[tuple[Slot, ...]]:
@@ -173,15 +174,20 @@ def _rank(
     upper: np.ndarray,
     count: int,
 ) -> tuple[float, ...] | None:
-    """Lexicographic maximum of the sums of the k smallest, k = 1 … N, exactly as linear programs."""
+    """Lexicographic maximum of the sums of the k smallest, k = 1 … N, exactly as linear programs; tier by tier first,
+    where no r counts for more than 1."""
     models = len(request.models)
+    tiers = sorted({model.tier for model in request.models}, reverse=True)
+    groups = [([m for m in range(models) if request.models[m].tier == tier], 1.0) for tier in tiers]
+    groups = [*(groups if len(tiers) > 1 else ()), (list(range(models)), np.inf)]
+    levels = [(members, cap, k) for members, cap in groups for k in range(1, len(members) + 1)]
     caps = [model.demand_rps if model.cap_at_demand else np.inf for model in request.models]
     units = [model.weight * model.demand_rps for model in request.models]
     floors: list[tuple[np.ndarray, float]] = []
     sums: list[float] = []
-    width = count + models + models + models * (1 + models)
+    width = count + models + models + len(levels) * (1 + models)
     # Columns: shares, T, u (what counts, normalised), then t_k and d_mk of every level.
-    for k in range(1, models + 1):
+    for number, (_, _, k) in enumerate(levels, start=1):
         matrix = [np.concatenate([row, np.zeros(width - len(row))]) for row in rows]
         right = list(limits)
         for m in range(models):
@@ -189,7 +195,7 @@ def _rank(
             row[count + models + m], row[count + m] = units[m], -1.0
             matrix.append(row)
             right.append(0.0)
-            for level in range(k):
+            for level in (at for at in range(number) if m in levels[at][0]):
                 start = count + 2 * models + level * (1 + models)
                 row = np.zeros(width)
                 row[start], row[start + 1 + m], row[count + models + m] = 1.0, -1.0, -1.0
@@ -198,10 +204,12 @@ def _rank(
         for theta, value in floors:
             matrix.append(-theta)
             right.append(-value)
-        start = count + 2 * models + (k - 1) * (1 + models)
+        start = count + 2 * models + (number - 1) * (1 + models)
         theta = np.zeros(width)
         theta[start], theta[start + 1 : start + 1 + models] = k, -1.0
         low, high = np.zeros(width), np.full(width, np.inf)
+        for level, (_, cap, _) in enumerate(levels):
+            high[count + 2 * models + level * (1 + models)] = cap
         low[: len(lower)], high[: len(upper)] = lower, upper
         high[count + models : count + 2 * models] = [c / u for c, u in zip(caps, units, strict=True)]
         answer = linprog(-theta, A_ub=np.array(matrix), b_ub=right, bounds=np.column_stack([low, high]))
@@ -209,4 +217,7 @@ def _rank(
             return None
         sums.append(-answer.fun)
         floors.append((theta, -answer.fun - 1e-9))
-    return tuple(value - before for value, before in zip(sums, [0.0, *sums[:-1]], strict=True))
+    return tuple(
+        value - (before if k > 1 else 0.0)
+        for value, before, (_, _, k) in zip(sums, [0.0, *sums[:-1]], levels, strict=True)
+    )

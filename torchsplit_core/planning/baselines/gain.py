@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.baselines.run import Baseline
 from torchsplit_core.planning.outcome.levels import levels_of
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import goal_of, tier_levels
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import Objective, PlanOutcome
 
@@ -51,10 +51,15 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
         every = "every model" if goal.every_level else "the worst-served model"
         return Gain(1.0, f"as good for {every}")
     level = differing[0]
-    found = _ratio(*pairs[level], f"{_rank(level)} model's normalised throughput", beside)
+    of_tiers = tier_levels(plan.objective)
+    what = f"{_rank(level - of_tiers)} model's normalised throughput"
+    if level < of_tiers:
+        what = f"level {level + 1} of the tiers, the highest first"
+    found = _ratio(*pairs[level], what, beside)
     if level == 0:
         return found
-    return Gain(1.0, f"the same for the worst-served model; {found.words}")
+    same = "the same at the levels before" if of_tiers else "the same for the worst-served model"
+    return Gain(1.0, f"{same}; {found.words}")
 
 
 def _ratio(mine: float, theirs: float, of_what: str, beside: PlanOutcome) -> Gain:

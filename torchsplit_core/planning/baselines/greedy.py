@@ -19,7 +19,7 @@ from torchsplit_core.planning.problem.latency_split import split_limit
 from torchsplit_core.planning.problem.transfers import link_between, transfer_ms
 from torchsplit_core.planning.problem.usable import usable_of
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import goal_of, normalised, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, normalised, turn, unit_rps
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant, point_type
 
 ENOUGH = 1e-9
@@ -240,7 +240,7 @@ class GreedyFill:
         if goal.by_cost or (spec.cap_at_demand and rate >= spec.demand_rps):
             return None
         if goal.fair:
-            return (1.0, normalised(spec, rate), *rank)
+            return (1.0, *turn(spec, normalised(spec, rate)), *rank)
         option = self._next_option(model)
         if option is None:
             return None

@@ -125,8 +125,8 @@ def _kinds(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
     """Equal GPUs (type, options, cost) with their ids, the cheapest first where cost counts."""
     found: dict[FleetGpu, list[str]] = {}
     for gpu in list_gpus(request.gpus):
-        cost = gpu.cost if goal_of(request).by_cost else 1.0
-        found.setdefault(replace(gpu, id="", cost=cost), []).append(gpu.id)
+        price = gpu.cost if goal_of(request).by_cost else None
+        found.setdefault(replace(gpu, id="", price=price), []).append(gpu.id)
     return sorted(((gpu, tuple(ids)) for gpu, ids in found.items()), key=lambda item: item[0].cost)
 
 

@@ -33,6 +33,7 @@ def better_by_rule(
         return None
     objective = best.objective
     if bound is not None and objective.value is not None:
-        tight = goal.held(bound, objective.value)
-        objective = replace(objective, bound=tight, gap=goal.gap(objective.value, tight))
+        first = reached(objective)[0]
+        tight = goal.held(bound, first)
+        objective = replace(objective, bound=tight, gap=goal.gap(first, tight))
     return replace(best, objective=objective)

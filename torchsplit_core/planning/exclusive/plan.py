@@ -14,7 +14,13 @@ from torchsplit_core.planning.outcome.build import planned_models
 from torchsplit_core.planning.outcome.figures import separated_bytes
 from torchsplit_core.planning.patterns import Counted, count_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import goal_of, must_survive, pays_penalties
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    level_count,
+    must_survive,
+    pays_penalties,
+    ranked,
+)
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
@@ -213,7 +219,7 @@ def _better(own: ExclusiveSearch, dealt: ExclusiveSearch) -> bool:
     goal = goal_of(own.problem.request)
     mine, other = own.found.values[:1], dealt.found.values[:1]
     if goal.fair:
-        count = goal.levels(len(own.problem.request.models))
+        count = level_count(own.problem.request)
         mine = _levels(own.problem, own.assignment)[:count]
         other = _levels(dealt.problem, dealt.assignment)[:count]
     if all(map(equal, mine, other)):
@@ -232,4 +238,4 @@ def _assigned(problem: Problem, counted: Counted) -> Assignment:
 
 
 def _levels(problem: Problem, assignment: Assignment) -> list[float]:
-    return sorted(model.normalised for model in planned_models(problem, assignment))
+    return ranked(problem.request, [model.throughput_rps for model in planned_models(problem, assignment)])

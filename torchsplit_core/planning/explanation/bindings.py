@@ -14,8 +14,9 @@ from torchsplit_core.planning.explanation.levels import NOT_EXAMINED, LevelCompa
 from torchsplit_core.planning.explanation.questions import Questions
 from torchsplit_core.planning.outcome.levels import Levels, same
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import Rung, goal_of, reached, rungs
 from torchsplit_core.planning.request.ties import models_of
+from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import (
     ChangeEffect,
     Colocation,
@@ -52,10 +53,35 @@ def settle(questions: Questions, changes: Sequence[Change], *, deep: bool = Fals
     return settle(questions, changes[:half], deep=deep) + settle(questions, changes[half:], deep=deep)
 
 
-def ranks(outcome: PlanOutcome) -> dict[str, int]:
-    """Each model's level, from 0: its place among the sorted r, ties in the order of the request."""
-    order = sorted(range(len(outcome.models)), key=lambda index: (outcome.models[index].normalised, index))
-    return {outcome.models[index].name: level for level, index in enumerate(order)}
+def ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:
+    """Each model's level, from 0: its place among the sorted r, ties in the order of the request; with tiers among
+    those of its tier as long as it is below its demand there."""
+    r = [model.normalised for model in outcome.models]
+    paid = _paid(outcome)
+    found: dict[str, int] = {}
+    spans = _spans(request)
+    for rung, span in spans:
+        for level, index in zip(span, sorted(rung.models, key=lambda index: (r[index], index)), strict=True):
+            if rung is spans[-1][0] or r[index] - paid < rung.cap * (1 - TOLERANCE):
+                found.setdefault(outcome.models[index].name, level)
+    return found
+
+
+def _spans(request: PlanRequest) -> list[tuple[Rung, range]]:
+    """The rungs whose levels models stand at, each with its levels."""
+    found, first = [], 0
+    every = rungs(request.models)
+    for rung in every if goal_of(request).every_level else every[-1:]:
+        found.append((rung, range(first, first + len(rung.models))))
+        first += len(rung.models)
+    return found
+
+
+def _paid(outcome: PlanOutcome) -> float:
+    """The penalty that is taken from every r of a fair objective."""
+    objective = outcome.objective
+    last = reached(objective)[-len(outcome.models) :]
+    return objective.sorted_normalised[0] - last[0] if goal_of(objective).every_level else 0.0
 
 
 def bindings(
@@ -66,7 +92,7 @@ def bindings(
     dropped: Sequence[tuple[ChangeEffect, LevelComparison]],
 ) -> tuple[ModelBinding, ...]:
     """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
-    rank_of = ranks(outcome)
+    rank_of = ranks(request, outcome)
     runs = {case.model for case in build_problem(request).cases}
     found = []
     for index, (spec, got) in enumerate(zip(request.models, outcome.models, strict=True)):
@@ -107,11 +133,15 @@ def _ties(
     goal = goal_of(request)
     if not goal.fair:
         return range(1)
-    ranked = outcome.objective.sorted_normalised
-    own = ranked[rank_of[name]]
-    equal = [level for level, value in enumerate(ranked) if same(value, own)]
+    values = before.values
     if not goal.every_level:
-        return range(1) if 0 in equal else None
+        ranked = outcome.objective.sorted_normalised
+        worst = [outcome.models[index].normalised for index in rungs(request.models)[0].models]
+        own = ranked[rank_of[name]]
+        return range(1) if same(own, min(worst)) and own in worst else None
+    own_level = rank_of[name]
+    span = next(span for _, span in _spans(request) if own_level in span)
+    equal = [level for level in span if level == own_level or same(values[level], values[own_level])]
     return range(equal[0], equal[-1] + 1)
 
 

@@ -109,7 +109,7 @@ def one_more(request: PlanRequest) -> tuple[Change, ...]:
         return ()
     found = []
     for gpu, indices in known:
-        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.cost, node=gpu.node)
+        entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.price, node=gpu.node)
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 

@@ -106,7 +106,7 @@ class _Found:
 
 def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Found:
     """Every question in the order of its use to a reader, so that what time leaves out is the least."""
-    request, rank_of = questions.request, ranks(outcome)
+    request, rank_of = questions.request, ranks(questions.request, outcome)
     relaxation = questions.bound(request)
     if relaxation is not None:
         questions.before = _tightened(questions.before, relaxation.bound, negated=questions.negated)
@@ -187,7 +187,7 @@ def _deepen(found: _Found) -> None:
 
 def _told(found: _Found, begun: float) -> PlanExplanation:
     """The answers as the explanation's values."""
-    questions, rank_of = found.questions, ranks(found.outcome)
+    questions, rank_of = found.questions, ranks(found.questions.request, found.outcome)
 
     def told(change: Change, effect: LevelComparison) -> ChangeEffect:
         stands = rank_of.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0

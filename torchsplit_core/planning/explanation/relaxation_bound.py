@@ -7,7 +7,8 @@ and V[g] the most that a layout of a GPU of group g is worth (each slice at its 
 
     Σ_m p[m]·T[m] ≤ Σ_g GPUs[g]·V[g].
 
-For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1; a capped model counts α·cap beyond its
+For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1 (with tiers over the models of the highest, where no
+more than 1 counts); a capped model counts α·cap beyond its
 price, a minimum T ≥ least takes (p − α)·least off. A sum of throughputs is the same with the
 models' gains for α. A cost is the same with α = 0, and V[g] pays for the GPU first:
 cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import goal_of, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, rungs, unit_rps
 from torchsplit_core.solver.highs import INF, Refused
 from torchsplit_core.solver.row_program import Program
 from torchsplit_core.values import PlanRequest
@@ -95,6 +96,8 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
     for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
         most = max((layout_value(layout.useful, highest_priced) for layout in group.layouts), default=0.0)
         total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
+    if goal.fair:
+        total = min(total, rungs(request.models)[0].cap)
     return max(0.0, -total if goal.minimised else total)
 
 
@@ -135,12 +138,14 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
             key = (number, stage)
             staged[key] = _at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
     fair = []
+    first = rungs(request.models)[0].models
     for m, spec in enumerate(request.models):
         mine = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
         _at_most(program, 0.0, {r[m]: 1.0, **mine})
         if spec.min_throughput_rps:
             _at_most(program, -spec.min_throughput_rps / units[m], mine)
-        fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
+        if m in first:
+            fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
     try:
         duals = program.duals(max(0.02, seconds))
     except Refused:
@@ -152,7 +157,10 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
         return prices, gains
     shares = [abs(float(duals[row])) for row in fair]
     total = sum(shares)
-    return prices, [share / total for share in shares] if total else [1.0 / len(shares)] * len(shares)
+    weights = [0.0] * len(models)
+    for m, share in zip(first, shares, strict=True):
+        weights[m] = share / total if total else 1.0 / len(first)
+    return prices, weights
 
 
 def _at_most(program: Program, limit: float, entries: Mapping[int, float]) -> int:

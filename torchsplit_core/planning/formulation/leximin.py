@@ -5,6 +5,10 @@ Maximised lexicographically, for k = 1 … N, is the sum of the k smallest r:
 level_floor). Locking the bottleneck model instead is wrong with whole slices: which model is
 the bottleneck is itself a choice. max_min is its first level. A penalty P (see
 Formulation.penalty) is taken from every r alike, so level k maximises θ_k − k·P.
+
+Where models have tiers, the levels of each tier come first, the highest tier before the others: the same
+over its models m alone with t_k ≤ 1, so that what is above their demand counts for nothing. There P stands in
+d_mk ≥ t_k − r_m + P.
 """
 
 from __future__ import annotations
@@ -16,7 +20,13 @@ from typing import Any
 
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution
-from torchsplit_core.planning.request.objective import pays_penalties, ranked, unit_rps
+from torchsplit_core.planning.request.objective import (
+    Rung,
+    level_places,
+    pays_penalties,
+    ranked,
+    unit_rps,
+)
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.solver.pyomo_model import Answer, pyo
 from torchsplit_core.values import Progress
@@ -56,6 +66,7 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
     found = Search(levels=levels)
     model.level = pyo.Block(range(1, levels + 1))
     for k in range(1, levels + 1):
+        before = level_places(built.problem.request.models)[k - 1][1] - 1
         ceiling = ceilings[k - 1]
         if found.best is not None and time.perf_counter() > deadline:
             # Out of time: the ceilings still bound the levels that were never searched.
@@ -91,8 +102,14 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
         here = level_values(built, found.best)
         bound = ceiling
         if answer.bound is not None:
-            # θ_k's bound less the k−1 smaller values: exact only where those are proven.
-            bound = min(bound, answer.bound * scale - sum(here[: k - 1]))
+            smaller, theta = sum(here[k - 1 - before : k - 1]), answer.bound * scale
+            reach = smaller + here[k - 1]
+            if theta < reach - TOLERANCE * max(scale, abs(reach)):
+                # A bound below what is reached is none, and what the solver calls proven is not.
+                proven = False
+            else:
+                # θ_k's bound less the smaller values before it: exact only where those are proven.
+                bound = min(bound, theta - smaller)
         bound = max(bound, here[k - 1])
         found.bounds.append(bound)
         if proven and found.proven == k - 1:
@@ -106,10 +123,9 @@ def search_levels(built: Formulation, levels: int, deadline: float, progress: Pr
 
 
 def level_values(built: Formulation, solution: Solution | None) -> list[float]:
-    """The sorted r less the penalty: what leximin compares."""
+    """The sorted r less the penalty, tier by tier where there are some: what leximin compares."""
     assert solution is not None
-    paid = penalty_of(built, solution)
-    return [value - paid for value in ranked(built.problem.request, solution.rates)]
+    return ranked(built.problem.request, solution.rates, penalty_of(built, solution))
 
 
 def level_ceilings(built: Formulation) -> list[float]:
@@ -139,19 +155,26 @@ def upper_rates(built: Formulation) -> list[float]:
 
 
 def _level(built: Formulation, k: int, scale: float) -> Any:
-    """Add θ_k / scale and its objective."""
+    """Add θ / scale of level k and its objective; `scale` is no less than the level can be."""
     block, request = built.model.level[k], built.problem.request
-    models = range(len(request.models))
+    rung, place = level_places(request.models)[k - 1]
+    capped, paid = rung.cap < float("inf"), 0.0
+    if pays_penalties(request.objective):
+        paid = built.penalty() / scale
     block.t = pyo.Var(bounds=(None, 1.0 + 1e-6))
-    block.d = pyo.Var(models, domain=pyo.NonNegativeReals)
+    block.d = pyo.Var(rung.models, domain=pyo.NonNegativeReals)
     block.level_deficit = pyo.ConstraintList()
-    for index in models:
+    for index in rung.models:
         spec = request.models[index]
         unit = scale * unit_rps(spec)
-        rate = built.rate(index, unit, f"level{k}_{index}")
+        if capped and pays_penalties(request.objective):
+            # What is above the scale pays penalties, so no rate may be cut.
+            rate = built.rate(index, unit, f"tier{k}_{index}") - paid
+        else:
+            rate = built.rate(index, unit, f"level{k}_{index}")
         block.level_deficit.add(block.t - block.d[index] - rate <= 0)
-    paid = built.penalty() if pays_penalties(request.objective) else 0.0
-    block.theta = pyo.Expression(expr=k * block.t - sum(block.d.values()) - k * paid / scale)
+    taken = 0.0 if capped else place * paid
+    block.theta = pyo.Expression(expr=place * block.t - sum(block.d.values()) - taken)
     block.objective = pyo.Objective(expr=block.theta, sense=pyo.maximize)
     return block.objective
 
@@ -178,7 +201,8 @@ def hold_levels(built: Formulation, values: Sequence[float]) -> None:
 def _keep(built: Formulation, k: int, values: Sequence[float], scale: float) -> None:
     block = built.model.level[k]
     block.objective.deactivate()
-    reached = sum(values[:k]) / scale
+    place = level_places(built.problem.request.models)[k - 1][1]
+    reached = sum(values[k - place : k]) / scale
     block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
 
 
@@ -200,17 +224,20 @@ def _accept(built: Formulation, found: Search, answer: Answer, k: int) -> bool:
     proven = answer.status == "optimal"
     if answer.status in ("optimal", "feasible"):
         candidate = read_solution(built, answer)
-        if found.best is None or no_worse(level_values(built, candidate), level_values(built, found.best), k):
+        places = level_places(built.problem.request.models)[:k]
+        if found.best is None or no_worse(
+            level_values(built, candidate), level_values(built, found.best), places
+        ):
             found.best = candidate
         else:
             proven = False
     return proven
 
 
-def no_worse(new: list[float], old: list[float], k: int) -> bool:
-    """Whether the sums of the smallest 1 … k are all kept (within tolerance), judged in that order."""
-    for count in range(1, k + 1):
-        before, after = sum(old[:count]), sum(new[:count])
+def no_worse(new: list[float], old: list[float], places: Sequence[tuple[Rung, int]]) -> bool:
+    """Whether the sums of the smallest of these levels are all kept (within tolerance), judged in their order."""
+    for level, (_, place) in enumerate(places, start=1):
+        before, after = sum(old[level - place : level]), sum(new[level - place : level])
         if not equal(before, after):
             return after > before
     return True

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchsplit_core.planning.problem.build import Choice, Problem
+from torchsplit_core.planning.request.objective import pays_penalties
 from torchsplit_core.planning.timing import GRACE_S, look
 from torchsplit_core.solver.pyomo_model import Answer, pyo, solve
 
@@ -64,7 +65,7 @@ class Formulation:
         """
         if self.build_s > max(GRACE_S, seconds):
             return Answer("unknown", None, None, {}, 0.0)
-        return solve(self.model, seconds)
+        return solve(self.model, seconds, fine=pays_penalties(self.problem.request.objective))
 
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.

@@ -24,7 +24,13 @@ from torchsplit_core.planning.formulation.leximin import (
 )
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
-from torchsplit_core.planning.request.objective import goal_of, pays_penalties, values
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    level_count,
+    level_places,
+    pays_penalties,
+    values,
+)
 from torchsplit_core.planning.timing import OutOfTime, building_until
 from torchsplit_core.solver.pyomo_model import Answer, pyo
 from torchsplit_core.values import Progress, ignore_progress
@@ -47,7 +53,7 @@ def search(
     """
     goal = goal_of(built.problem.request)
     if goal.fair:
-        count = goal.levels(len(built.problem.request.models))
+        count = level_count(built.problem.request)
         found = search_levels(built, 1 if level_one_only else count, deadline, progress)
         if level_one_only and found.best is not None:
             found.levels, found.proven, found.status = count, 0, "feasible"
@@ -109,7 +115,8 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
     if better.best is None or better.status != "optimal":
         return
     if fair:
-        improved = no_worse(better.values, found.values, found.levels)
+        places = level_places(built.problem.request.models)[: found.levels]
+        improved = no_worse(better.values, found.values, places)
     else:
         improved = better.values[0] >= found.values[0]
     if improved:

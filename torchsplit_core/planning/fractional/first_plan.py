@@ -13,7 +13,7 @@ from torchsplit_core.planning.outcome.assignment import Assignment, assign_count
 from torchsplit_core.planning.outcome.build import keeps_minima, plan_outcome, planned_models
 from torchsplit_core.planning.patterns import count_patterns
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import first_level, goal_of
+from torchsplit_core.planning.request.objective import first_level, level_count
 from torchsplit_core.planning.timing import Stopwatch, part_of
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome, Progress
@@ -62,7 +62,7 @@ def first_plan(
         details[name] = max(values[0], float(details.get(name, 0.0)))
     values, assignment = max(found, key=lambda item: item[0])
     assert assignment is not None
-    count = goal_of(problem.request).levels(len(values))
+    count = level_count(problem.request)
     caps = sorted(
         1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
     )

@@ -142,7 +142,7 @@ class _Steps:
         """One more plan; whether it is the optimum."""
         plan = _settle(problem, assignment, self.pooled, found, self.watch.statistics(self.details))
         self.plans.append(plan)
-        self.details[f"{step}_value"] = plan.objective.value or 0.0
+        self.details[f"{step}_value"] = reached(plan.objective)[0]
         return plan.status == "optimal"
 
     def _packed(self) -> bool:
@@ -268,9 +268,10 @@ def _held(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[FleetEntry,
 def _bounded(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
     """The outcome with a tighter bound of its first level, where none of its levels is proven."""
     objective = outcome.objective
-    value, known = objective.value, objective.bound
-    if objective.proven_levels or bound is None or value is None:
+    known = objective.bound
+    if objective.proven_levels or bound is None or objective.value is None:
         return outcome
+    value = reached(objective)[0]
     goal = goal_of(objective)
     tighter = goal.held(bound if known is None else goal.tightest(bound, known), value)
     return replace(outcome, objective=replace(objective, bound=tighter, gap=goal.gap(value, tighter)))

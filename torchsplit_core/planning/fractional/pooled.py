@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torchsplit_core.planning.fractional.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, must_survive
+from torchsplit_core.planning.request.objective import goal_of, must_survive, tiered
 from torchsplit_core.solver.highs import INF, run, set_whole
 
 DIGITS = 1000.0
@@ -66,7 +66,7 @@ def pool_shares(problem: Problem, deadline: float) -> PooledShares | None:
     request = problem.request
     if not goal_of(request).fair or request.colocations or must_survive(request):
         return None
-    if request.objective.memory_violation_penalty:
+    if request.objective.memory_violation_penalty or tiered(request):
         return None
     supply = supply_of(problem)
     models = {case.model for case in problem.cases}

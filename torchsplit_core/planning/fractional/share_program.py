@@ -9,7 +9,8 @@
 | rising[m] | Σ_c∈m v[c] − t ≥ 0 while the model still rises, t maximised |
 
 With continuous shares a model that has a price cannot rise in any best plan, so it may be held
-where it is; with whole slices that would be wrong (see leximin.py).
+where it is; with whole slices that would be wrong (see leximin.py). Models of a higher tier rise
+first, up to their demand, and then all from there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.supply import Supply
-from torchsplit_core.planning.request.objective import unit_rps
+from torchsplit_core.planning.request.objective import rungs, unit_rps
 from torchsplit_core.solver.highs import INF, by_columns, load, run
 from torchsplit_core.values import PlanModel
 
@@ -73,6 +74,7 @@ class ShareProgram:
         unit: float = 1.0,
     ) -> None:
         self.shares, self.owners, self.slots, self.supply = shares, owners, slots, supply
+        self.unit, self.rungs = unit, rungs(specs)
         self.units = np.array([unit_rps(spec) for spec in specs]) * unit
         caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
         self.caps: Vector = caps / self.units
@@ -90,20 +92,34 @@ class ShareProgram:
         stuck; None where the minima cannot be met.
         """
         held, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
+        for rung in self.rungs:
+            rising = np.isin(np.arange(len(self.units)), rung.models)
+            caps = np.minimum(self.caps, rung.cap / self.unit)
+            risen = self._rise(held, rising, caps, stop_at_price=stop_at_price)
+            if not risen:
+                return None
+        return held, rising
+
+    def _rise(self, held: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
+        """Raise those that are `rising` until the last is held, or as `rise` says; False where there is no plan."""
         while True:
             self.hold(held, rising)
             if run(self.highs) != "optimal":
-                return None
+                return False
             if not rising.any():
-                return held, rising
+                return True
             level = self.value(self.t)
-            capped = rising & (self.caps <= level * (1 + 1e-9))
+            capped = rising & (caps <= level * (1 + 1e-9))
             stuck = rising & (self.prices() > STUCK)
             if capped.any():
-                held[capped] = np.maximum(held[capped], self.caps[capped] * (1 - 1e-12))
+                held[capped] = np.maximum(held[capped], caps[capped] * (1 - 1e-12))
                 rising &= ~capped
-            elif stop_at_price or not stuck.any():
-                return held, rising
+            elif stop_at_price:
+                return True
+            elif not stuck.any():
+                # Degenerate prices tell of nobody: all keep what they have.
+                held[rising] = np.maximum(held[rising], level * (1 - 1e-10))
+                return True
             else:
                 held[stuck] = np.maximum(held[stuck], level * (1 - 1e-10))
                 rising &= ~stuck

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, tiered, unit_rps
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome
 
@@ -17,7 +17,8 @@ Wish = tuple[Mapping[int, float], float]
 
 
 def wishes(problem: Problem, bounds: Sequence[float | None], best: PlanOutcome | None) -> Iterator[Wish]:
-    """Better than the best plan yet, the boldest first; none for a sum of throughputs, or without a bound."""
+    """Better than the best plan yet, the boldest first; none for a sum of throughputs, with tiers, or without a
+    bound."""
     goal = goal_of(problem.request)
     bound = bounds[0] if bounds else None
     everything = sum(group.cost * len(group.gpu_ids) for group in problem.groups)
@@ -26,7 +27,7 @@ def wishes(problem: Problem, bounds: Sequence[float | None], best: PlanOutcome |
         return
     if goal.by_cost:
         yield from _cheaper(problem, bound, everything if reached is None else reached)
-    elif goal.fair:
+    elif goal.fair and not tiered(problem.request):
         low = 0.0 if reached is None else max(0.0, reached)
         for part in LOWER:
             level = bound - part * (bound - low)

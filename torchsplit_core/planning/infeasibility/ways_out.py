@@ -89,6 +89,7 @@ def scale_question(request: PlanRequest) -> PlanRequest | None:
             weight=1.0,
             min_throughput_rps=None,
             cap_at_demand=False,
+            tier=0,
         )
         for model in request.models
         if model.min_throughput_rps

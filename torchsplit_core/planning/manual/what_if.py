@@ -14,7 +14,7 @@ from torchsplit_core.planning.outcome.figures import level_values
 from torchsplit_core.planning.outcome.renamed import moved
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, values
+from torchsplit_core.planning.request.objective import goal_of, reached, values
 from torchsplit_core.planning.request.validate import check_owed
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
@@ -72,15 +72,16 @@ def _may_be_better(request: PlanRequest, start: PlanOutcome, best: PlanOutcome) 
 
 def better(request: PlanRequest, one: PlanOutcome, other: PlanOutcome) -> bool:
     """Whether one plan of the request is better than another, by the objective, level by level."""
-    reached = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
-    return goal_of(request).better(*reached)
+    levels = [level_values(request, outcome.gpus, outcome.models) for outcome in (one, other)]
+    return goal_of(request).better(*levels)
 
 
 def bounded(request: PlanRequest, outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
     """The plan with a bound of its first level that another search has proven, where that says more."""
-    goal, reached = goal_of(request), outcome.objective
-    if bound is None or reached.value is None or reached.proven_levels:
+    goal, objective = goal_of(request), outcome.objective
+    if bound is None or objective.value is None or objective.proven_levels:
         return outcome
-    known = (bound,) if reached.bound is None else (bound, reached.bound)
-    tight = goal.held(goal.tightest(*known), reached.value)
-    return replace(outcome, objective=replace(reached, bound=tight, gap=goal.gap(reached.value, tight)))
+    known = (bound,) if objective.bound is None else (bound, objective.bound)
+    first = reached(objective)[0]
+    tight = goal.held(goal.tightest(*known), first)
+    return replace(outcome, objective=replace(objective, bound=tight, gap=goal.gap(first, tight)))

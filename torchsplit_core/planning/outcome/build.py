@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torchsplit_core.planning.outcome.assignment import Assignment, materialise
 from torchsplit_core.planning.outcome.figures import Instance, level_values, routed_bytes, served, unserved
+from torchsplit_core.planning.outcome.money import with_money
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import value_reached
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
 from torchsplit_core.values.status import Unsolved
@@ -31,29 +33,23 @@ def plan_outcome(
     request = problem.request
     gpus = materialise(request, assignment)
     models = planned_models(problem, assignment)
-    goal = goal_of(request)
     levels = level_values(request, gpus, models)
     stage = proven if proven < len(levels) else 0
     bound = bounds[stage] if stage < len(bounds) else None
-    if bound is not None:
-        # What is reached is also a bound's least possible value, up to rounding.
-        bound = goal.held(bound, levels[stage])
-        if proven == len(levels):
-            bound = levels[0]
-    gap = None if bound is None else goal.gap(levels[stage], bound)
-    ranked = tuple(sorted(model.normalised for model in models))
+    reached = value_reached(
+        request, levels, (model.normalised for model in models), bound=bound, proven=proven
+    )
     optimal = proven == len(levels) and settled
-    return PlanOutcome(
+    outcome = PlanOutcome(
         request_sha256=request_hash(request),
         status="optimal" if optimal else "feasible",
-        objective=ObjectiveValue(
-            request.objective.kind, levels[0], ranked, bound, gap, proven, routed_bytes(request, gpus)
-        ),
+        objective=replace(reached, routed=routed_bytes(request, gpus)),
         gpus=gpus,
         models=models,
         statistics=statistics,
         warnings=(*problem.warnings, *plan_warnings(request, gpus)),
     )
+    return with_money(request, outcome)
 
 
 def planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:

@@ -8,9 +8,10 @@ as all others do.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.outcome.money import with_money
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.transfers import (
     around_cuts,
@@ -22,13 +23,12 @@ from torchsplit_core.planning.problem.transfers import (
 from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, values
+from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, value_reached, values
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.planning.request.ties import Member, flows_of, ties_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
-    ObjectiveValue,
     PlanModel,
     PlannedGpu,
     PlannedModel,
@@ -258,22 +258,18 @@ def unproven_outcome(
     Raises InputFault where `plan` answers another request, or has a bound that these GPUs are beyond.
     """
     models = model_figures(request, gpus)
-    value = level_values(request, gpus, models)[0]
+    levels = level_values(request, gpus, models)
+    value = levels[0]
     bound = None if plan is None else bound_for(request, plan)
     beyond = bound is not None and (value < bound if goal_of(request).minimised else value > bound)
     if bound is not None and beyond and not equal(value, bound):
         # A file of another hand: what this program proves is checked before it leaves.
         raise InputFault("plan: bound", f"is {bound:g}, and a plan of {value:g} is beyond it", "Plan again.")
-    gap = None if bound is None else goal_of(request).gap(value, bound)
-    return PlanOutcome(
+    outcome = PlanOutcome(
         request_sha256=request_hash(request),
         status="feasible",
-        objective=ObjectiveValue(
-            request.objective.kind,
-            value,
-            tuple(sorted(model.normalised for model in models)),
-            bound,
-            gap,
+        objective=replace(
+            value_reached(request, levels, (model.normalised for model in models), bound=bound),
             routed=routed_bytes(request, gpus),
         ),
         gpus=gpus,
@@ -281,6 +277,7 @@ def unproven_outcome(
         statistics=statistics,
         warnings=plan_warnings(request, gpus),
     )
+    return with_money(request, outcome)
 
 
 def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchsplit_core.planning.outcome.money import with_money
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.question import ordered_gpus
@@ -32,7 +33,8 @@ def with_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome | None:
         mine.id: replace(planned, id=mine.id) for mine, planned in zip(fleet, outcome.gpus, strict=False)
     }
     gpus = tuple(by_id[gpu.id] for gpu in list_gpus(request.gpus) if gpu.id in by_id)
-    answer = replace(outcome, gpus=gpus, request_sha256=request_hash(request))
+    # An equal question may have other prices: none is planned like 1.
+    answer = with_money(request, replace(outcome, gpus=gpus, request_sha256=request_hash(request)))
     return None if any(violations(request, answer)) else answer
 
 

@@ -1,7 +1,7 @@
 """Whether every model can reach its level at once: by prices (no), or by a choice of patterns (yes).
 
 A question is a rising list of levels; the first holds for every model, below the i-th at most
-`allowed[i]` models may stay. Prices π answer "no" by arithmetic alone: where the cheapest
+`allowed[i]` of its models may stay. Prices π answer "no" by arithmetic alone: where the cheapest
 patterns of all models together cost more than the whole fleet is worth, no plan exists. The
 prices come from the master's linear program by column generation. "Yes" is a choice of
 patterns; where all patterns that any plan could use were in the master, "none" is a proof too.
@@ -10,12 +10,13 @@ patterns; where all patterns that any plan could use were in the master, "none" 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from torchsplit_core.planning.patterns.master import Column, Duals, choose, relax
+from torchsplit_core.planning.patterns.master import Column, Duals, Flags, choose, relax
 from torchsplit_core.planning.patterns.options import Options
 from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
 from torchsplit_core.planning.patterns.supply import Supply, Vector
@@ -42,25 +43,35 @@ MOST_PER_MODEL = 400
 class Demands:
     """What the models want: `units[m]` requests/s for a level of 1, and their minima.
 
-    More than `caps[m]` does not count, and more than `ceilings[m]` no plan can give.
+    More than `caps[m]` does not count, and more than `ceilings[m]` no plan can give. `tiers[m]` is served up to a level
+    of 1 before lower ones.
     """
 
     units: Vector
     minima: Vector
     caps: Vector
     ceilings: Vector
+    tiers: NDArray[np.int_]
 
     def at(self, model: int, level: float) -> float:
         """Requests/s that the model must have to stand at the level."""
         return max(float(self.minima[model]), level * float(self.units[model]))
 
+    def turn(self, model: int, level: float) -> tuple[int, float]:
+        """Least first: whose turn it is to be served better, a model that stands at this level."""
+        return (1 if level >= 1 else -int(self.tiers[model]), level)
+
 
 @dataclass(frozen=True)
 class Question:
-    """Levels, rising, and for each but the first how many models may stay below it."""
+    """Levels, never falling, and for each but the first how many models may stay below it, of which it speaks.
+
+    `among[i]` are those models (by number); empty: all levels speak of all models.
+    """
 
     levels: tuple[float, ...]
     allowed: tuple[int, ...] = ()
+    among: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,31 +156,53 @@ class PatternSearch:
 
     def _blocked(self, question: Question) -> bool:
         """Whether more models than allowed cannot reach a level at all."""
-        allowed = (0, *question.allowed)
-        for level, most in zip(question.levels, allowed, strict=True):
-            short = sum(not self._reachable(model, level) for model in range(len(self.options)))
+        everybody = np.ones((1, len(self.options)), dtype=np.bool_)
+        among = np.concatenate([everybody, self._among(question)])
+        for level, most, models in zip(question.levels, (0, *question.allowed), among, strict=True):
+            short = sum(not self._reachable(model, level) for model in np.flatnonzero(models).tolist())
             if short > most:
                 return True
         return False
+
+    def _among(self, question: Question) -> Flags:
+        """For each level but the first, of which models it speaks."""
+        found = np.zeros((len(question.allowed), len(self.options)), dtype=np.bool_)
+        if not question.among:
+            found[:] = True
+        for number, models in enumerate(question.among):
+            found[number, list(models)] = True
+        return found
+
+    def _fines(self, question: Question, below: Vector) -> NDArray[np.float64]:
+        """By model and level reached, what the levels beyond it that speak of the model fine it."""
+        due = self._among(question).T * below
+        found = np.zeros((len(self.options), len(below) + 1))
+        found[:, :-1] = np.cumsum(due[:, ::-1], axis=1)[:, ::-1]
+        return found
 
     def _reachable(self, model: int, level: float) -> bool:
         return level <= self.demands.ceilings[model] * (1 + 1e-12) and (
             bool(self.options[model].all) or self.demands.at(model, level) <= 0
         )
 
+    def _levels_of(self, question: Question, model: int) -> Iterator[tuple[int, float]]:
+        """The levels that speak of the model and that it can reach, with their numbers."""
+        for number, level in enumerate(question.levels):
+            spoken = not number or not question.among or model in question.among[number - 1]
+            if spoken and self._reachable(model, level):
+                yield number, level
+
     def _best(
-        self, model: int, question: Question, prices: Vector, below: Vector, keep: int = 1
+        self, model: int, question: Question, prices: Vector, fines: Vector, keep: int = 1
     ) -> tuple[float, list[Offers]]:
-        """The least cost of the model (a lower bound), and its offers by level."""
+        """The least cost of the model (a lower bound) with its `fines`, and its offers by level."""
         least = float("inf")
         found = []
-        for number, level in enumerate(question.levels):
-            if not self._reachable(model, level):
-                continue
+        for number, level in self._levels_of(question, model):
             offer = offers(
                 self.options[model], prices, self.demands.at(model, level), self.supply.most, keep=keep
             )
-            least = min(least, offer.least + float(below[number:].sum()))
+            least = min(least, offer.least + float(fines[number]))
             found.append(offer)
         return least, found
 
@@ -187,7 +220,7 @@ class PatternSearch:
             if excess != excess:
                 return replace(duals, zeta=float("nan"))
             columns = self._known_columns(question)
-            duals = relax(self.supply, len(self.options), columns, question.allowed)
+            duals = relax(self.supply, self._among(question), columns, question.allowed)
             floor = PRICE_FLOOR * max(float(duals.prices.max(initial=0.0)), 1e-12)
             self.prices = np.maximum(duals.prices, floor)
             before = sum(len(mine) for mine in self.known)
@@ -207,10 +240,11 @@ class PatternSearch:
         plan exists. Not a number where time ran out.
         """
         total = -float(below @ np.array(question.allowed, dtype=float)) if len(below) else 0.0
+        fines = self._fines(question, below)
         for model in range(len(self.options)):
             if time.perf_counter() > deadline:
                 return float("nan")
-            least, found = self._best(model, question, prices, below, NEW_PER_MODEL)
+            least, found = self._best(model, question, prices, fines[model], NEW_PER_MODEL)
             total += least
             if duals is not None and least >= duals.models[model] - 1e-9:
                 continue
@@ -242,12 +276,13 @@ class PatternSearch:
     def _columns(self, question: Question, duals: Duals, most: int = 40) -> list[tuple[Column, Pattern]]:
         """The known patterns that are cheapest at these prices, at most `most` a model."""
         found: list[tuple[Column, Pattern]] = []
+        fines = self._fines(question, duals.below)
         for model, mine in enumerate(self.known):
             ranked = []
             for pattern in mine.values():
                 level = self._class(model, pattern, question)
                 if level >= 0:
-                    cost = float(pattern.usage @ self.prices) + float(duals.below[level:].sum())
+                    cost = float(pattern.usage @ self.prices) + float(fines[model, level])
                     ranked.append((cost, level, pattern))
             ranked.sort(key=lambda item: item[0])
             found += [((model, level, pattern.usage), pattern) for _, level, pattern in ranked[:most]]
@@ -262,7 +297,8 @@ class PatternSearch:
         """
         prices, below = self.prices, duals.below
         worth = self.supply.worth(prices)
-        leasts = [self._best(model, question, prices, below)[0] for model in range(len(self.options))]
+        fines = self._fines(question, below)
+        leasts = [self._best(model, question, prices, fines[model])[0] for model in range(len(fines))]
         allowance = float(below @ np.array(question.allowed, dtype=float)) if len(below) else 0.0
         slack = worth + allowance - sum(leasts) + 1e-9 * worth
         found: list[tuple[Column, Pattern]] = []
@@ -270,11 +306,9 @@ class PatternSearch:
         for model, least in enumerate(leasts):
             if time.perf_counter() > deadline:
                 return None
-            for number, level in enumerate(question.levels):
-                if not self._reachable(model, level):
-                    continue
+            for number, level in self._levels_of(question, model):
                 # What may be spent on this class: the least cost and the slack, less the fine for its class.
-                within = least + slack - float(below[number:].sum())
+                within = least + slack - float(fines[model, number])
                 demand = self.demands.at(model, level)
                 offer = offers(
                     self.options[model], prices, demand, self.supply.most, within=within, keep=MOST_PER_MODEL
@@ -286,7 +320,7 @@ class PatternSearch:
     def _choose(self, question: Question, deadline: float, columns: list[tuple[Column, Pattern]]) -> Decision:
         left = deadline - time.perf_counter()
         picked = choose(
-            self.supply, len(self.options), [column for column, _ in columns], question.allowed, left
+            self.supply, self._among(question), [column for column, _ in columns], question.allowed, left
         )
         if picked == "none":
             return Decision("none")

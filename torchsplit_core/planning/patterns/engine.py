@@ -17,7 +17,7 @@ from torchsplit_core.planning.patterns.lift import Lifted, lift
 from torchsplit_core.planning.patterns.options import Option, Options, options_of
 from torchsplit_core.planning.patterns.supply import Supply, Vector, supply_of
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, must_survive, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, level_count, must_survive, rungs, unit_rps
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -51,8 +51,14 @@ def count_patterns(
     search = _search(problem, eased or {})
     if search is None:
         return None
-    count = goal_of(request).levels(len(request.models))
-    lifted = lift(search, count, deadline, lambda part: progress(part, "Raising the worst-served models"))
+    count = level_count(request)
+    lifted = lift(
+        search,
+        rungs(request.models),
+        count,
+        deadline,
+        lambda part: progress(part, "Raising the worst-served models"),
+    )
     if lifted.infeasible:
         return Counted("infeasible")
     if lifted.plan is None:
@@ -98,7 +104,8 @@ def _demands(problem: Problem, supply: Supply, options: tuple[Options, ...], sca
     minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
     caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
     whole = np.array([max((_alone(supply, option) for option in mine.all), default=0.0) for mine in options])
-    return Demands(units, minima, caps, np.minimum(caps, whole / units))
+    tiers = np.array([spec.tier for spec in models])
+    return Demands(units, minima, caps, np.minimum(caps, whole / units), tiers)
 
 
 def _alone(supply: Supply, option: Option) -> float:

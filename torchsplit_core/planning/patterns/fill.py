@@ -23,10 +23,10 @@ def fill(supply: Supply, options: Sequence[Options], demands: Demands, plan: Pla
     chosen = [pattern.option for pattern in plan.patterns]
     rates = [pattern.rate for pattern in plan.patterns]
     units = demands.units
-    queue = [(rate / units[model], model) for model, rate in enumerate(rates)]
+    queue = [(demands.turn(model, rate / units[model]), model) for model, rate in enumerate(rates)]
     heapq.heapify(queue)
     while queue and idle.any():
-        level, model = heapq.heappop(queue)
+        (_, level), model = heapq.heappop(queue)
         if level >= demands.ceilings[model]:
             continue
         if chosen[model] < 0 and not _start(options[model].all, idle, model, stages, chosen):
@@ -37,7 +37,7 @@ def fill(supply: Supply, options: Sequence[Options], demands: Demands, plan: Pla
         ]
         if rates[model] < min(served):
             rates[model] = min(served)
-            heapq.heappush(queue, (rates[model] / units[model], model))
+            heapq.heappush(queue, (demands.turn(model, rates[model] / units[model]), model))
             continue
         least = int(np.argmin(served))
         gain = np.where(idle > 0, option.stages[least].rates, 0.0)
@@ -48,7 +48,7 @@ def fill(supply: Supply, options: Sequence[Options], demands: Demands, plan: Pla
         stages[model][least][best] += 1
         served[least] += float(gain[best])
         rates[model] = min(served)
-        heapq.heappush(queue, (rates[model] / units[model], model))
+        heapq.heappush(queue, (demands.turn(model, rates[model] / units[model]), model))
     filled: list[Pattern] = []
     for model, pattern in enumerate(plan.patterns):
         better = pattern

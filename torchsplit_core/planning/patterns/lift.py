@@ -3,18 +3,20 @@
 Level k is the largest v for which some plan keeps the levels before it and leaves at most k − 1
 models below v. The levels before are kept as they are: at most i − 1 models below level i.
 Only finitely many values exist, so the answer "no" just above a plan's value proves it.
+The levels of a tier are kept and raised in the same way among its models alone, up to their demand.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from torchsplit_core.planning.patterns.decide import Decision, PatternSearch, Plan, Question
 from torchsplit_core.planning.patterns.fill import fill
+from torchsplit_core.planning.request.objective import Rung
 from torchsplit_core.planning.timing import part_of
 
 STEP = 2e-7
@@ -38,24 +40,35 @@ TIE = 1e-9
 
 @dataclass
 class Lifted:
-    """The plan, its sorted levels, a proven bound of each level, and how many are proven from the first on."""
+    """The plan, its levels (sorted by rung), a proven bound of each, and how many are proven from the first on."""
 
+    rungs: Sequence[Rung]
     plan: Plan | None = None
     levels: list[float] = field(default_factory=list)
     bounds: list[float] = field(default_factory=list)
     proven: int = 0
     infeasible: bool = False
 
+    def levels_at(self, values: Iterable[float]) -> list[float]:
+        """The levels of models that stand at these values."""
+        by_model = [float(value) for value in values]
+        return [
+            level
+            for rung in self.rungs
+            for level in sorted(min(by_model[model], rung.cap) for model in rung.models)
+        ]
+
 
 def lift(
     search: PatternSearch,
+    rungs: Sequence[Rung],
     count: int,
     deadline: float,
     progress: Callable[[float], None] = lambda part: None,
 ) -> Lifted:
-    """Raise the levels 1 … `count` one after the other until all are proven or time is up."""
-    found = Lifted()
-    ceilings = sorted(float(value) for value in search.demands.ceilings)
+    """Raise the levels 1 … `count` of these rungs one after the other until all are proven or time is up."""
+    found = Lifted(rungs)
+    ceilings = found.levels_at(search.demands.ceilings)
     # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
     first = search.decide(Question((0.0,)), max(deadline, time.perf_counter() + FIRST_S), prove=True)
     if first.verdict != "found":
@@ -85,8 +98,10 @@ def _bound_open_level(search: PatternSearch, found: Lifted, ceilings: list[float
     if k >= len(found.bounds) or found.bounds[k] < ceilings[k] or found.levels[k] >= ceilings[k]:
         return
     until = max(deadline, time.perf_counter() + BOUND_S)
-    priced = _price_bound(search, found.levels, k, ceilings[k], until)
-    found.bounds[k] = max(min(priced, _linear_bound(search, found.levels, k)), found.levels[k])
+    bound = _price_bound(search, found, k, ceilings[k], until)
+    if len(found.rungs) == 1:
+        bound = min(bound, _linear_bound(search, found.levels, k))
+    found.bounds[k] = max(bound, found.levels[k])
 
 
 def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
@@ -106,7 +121,8 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
     """Raise level k (from 0) as far as it goes; return a proven bound of it."""
     if found.levels[k] <= 0 < ceiling:
         # Whatever is above 0 at all is at least this: one question settles it.
-        answer = search.decide(_question(found.levels, k, search.least_level()), deadline, prove=True)
+        least = min(search.least_level(), ceiling)
+        answer = search.decide(_question(found, k, least), deadline, prove=True)
         if answer.verdict != "found":
             return 0.0 if answer.verdict == "none" else ceiling
         _take(search, found, answer, k)
@@ -123,7 +139,7 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
         quick = hopeless > low * (1 + NEAR)
         if not quick:
             trial = low * (1 + STEP)
-        answer = search.decide(_question(found.levels, k, trial), deadline, prove=not quick)
+        answer = search.decide(_question(found, k, trial), deadline, prove=not quick)
         if answer.verdict == "found":
             _take(search, found, answer, k)
         elif answer.verdict == "none":
@@ -150,14 +166,12 @@ def _raise(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadlin
     return high
 
 
-def _price_bound(
-    search: PatternSearch, levels: list[float], k: int, ceiling: float, deadline: float
-) -> float:
+def _price_bound(search: PatternSearch, found: Lifted, k: int, ceiling: float, deadline: float) -> float:
     """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
-    trial = levels[k] * (1 + NEAR)
+    trial = found.levels[k] * (1 + NEAR)
     high = ceiling
     for _ in range(MOST_BOUNDS):
-        zeta = search.price(_question(levels, k, trial), deadline)
+        zeta = search.price(_question(found, k, trial), deadline)
         if zeta is None:
             high = min(high, trial)
             break
@@ -169,29 +183,38 @@ def _price_bound(
     return high
 
 
-def _question(levels: list[float], k: int, trial: float) -> Question:
-    """Levels 0 … k − 1 kept, and at most k models below `trial`."""
-    thresholds: list[tuple[float, int]] = []
-    for number, level in enumerate(levels[:k]):
-        if not thresholds or level > thresholds[-1][0] * (1 + TIE):
-            thresholds.append((level, number))
-    if not thresholds or trial > thresholds[-1][0] * (1 + TIE):
-        thresholds.append((trial, k))
-    return Question(tuple(level for level, _ in thresholds), tuple(allowed for _, allowed in thresholds[1:]))
+def _question(found: Lifted, k: int, trial: float) -> Question:
+    """Levels 0 … k − 1 kept, and level k at `trial`: of its rung, as many models below it as levels stand before it."""
+    asked: list[tuple[float, int, tuple[int, ...]]] = []
+    first = 0
+    for rung in found.rungs:
+        mine: list[tuple[float, int]] = []
+        for place, level in enumerate([*found.levels[:k], trial][first : first + len(rung.models)]):
+            if not mine or level > mine[-1][0] * (1 + TIE):
+                mine.append((level, place))
+        asked += [(level, allowed, rung.models) for level, allowed in mine]
+        first += len(rung.models)
+    if len(found.rungs) == 1:
+        return Question(tuple(level for level, _, _ in asked), tuple(allowed for _, allowed, _ in asked[1:]))
+    # A level that speaks of all models comes first: it holds whatever tiers do.
+    asked.sort(key=lambda item: item[0])
+    levels, allowed, among = zip(*asked, strict=True)
+    return Question((0.0, *levels), allowed, among)
 
 
 def _take(search: PatternSearch, found: Lifted, answer: Decision, k: int) -> None:
     """The answer's plan, filled up, where it is better from level k on."""
     assert answer.plan is not None
     plan = fill(search.supply, search.options, search.demands, answer.plan, search.prices)
-    levels = _levels(search, plan)
+    levels = found.levels_at(_standings(search, plan))
     if found.plan is None or levels[k:] > found.levels[k:]:
         found.plan, found.levels = plan, levels
 
 
-def _levels(search: PatternSearch, plan: Plan) -> list[float]:
+def _standings(search: PatternSearch, plan: Plan) -> list[float]:
+    """r of every model."""
     demands = search.demands
-    return sorted(
+    return [
         min(pattern.rate / float(demands.units[model]), float(demands.caps[model]))
         for model, pattern in enumerate(plan.patterns)
-    )
+    ]

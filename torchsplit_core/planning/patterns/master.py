@@ -5,7 +5,7 @@
 | one_pattern[m] | Σ_j λ[m,j] = 1 |
 | pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
-| below[i] | Σ of λ[m,j] below threshold i ≤ the models allowed below it |
+| below[i] | Σ of λ[m,j] below threshold i, m among the models it is of, ≤ the models allowed below it |
 
 It goes to HiGHS as a matrix, not through Pyomo: it is solved hundreds of times a second and its
 columns come one by one. All data but ζ's column are whole numbers.
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
 from torchsplit_core.solver.highs import INF, by_columns, load, run
@@ -25,6 +26,8 @@ from torchsplit_core.values import InternalFault
 
 MISSING = 100.0
 """Cost of a model without a pattern in the linear program, in fleets: it drives the prices up instead."""
+
+Flags = NDArray[np.bool_]
 
 Column = tuple[int, int, Counts]
 """Model, class (how many thresholds beyond the first it reaches), slices by pool."""
@@ -48,9 +51,13 @@ class WholeCounts:
     layouts: Counts
 
 
-def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
-    """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING."""
-    highs = _load(supply, models, columns, allowed, whole=False)
+def relax(supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
+    """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING.
+
+    `among[i, m]`: whether threshold i speaks of model m.
+    """
+    models = among.shape[1]
+    highs = _load(supply, among, columns, allowed, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
@@ -64,10 +71,11 @@ def relax(supply: Supply, models: int, columns: Sequence[Column], allowed: Seque
 
 
 def choose(
-    supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int], seconds: float
+    supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int], seconds: float
 ) -> WholeCounts | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
-    highs = _load(supply, models, columns, allowed, whole=True)
+    models = among.shape[1]
+    highs = _load(supply, among, columns, allowed, whole=True)
     ending = run(highs, max(seconds, 0.02), first=True)
     if ending == "infeasible":
         return "none"
@@ -91,12 +99,13 @@ def _holds(supply: Supply, columns: Sequence[Column], chosen: Sequence[int], lay
 
 
 def _load(
-    supply: Supply, models: int, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
+    supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
 ) -> Any:
+    models = among.shape[1]
     pools, groups, count = len(supply.pools), len(supply.gpus), len(columns)
     layouts = len(supply.columns)
     usage = np.array([column[2] for column in columns], dtype=np.float64).reshape(count, pools)
-    owner = np.array([column[0] for column in columns])
+    owner = np.array([column[0] for column in columns], dtype=np.int64)
     reached = np.array([column[1] for column in columns])
     width = count + layouts + 1
     rows = models + pools + groups + len(allowed)
@@ -112,7 +121,7 @@ def _load(
         (models + pools + np.arange(groups), np.full(groups, width - 1), -supply.gpus.astype(np.float64))
     )
     for number in range(len(allowed)):
-        under = np.flatnonzero(reached <= number)
+        under = np.flatnonzero((reached <= number) & among[number][owner])
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     if not whole:
         # One column more for each model, at the end: it stands for a pattern at the highest level.

@@ -38,7 +38,7 @@ from torchsplit_core.values import (
     sequence_lengths,
 )
 from torchsplit_core.values.errors import quoted, suggestion
-from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.limits import MOST_TIER, check_number, check_whole
 from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
 
@@ -72,6 +72,7 @@ def build_request(
     max_latencies: Mapping[str, float] | None = None,
     max_responses: Mapping[str, float] | None = None,
     weights: Mapping[str, float] | None = None,
+    tiers: Mapping[str, float] | None = None,
     colocations: Sequence[Colocation] = (),
     objective: Objective | None = None,
     sharing: str = "exclusive",
@@ -116,6 +117,7 @@ def build_request(
         "max-latency": max_latencies,
         "max-response": max_responses,
         "weight": weights,
+        "tier": tiers,
     }
     for option, table in tables.items():
         for name, value in (table or {}).items():
@@ -123,7 +125,11 @@ def build_request(
                 raise InputFault(
                     f"--{option}", f"unknown model {quoted(name)}", suggestion(name, names, "models")
                 )
-            if not 0 < value < float("inf"):
+            if option == "tier":
+                check_number(f"--tier {name}", value)
+                whole = int(value) if float(value).is_integer() else value
+                check_whole(f"--tier {name}", whole, most=MOST_TIER)
+            elif not 0 < value < float("inf"):
                 raise InputFault(
                     f"--{option} {name}",
                     f"is {value:g}, not a finite number above 0",
@@ -137,6 +143,7 @@ def build_request(
         PlanModel(
             name=name,
             weight=(weights or {}).get(name, 1.0),
+            tier=int((tiers or {}).get(name, 0)),
             demand_rps=(demands or {}).get(name, 1.0),
             min_throughput_rps=(min_throughputs or {}).get(name),
             max_latency_ms=(max_latencies or {}).get(name),

@@ -84,7 +84,7 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
             continue
         if was.count != now.count:
             yield RequestChange("fleet", name, str(was.count), str(now.count))
-        for field, label in (("id", "id"), ("node", "node"), ("cost", "cost")):
+        for field, label in (("id", "id"), ("node", "node"), ("cost", "price")):
             # A row of several has no id of its own: that follows from its count.
             if field != "id" or was.count == now.count:
                 yield from _compared("fleet", f"{label} of {name}", was, now, (field,))
@@ -135,6 +135,7 @@ def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator
             ("response_percentile", "response percentile", ""),
             ("min_throughput_rps", "minimum", "req/s"),
             ("weight", "weight", ""),
+            ("tier", "tier", ""),
             ("cap_at_demand", "cap", ""),
         ):
             yield from _compared("models", f"{label} of {name}", was, now, (field,), unit)

@@ -25,8 +25,13 @@ class FleetGpu:
     id: str
     type: str
     layouts: Layouts | None
-    cost: float
+    price: float | None
     node: str | None = None
+
+    @property
+    def cost(self) -> float:
+        """What the fewest GPUs pay for it: its price, 1 where it has none."""
+        return counted_cost(self.price)
 
     @property
     def whole(self) -> bool:
@@ -36,8 +41,13 @@ class FleetGpu:
     def entry(self, layouts: Layouts | None = None, *, id: str | None = None) -> FleetEntry:
         """This GPU as an entry of a request, with other layouts where they are given; without its id unless named."""
         if self.whole:
-            return FleetEntry(self.type, id, cost=self.cost, node=self.node, mig=False)
-        return FleetEntry(self.type, id, 1, layouts or self.layouts, self.cost, self.node)
+            return FleetEntry(self.type, id, cost=self.price, node=self.node, mig=False)
+        return FleetEntry(self.type, id, 1, layouts or self.layouts, self.price, self.node)
+
+
+def counted_cost(price: float | None) -> float:
+    """What the fewest GPUs pay for a GPU of this price."""
+    return 1.0 if price is None else price
 
 
 def left_whole(entry: FleetEntry) -> bool:

@@ -81,7 +81,7 @@ def _entry(part: str, where: str) -> FleetEntry:
         id=name or None,
         count=count,
         layouts=parse_layouts(options["layouts"], f"{where} {part}") if "layouts" in options else None,
-        cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else 1.0,
+        cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else None,
         node=options.get("node"),
         mig=not found[3],
     )

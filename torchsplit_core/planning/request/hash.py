@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+from torchsplit_core.planning.request.fleet import counted_cost
 from torchsplit_core.values import (
     FleetEntry,
     Objective,
@@ -29,6 +30,7 @@ _ADDED: dict[Any, dict[str, Any]] = {
         "response_percentile": 95.0,
         "arrivals": None,
         "bytes_per_request": None,
+        "tier": 0.0,
     },
     Objective: {"survives": 0.0},
     FleetEntry: {"node": None, "mig": True},
@@ -44,7 +46,9 @@ def request_hash(request: PlanRequest) -> str:
 
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
-    return hashlib.sha256(_text(request).encode("utf-8")).hexdigest()
+    # No price plans like a price of 1, and was written so before prices could be left out.
+    gpus = tuple(replace(entry, cost=counted_cost(entry.cost)) for entry in request.gpus)
+    return hashlib.sha256(_text(replace(request, gpus=gpus)).encode("utf-8")).hexdigest()
 
 
 def _text(value: Any) -> str:

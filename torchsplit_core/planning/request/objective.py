@@ -8,7 +8,7 @@ a sort that is here already is one more row of GOALS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,10 +46,6 @@ class Goal:
     def by_cost(self) -> bool:
         """Whether GPUs are paid for, so that equal ones of another cost differ and only minima are owed."""
         return self.sort == "cost"
-
-    def levels(self, models: int) -> int:
-        """How many levels it has with so many models."""
-        return models if self.every_level else 1
 
     def better(self, one: Sequence[float], other: Sequence[float]) -> bool:
         """Whether the values of one plan, level by level, are better than those of another."""
@@ -120,6 +116,45 @@ def owes_nothing(request: PlanRequest) -> bool:
     return bool(free) and len(free) == len(request.models)
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Models (by number) whose sorted r are levels, one after the other; an r counts up to `cap`."""
+
+    models: tuple[int, ...]
+    cap: float = float("inf")
+
+
+def rungs(models: Sequence[PlanModel]) -> tuple[Rung, ...]:
+    """What the levels of a fair objective are of: all models, and before that those of each tier up to their demand,
+    the highest tier first, where tiers differ."""
+    tiers = sorted({model.tier for model in models}, reverse=True)
+    every = Rung(tuple(range(len(models))))
+    if len(tiers) < 2:
+        return (every,)
+    first = (tuple(n for n in every.models if models[n].tier == tier) for tier in tiers)
+    return (*(Rung(members, 1.0) for members in first), every)
+
+
+def tiered(request: PlanRequest) -> bool:
+    """Whether models have different tiers and the objective heeds them."""
+    return goal_of(request).fair and len({model.tier for model in request.models}) > 1
+
+
+def level_places(models: Sequence[PlanModel]) -> tuple[tuple[Rung, int], ...]:
+    """For each level of leximin its rung, and its place there from 1 on."""
+    return tuple((rung, k) for rung in rungs(models) for k in range(1, len(rung.models) + 1))
+
+
+def level_count(request: PlanRequest) -> int:
+    """How many levels the request's objective has."""
+    return len(level_places(request.models)) if goal_of(request).every_level else 1
+
+
+def turn(spec: PlanModel, r: float) -> tuple[int, float]:
+    """Least first: whose turn it is to be served better, a model of this r; the highest tier below its demand."""
+    return (1 if r >= 1 else -spec.tier, r)
+
+
 def first_level(objective: Objective) -> Objective:
     """The objective with its first level alone."""
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
@@ -150,9 +185,13 @@ def normalised(spec: PlanModel, rate: float) -> float:
     return counted(spec, rate) / unit_rps(spec)
 
 
-def ranked(request: PlanRequest, rates: Sequence[float]) -> list[float]:
-    """r of every model, the worst served first; `rates` are requests/s in the order of the request."""
-    return sorted(normalised(spec, rate) for spec, rate in zip(request.models, rates, strict=True))
+def ranked(request: PlanRequest, rates: Sequence[float], paid: float = 0.0) -> list[float]:
+    """The value of every level of leximin, whatever the objective: r less the penalties paid, the worst served first,
+    rung by rung; `rates` are requests/s in the order of the request."""
+    r = [normalised(spec, rate) - paid for spec, rate in zip(request.models, rates, strict=True)]
+    return [
+        value for rung in rungs(request.models) for value in sorted(min(r[m], rung.cap) for m in rung.models)
+    ]
 
 
 def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: float) -> list[float]:
@@ -161,7 +200,7 @@ def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: floa
     if goal.by_cost:
         return [cost + paid]
     if goal.fair:
-        return [value - paid for value in ranked(request, rates)[: goal.levels(len(rates))]]
+        return ranked(request, rates, paid)[: level_count(request)]
     pairs = zip(request.models, rates, strict=True)
     return [sum(goal.gain(spec) * counted(spec, rate) for spec, rate in pairs) - paid]
 
@@ -174,7 +213,35 @@ def must_survive(request: PlanRequest) -> bool:
 def first_bound(objective: ObjectiveValue) -> float | None:
     """What a plan proves of the first level of every plan; None where it proves nothing of it."""
     # A bound speaks of the first level that is not proven; a proven first level is its own bound.
-    return objective.value if objective.proven_levels else objective.bound
+    return reached(objective)[0] if objective.proven_levels else objective.bound
+
+
+def value_reached(
+    request: PlanRequest,
+    levels: Sequence[float],
+    normalised: Iterable[float],
+    *,
+    bound: float | None = None,
+    proven: int = 0,
+) -> ObjectiveValue:
+    """What a plan with these `levels` and r by model reaches, with a proven `bound` of the first level that is not
+    among the `proven` ones, at least what is reached there; where all are proven the value bounds itself."""
+    goal = goal_of(request)
+    several = goal.every_level and tiered(request)
+    value = levels[-len(request.models)] if several else levels[0]
+    gap = None
+    if bound is not None and proven == len(levels):
+        bound, gap = value, 0.0
+    elif bound is not None:
+        bound = goal.held(bound, levels[proven])
+        gap = goal.gap(levels[proven], bound)
+    shown = tuple(levels) if several else ()
+    return ObjectiveValue(request.objective.kind, value, tuple(sorted(normalised)), bound, gap, proven, levels=shown)
+
+
+def tier_levels(objective: ObjectiveValue) -> int:
+    """How many of a plan's levels are those of tiers, which come before the ones of all models."""
+    return max(0, len(objective.levels) - len(objective.sorted_normalised))
 
 
 def reached(objective: ObjectiveValue) -> tuple[float, ...]:
@@ -182,6 +249,8 @@ def reached(objective: ObjectiveValue) -> tuple[float, ...]:
     outcome does not say the others."""
     if objective.value is None:
         return ()
+    if objective.levels:
+        return objective.levels
     if not goal_of(objective).every_level or not objective.sorted_normalised:
         return (objective.value,)
     # A penalty is taken from every level alike.

@@ -18,7 +18,8 @@ def question_hash(request: PlanRequest) -> str:
     """SHA-256 (hex) that equal questions share, asked with this catalogue. Its fleet must be sound (`validate`)."""
     entries: list[FleetEntry] = []
     for gpu in ordered_gpus(request):
-        entry = gpu.entry()
+        # No price and a price of 1 are the same question.
+        entry = replace(gpu.entry(), cost=gpu.cost)
         if entries and replace(entries[-1], count=1) == entry:
             entries[-1] = replace(entry, count=entries[-1].count + 1)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
 from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.objective import GOALS, owes_nothing
+from torchsplit_core.planning.request.objective import GOALS, goal_of, owes_nothing
 from torchsplit_core.planning.request.ties import flows_of, members_of
 from torchsplit_core.values import (
     CPU,
@@ -21,7 +21,7 @@ from torchsplit_core.values import (
     profile_words,
 )
 from torchsplit_core.values.errors import quoted, suggestion
-from torchsplit_core.values.limits import check_name, check_number, check_whole
+from torchsplit_core.values.limits import MOST_TIER, check_name, check_number, check_whole
 from torchsplit_core.values.plan.front import FrontCosts
 
 MAX_GPUS = 4096
@@ -54,6 +54,7 @@ def validate(request: PlanRequest) -> None:
     _unique("models", "model", [model.name for model in request.models])
     for model in request.models:
         _model(model)
+    _tiers(request)
     _colocations(request)
 
 
@@ -85,7 +86,8 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         where = f"gpus[{index}]"
         gpu = _known(f"{where}.type", entry.type)
         check_whole(f"{where}.count", entry.count, least=1)
-        check_number(f"{where}.cost", entry.cost)
+        if entry.cost is not None:
+            check_number(f"{where}.cost", entry.cost)
         if entry.node is not None:
             check_name(f"{where}.node", entry.node)
         total += entry.count
@@ -171,6 +173,7 @@ def _model(model: PlanModel) -> None:
         )
     if model.bytes_per_request is not None:
         check_number(f"{where}, bytes_per_request", model.bytes_per_request)
+    check_whole(f"{where}, tier", model.tier, most=MOST_TIER)
     if not model.variants:
         raise InputFault(where, "has no variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]
@@ -182,6 +185,18 @@ def _model(model: PlanModel) -> None:
     for variant in model.variants:
         check_name(f"{where}, variant", variant.name)
         _variant(f"{where}, variant {variant.name}", variant)
+
+
+def _tiers(request: PlanRequest) -> None:
+    """Whether the objective heeds the tiers, where they differ."""
+    tiers = sorted({model.tier for model in request.models})
+    if len(tiers) > 1 and not goal_of(request).fair:
+        raise InputFault(
+            "objective.kind",
+            f"is {request.objective.kind}, which knows no tiers, and models have the tiers "
+            f"{', '.join(map(str, tiers))}",
+            "Plan with leximin, or give all models the same tier.",
+        )
 
 
 def _variant(where: str, variant: Variant) -> None:

@@ -27,7 +27,7 @@ from torchsplit_core.planning.outcome.losses import survives
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.planning.request.objective import value_reached
 from torchsplit_core.planning.request.ties import ties_of
 from torchsplit_core.planning.routed.exchange import exchanged
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, building_until, part_of
@@ -119,12 +119,14 @@ def _told(
     before = plan_warnings(request, known.gpus)
     kept = (one for one in known.warnings if one not in before)
     models = model_figures(request, gpus)
-    levels, goal = level_values(request, gpus, models), goal_of(request)
-    objective = known.objective
-    stage = objective.proven_levels if objective.proven_levels < len(levels) else 0
-    limit = objective.bound
-    if limit is not None:
-        limit = levels[0] if objective.proven_levels == len(levels) else goal.held(limit, levels[stage])
+    levels = level_values(request, gpus, models)
+    told = value_reached(
+        request,
+        levels,
+        (model.normalised for model in models),
+        bound=known.objective.bound,
+        proven=known.objective.proven_levels,
+    )
     sent, apart = leaving_bytes(request, gpus), apart_bytes(request, gpus)
     settled = apart <= bound + _rounding(request)
     routed = RoutedBytes(sent)
@@ -137,14 +139,7 @@ def _told(
         known,
         request_sha256=request_hash(request),
         status="optimal" if settled and known.status == "optimal" else "feasible",
-        objective=replace(
-            objective,
-            value=levels[0],
-            sorted_normalised=tuple(sorted(model.normalised for model in models)),
-            bound=limit,
-            gap=None if limit is None else goal.gap(levels[stage], limit),
-            routed=routed,
-        ),
+        objective=replace(told, routed=routed),
         gpus=gpus,
         models=models,
         warnings=(*kept, *plan_warnings(request, gpus)),

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised
+from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, reached
 from torchsplit_core.planning.request.validate import MAX_GPUS, validate
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import (
@@ -238,7 +238,7 @@ def _relaxed(change: Relaxation) -> str:
 def _point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoint:
     if outcome.status not in ("optimal", "feasible"):
         return SweepPoint(value, outcome.status, outcome)
-    best, bound = outcome.objective.value, first_bound(outcome.objective)
+    best, bound = reached(outcome.objective)[0], first_bound(outcome.objective)
     return SweepPoint(
         value,
         outcome.status,

@@ -25,11 +25,19 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
         yield wrong("sorted_normalised differs from what the models have")
         return
     paid = _penalty(request, outcome.gpus)
-    true = _value(request, outcome, ranked) + (paid if kind == "min_gpus" else -paid)
-    if objective.value is None or abs(objective.value - true) > TOLERANCE * max(abs(true), abs(paid), 1e-300):
+    values = _values(request, outcome, ranked, paid)
+    several = kind == "leximin" and len(values) > len(ranked)
+    if len(objective.levels) != (len(values) if several else 0) or not all(
+        _close(one, other, paid) for one, other in zip(objective.levels, values, strict=False)
+    ):
+        yield wrong("levels differ from what the models have, tier by tier")
+        return
+    # With tiers the last levels are those of all models.
+    true = values[-len(ranked)] if several else values[0]
+    if objective.value is None or not _close(objective.value, true, paid):
         yield wrong(f"claims the objective {objective.value}, and it is {true}")
         return
-    levels = len(request.models) if kind == "leximin" else 1
+    levels = len(values) if kind == "leximin" else 1
     if not 0 <= objective.proven_levels <= levels:
         yield wrong(f"claims {objective.proven_levels} proven levels, and there are 0 to {levels}")
         return
@@ -41,8 +49,8 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
         return
     # The first level that is not proven is the one the bound speaks of; the first where all are.
     reached = objective.value
-    if kind == "leximin" and objective.proven_levels < levels:
-        reached = ranked[objective.proven_levels] - paid
+    if objective.proven_levels < levels:
+        reached = values[objective.proven_levels]
     bound = objective.bound
     slack = TOLERANCE * max(abs(bound), abs(reached), abs(paid))
     if (reached < bound - slack) if kind == "min_gpus" else (reached > bound + slack):
@@ -71,15 +79,26 @@ def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     return total
 
 
-def _value(request: PlanRequest, outcome: PlanOutcome, ranked: list[float]) -> float:
+def _values(request: PlanRequest, outcome: PlanOutcome, ranked: list[float], paid: float) -> list[float]:
+    """What the objective has at each of its levels (max_min: the first of these), penalties paid."""
     kind = request.objective.kind
     if kind == "min_gpus":
         costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
-        return sum(costs[gpu.id] for gpu in outcome.gpus if gpu.used)
+        return [sum(costs[gpu.id] for gpu in outcome.gpus if gpu.used) + paid]
     if kind == "weighted_sum":
-        return sum(
+        total = sum(
             spec.weight
             * (min(got.throughput_rps, spec.demand_rps) if spec.cap_at_demand else got.throughput_rps)
             for spec, got in zip(request.models, outcome.models, strict=True)
         )
-    return ranked[0]
+        return [total - paid]
+    found: list[float] = []
+    tiers = sorted({spec.tier for spec in request.models}, reverse=True)
+    for tier in tiers if len(tiers) > 1 else ():
+        pairs = zip(request.models, outcome.models, strict=True)
+        found += sorted(min(got.normalised - paid, 1.0) for spec, got in pairs if spec.tier == tier)
+    return [*found, *(value - paid for value in ranked)]
+
+
+def _close(one: float, other: float, paid: float) -> bool:
+    return abs(one - other) <= TOLERANCE * max(abs(other), abs(paid), 1e-300)

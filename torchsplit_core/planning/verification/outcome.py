@@ -14,6 +14,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
+from torchsplit_core.planning.verification.money import check_money
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.terms import AGAIN, TOLERANCE, find_point, same, throughput, wrong
 from torchsplit_core.values import (
@@ -56,6 +57,7 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
         lambda: check_objective(request, outcome),
         lambda: flow_faults(request, outcome),
+        lambda: check_money(request, outcome),
     ):
         found = tuple(stage())
         yield from found

@@ -109,6 +109,8 @@ class ObjectiveValue:
     """The value reached, a proven bound and the gap at the first level that is not proven.
 
     `routed` is None where the request has no routed co-location.
+    `levels` has the value of every level in their order where models have different tiers: `value` is then the least
+    r, which is the first of the last levels. Empty elsewhere: the levels are `sorted_normalised` less the penalty.
     """
 
     kind: str
@@ -118,6 +120,7 @@ class ObjectiveValue:
     gap: float | None = None
     proven_levels: int = 0
     routed: RoutedBytes | None = None
+    levels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,9 @@ class PlanStatistics:
 class PlanOutcome:
     """The answer to the request with this hash. `warnings` say what was left out and why.
 
-    `explanation` is there where it was asked for, and only of a plan.
+    `explanation` is there where it was asked for, and only of a plan. `cost_per_hour` is that of the GPUs in use, None
+    where one of them has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
+    its demand.
     """
 
     request_sha256: str
@@ -176,3 +181,5 @@ class PlanOutcome:
     warnings: tuple[str, ...] = ()
     explanation: PlanExplanation | None = None
     front: PlannedFront | None = None
+    cost_per_hour: float | None = None
+    cost_per_million_requests: float | None = None

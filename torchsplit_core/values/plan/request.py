@@ -15,8 +15,9 @@ class FleetEntry:
     """`count` equal GPUs, or one with an id of its own.
 
     `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
-    tuples of profile names. `cost` is per GPU and counts only for objective min_gpus. GPUs with one
-    `node` name share that host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
+    tuples of profile names. `cost` is the price of one GPU for an hour, in whatever currency: None where none is
+    given, and then 1 to the objective min_gpus, the only one that heeds it. GPUs with one `node` name share that
+    host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
     nothing of types that know no MIG.
     """
 
@@ -24,7 +25,7 @@ class FleetEntry:
     id: str | None = None
     count: int = 1
     layouts: tuple[tuple[str, ...], ...] | None = None
-    cost: float = 1.0
+    cost: float | None = None
     node: str | None = None
     mig: bool = True
 
@@ -81,7 +82,8 @@ class PlanModel:
     `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
     `max_response_ms` limits `response_percentile` of what its clients wait, queues included, when requests come as
     `arrivals` say; None: Poisson at `demand_rps`. `bytes_per_request` are those of a request's inputs and outputs,
-    which pass the front; None: nobody has told.
+    which pass the front; None: nobody has told. With leximin and max_min, models of a higher `tier` are served up to
+    their demand before those of a lower one get more.
     """
 
     name: str
@@ -96,6 +98,7 @@ class PlanModel:
     response_percentile: float = 95.0
     arrivals: Arrivals | None = None
     bytes_per_request: float | None = None
+    tier: int = 0
 
     @property
     def expected_arrivals(self) -> Arrivals:

@@ -16,6 +16,7 @@ from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,
     InputFault,
+    Objective,
     PlanRequest,
     TraceArrivals,
 )
@@ -72,6 +73,10 @@ def test_a_field_of_a_model_reaches_the_request(field: str, text: Any, attribute
         ("min_throughput_rps", "-1", "min, req/s: is -1.0, below the least value 0"),
         ("max_latency_ms", "0", "p95 ≤, ms: is 0.0, not above 0"),
         ("weight", "", "weight: is empty"),
+        ("tier", "-1", "tier: is -1, below the least value 0"),
+        ("tier", "1.5", "tier: is '1.5', not a whole number"),
+        ("tier", "1001", "tier: is 1001, above the greatest value 1000"),
+        ("tier", "high", "tier: is 'high', not a number"),
         ("response_percentile", "100", "is 100, and no limit holds"),
         ("arrivals", "gauss", "arrivals: is 'gauss'"),
         ("arrivals", "gamma:0", "arrivals"),
@@ -81,6 +86,15 @@ def test_a_field_of_a_model_reaches_the_request(field: str, text: Any, attribute
 )
 def test_what_makes_no_sense_says_so_with_the_remedy(field: str, text: Any, words: str) -> None:
     assert words in fault(lambda: model(field, text))
+
+
+def test_a_tier_is_a_whole_number_and_goes_with_a_fair_objective() -> None:
+    assert [one.tier for one in model("tier", "3").models] == [3, 0]
+    assert [one.tier for one in model("tier", "", model("tier", "3")).models] == [0, 0]
+    fewest = replace(request(), objective=Objective("min_gpus"))
+    assert "tier: is min_gpus, which knows no tiers" in fault(lambda: model("tier", "3", fewest))
+    kind = Edit("objective", "kind", "min_gpus")
+    assert "which knows no tiers" in fault(lambda: goal.changed(model("tier", "3"), kind))
 
 
 def test_arrivals_go_with_the_demand_and_a_trace_stays() -> None:
@@ -109,7 +123,7 @@ def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others() -> None:
     for field, value, expected in (
         ("count", "3", replace(first, count=3, id=None)),
         ("count", 1.0, first),
-        ("cost", "", replace(first, cost=1.0)),
+        ("cost", "", replace(first, cost=None)),
         ("node", " m ", replace(first, node="m")),
         ("id", "", replace(first, id=None)),
         ("layouts", "7g.80gb", replace(first, layouts=(("7g.80gb",),))),
