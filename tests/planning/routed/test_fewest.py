@@ -173,3 +173,19 @@ def test_false_claims_fail_the_check(told: RoutedBytes | None, words: str) -> No
     outcome: PlanOutcome = plan(request)
     lying = replace(outcome, objective=replace(outcome.objective, routed=told))
     assert any(words in str(fault) for fault in violations(request, lying))
+
+
+@pytest.mark.slow
+@in_blocks("seed", range(20), 2)
+def test_with_tiers_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
+    request = routed(seed, "leximin")
+    tiers = tuple(replace(model, tier=(seed + number) % 2) for number, model in enumerate(request.models))
+    request = replace(request, models=tiers, objective=replace(request.objective, separation_weight=0.0))
+    expected, outcome = best_plan(request), plan(request, reasons=False)
+    assert not list(violations(request, outcome))
+    if expected is None:
+        assert outcome.status == "infeasible"
+        return
+    assert outcome.status == "optimal"
+    assert levels_of(request, outcome) == pytest.approx(expected[0], rel=1e-6, abs=1e-6)
+    assert apart_bytes(request, outcome.gpus) == pytest.approx(expected[1], rel=1e-6, abs=1e-3)

@@ -236,7 +236,9 @@ def value_reached(
         bound = goal.held(bound, levels[proven])
         gap = goal.gap(levels[proven], bound)
     shown = tuple(levels) if several else ()
-    return ObjectiveValue(request.objective.kind, value, tuple(sorted(normalised)), bound, gap, proven, levels=shown)
+    return ObjectiveValue(
+        request.objective.kind, value, tuple(sorted(normalised)), bound, gap, proven, levels=shown
+    )
 
 
 def tier_levels(objective: ObjectiveValue) -> int:
