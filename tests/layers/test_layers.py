@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 LAYERS = (
     ("on_demand",),
-    ("values",),
+    ("values", "bundle"),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("model_source",),
     ("files", "drawing"),
