@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 LAYERS = (
     ("on_demand",),
     ("values", "bundle"),
+    ("extras",),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("model_source",),
     ("files", "drawing"),

@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
-from torchsplit_core import bundle, isolation, telemetry
+from torchsplit_core import bundle, extras, isolation, telemetry
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 
@@ -45,6 +45,7 @@ def _app(options: argparse.Namespace) -> int:
     from torchsplit_core.workspace.faults import quota_bytes
     from torchsplit_core.workspace.store import Store
 
+    extras.need("app")
     named = tuple(host_name(name) for name in options.host)
     hosts = allowed_hosts(options.address, named)
     private = is_loopback(options.address) and all(map(is_loopback, named))
