@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else is: one package, all that it needs, and commands that run far from a checkout."""
+"""The wheel, installed where nothing else is: one package, all it needs, and commands that run far from a checkout."""
 
 from __future__ import annotations
 

@@ -86,6 +86,7 @@ ONLY_IN = {
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
+    "networkx": {"partitioning"},
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
     "httptools": {"serving"},

@@ -200,7 +200,7 @@ def strong_components(count: int, edges: Iterable[tuple[int, int]]) -> list[int]
     """The strongly connected component of each vertex, numbered in topological order."""
     import networkx as nx
 
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(reversed(range(count)))  # backwards, so that unrelated vertices keep their order
     graph.add_edges_from(edges)
     # Tarjan's algorithm, by which networkx goes, ends a component when all that it leads to have ended.
