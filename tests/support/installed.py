@@ -44,14 +44,14 @@ class Installed:
 
     folder: Path
     store: Path
+    linked: str
+    """The folders to which its packages are links, which a confined child would not read by itself."""
 
     @property
     def environment(self) -> dict[str, str]:
         """Of a process there: nothing of it leads to the checkout."""
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        # What is linked lies elsewhere: see `install`.
-        own = {"TORCHSPLIT_HOME": str(self.store), "TORCHSPLIT_READABLE": sysconfig.get_path("purelib")}
-        return kept | own
+        return kept | {"TORCHSPLIT_HOME": str(self.store), "TORCHSPLIT_READABLE": self.linked}
 
     def command(self, *arguments: str | Path) -> list[str]:
         """`torchsplit` of this environment."""
@@ -84,7 +84,8 @@ def install(wheel: Path, folder: Path, extras: Iterable[str] = ()) -> Installed:
         for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             if not (packages / name).exists():
                 (packages / name).symlink_to(Path(str(found.locate_file(name))).absolute())
-    return Installed(folder, folder.with_name(f"{folder.name}-store"))
+    linked = {str(path.readlink().parent) for path in packages.iterdir() if path.is_symlink()}
+    return Installed(folder, folder.with_name(f"{folder.name}-store"), os.pathsep.join(sorted(linked)))
 
 
 def _required(
