@@ -7,7 +7,6 @@ call it in a child of `torchsplit_core.isolation`. torch is imported only to loa
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 import traceback
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from torchsplit_core import bundle
 from torchsplit_core.isolation import is_out_of_memory, refuse_execution, remedy_for
 from torchsplit_core.isolation.confinement.access import readable_beside
 from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_cause, quoted, suggestion
@@ -69,7 +69,7 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
     """
     if source.startswith("sample:"):
         name, _, size = source.removeprefix("sample:").partition("@")
-        importlib.import_module("sample_models").find(name, size or "small")
+        bundle.sample_models().find(name, size or "small")
         return ModelSource("sample", name, size or "small")
     if source.endswith(".pt2"):
         return ModelSource("pt2", path=_existing(source))
@@ -81,7 +81,7 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
                 "does not say which of its classes is the client",
                 f"Write {source}:NAME with the name of that class.",
             )
-        samples = [sample.name for sample in importlib.import_module("sample_models").SAMPLES]
+        samples = [sample.name for sample in bundle.sample_models().SAMPLES]
         remedy = f"Did you mean sample:{source}?" if source in samples else f"Write {FORMS}."
         raise InputFault("", f"unknown model source {quoted(source)}", remedy)
     found = ModelSource("python", name, path=_existing(path))
@@ -128,7 +128,7 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
             )
         return ExportedClient(Path(parsed.path))
     if parsed.kind == "sample":
-        return importlib.import_module("sample_models").load(parsed.name, parsed.size)
+        return bundle.sample_models().load(parsed.name, parsed.size)
     return _as_client(getattr(_import_file(Path(parsed.path)), parsed.name, None), parsed, kinds)
 
 
@@ -296,7 +296,9 @@ def user_line(error: BaseException) -> str:
 def is_user_file(filename: str) -> bool:
     """Whether code in this file is the user's (or a library's model), not torch's, ours or Python's own."""
     path = filename.replace("\\", "/")
-    ours = str(Path(__file__).parent).replace("\\", "/")
+    if Path(filename).is_relative_to(bundle.root() / "sample_models"):
+        return True  # wherever it lies: a sample is as good as a model of the user's
+    ours = str(bundle.CORE).replace("\\", "/")
     inner = ("/site-packages/torch/", "/dist-packages/torch/", "/lib/python3")
     if path.startswith(("<", ours + "/")):
         return False

@@ -43,7 +43,7 @@ MODELS = {"pyomo", "scipy", "charset_normalizer"}
 last."""
 PLANNING = {"graph", "hardware", "isolation", "planning", "responding", "simulation", "solver", "workflow"}
 """A plan is searched, and simulated for what it says of response times."""
-EVERY = {"cli", "files", "on_demand", "telemetry", "values"}
+EVERY = {"cli", "extras", "files", "on_demand", "telemetry", "values"}
 """Rooms of every command. `telemetry` is off: its SDK would stand among the packages."""
 
 
@@ -68,7 +68,7 @@ COMMANDS = {
     ),
     "deploy examples/plan.json --format nvidia-smi": Allowed(
         # Its README has the verdict on the plan, response times simulated (numpy); other formats are YAML.
-        FILES | {"numpy", "yaml"}, (PLANNING - {"solver"}) | {"deployment", "serving"},
+        FILES | {"numpy", "yaml"}, (PLANNING - {"solver"}) | {"bundle", "deployment", "serving"},
         ("torchsplit_core.planning.planner",),
     ),
     "simulate examples/simulation_request.json": Allowed(
@@ -132,7 +132,7 @@ def test_help_and_version_load_no_package() -> None:
         assert (status, packages(modules)) == (0, set()), name
     # Of the rooms, what choices and defaults are: no file is read, nothing planned, nothing measured.
     assert rooms(told[1][1]) == EVERY
-    few = EVERY | {"graph", "isolation", "profiling", "running", "serving", "workflow"}
+    few = EVERY | {"bundle", "graph", "isolation", "profiling", "running", "serving", "workflow"}
     assert rooms(told[-1][1]) <= few
 
 

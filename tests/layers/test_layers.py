@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 
 LAYERS = (
     ("on_demand",),
-    ("values",),
+    ("values", "bundle"),
+    ("extras",),
     ("graph", "hardware", "isolation", "solver", "curves", "telemetry"),
     ("model_source",),
     ("files", "drawing"),
@@ -85,6 +86,7 @@ ONLY_IN = {
     "streamlit": {"app", "pages"},
     "plotly": {"app"},
     "fast_sugiyama": {"drawing"},
+    "networkx": {"partitioning"},
     "opentelemetry": {"telemetry"},
     "starlette": {"serving", "app"},
     "httptools": {"serving"},

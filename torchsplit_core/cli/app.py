@@ -7,9 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from torchsplit_core import isolation, telemetry
+from torchsplit_core import bundle, extras, isolation, telemetry
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.hosts import allowed_hosts, host_name, is_loopback
 
@@ -46,7 +45,7 @@ def _app(options: argparse.Namespace) -> int:
     from torchsplit_core.workspace.faults import quota_bytes
     from torchsplit_core.workspace.store import Store
 
-    root = Path(__file__).resolve().parents[2]
+    extras.need("app")
     named = tuple(host_name(name) for name in options.host)
     hosts = allowed_hosts(options.address, named)
     private = is_loopback(options.address) and all(map(is_loopback, named))
@@ -62,12 +61,13 @@ def _app(options: argparse.Namespace) -> int:
     environment = os.environ | {
         "TORCHSPLIT_EXECUTION": "allowed" if private or options.allow_execution else "refused",
         "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
+        "PYTHONPATH": bundle.python_path(),
     }
     command = [sys.executable, "-m", "app.server", options.address, str(port), *hosts]
     telemetry.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.chdir(root)  # where .streamlit/config.toml is
+    os.chdir(bundle.root())  # where .streamlit/config.toml is
     os.execve(sys.executable, command, environment)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from torchsplit_core import __version__, telemetry
+from torchsplit_core import __version__, extras, telemetry
 from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.arguments.parser import Parser
 from torchsplit_core.cli.common import (
@@ -179,8 +179,7 @@ def _run(arguments: Sequence[str] | None) -> int:
                 sys.stdout.flush()
                 return status
     except InputFault as fault:
-        print(f"torchsplit: {fault}", file=sys.stderr)
-        return 2
+        return _tell(fault, arguments)
     except BrokenPipeError:
         drop_output()
         return 0
@@ -188,6 +187,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         print("torchsplit: stopped", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 - the edge of the program: one line, never a traceback
+        if missing := extras.missing_package(error):
+            return _tell(missing, arguments)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             drop_output()
             where = error.filename or "standard output, or the folder for temporary files"
@@ -203,6 +204,14 @@ def _run(arguments: Sequence[str] | None) -> int:
             file=sys.stderr,
         )
         return 1
+
+
+def _tell(fault: InputFault, arguments: Sequence[str] | None) -> int:
+    told = f"torchsplit: {fault}"
+    if isinstance(fault, extras.MissingPackage):
+        told = fault.of_command((sys.argv[1:] if arguments is None else arguments)[0])
+    print(told, file=sys.stderr)
+    return 2
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
+from torchsplit_core import extras
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.server_plans import server_files
 from torchsplit_core.deployment.servers import ROUTER_PORT, Workload
@@ -139,6 +140,7 @@ def image_files(workload: Workload) -> tuple[DeploymentFile, ...]:
 
 
 def requirements() -> str:
-    """The pins of what serving needs, as they stand here: the parts were written with them."""
+    """The pins of what serving needs, as they stand here: the parts were written with them. Raises MissingPackage."""
+    extras.need("deploy")
     # A build's own mark (+cpu, +cu128) says where it is from; the pin takes the platform's default build.
     return "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in SERVING)

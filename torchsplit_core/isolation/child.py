@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from torchsplit_core import extras
 from torchsplit_core.isolation.confinement import inside
 from torchsplit_core.isolation.confinement.supervisor import start_worker
 from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
@@ -43,6 +44,7 @@ class Answers:
         """`sys.excepthook`: whatever was raised, as a message the parent can turn into a fault."""
         # A broken promise of our own is told as it is, whatever it broke by.
         cause = error if isinstance(error, InputFault | InternalFault) else last_cause(error)
+        cause = extras.missing_package(cause) or cause
         if isinstance(cause, InputFault):
             self.send("fault", cause.parts)
         elif is_out_of_memory(error) or is_out_of_memory(cause):

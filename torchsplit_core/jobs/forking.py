@@ -21,9 +21,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
+from torchsplit_core.bundle import python_path
 from torchsplit_core.jobs.names import JOBS, kind_of
 
 LOADED = (
@@ -43,8 +43,6 @@ class Forker:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        root = Path(__file__).resolve().parents[2]
-        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())],
@@ -53,7 +51,7 @@ class Forker:
                 # Ctrl-C is for the server: this ends when the server has.
                 start_new_session=True,
                 # A thread that is not in the child would be waited for in vain.
-                env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+                env=os.environ | {"PYTHONPATH": python_path(), "OPENBLAS_NUM_THREADS": "1"},
             )
         self._loaded = False
 

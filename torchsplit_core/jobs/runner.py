@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torchsplit_core import telemetry
+from torchsplit_core.bundle import python_path
 from torchsplit_core.isolation.execution import REFUSED, execution_for_jobs, execution_refused, without_trust
 from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
 from torchsplit_core.jobs import forking
@@ -67,12 +68,11 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
         stored = without_trust(stored)
     record = workspace.add_job(title, name, stored)
     store = workspace.store
-    root = Path(__file__).resolve().parents[2]
     environment = (
         {"OPENBLAS_NUM_THREADS": "1"}
         | os.environ
         | {
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": python_path(),
             EXECUTION: execution,
         }
     )

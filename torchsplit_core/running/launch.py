@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from torchsplit_core import telemetry
+from torchsplit_core import extras, telemetry
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.running.beside import looking
 from torchsplit_core.running.folder import RunFolder
@@ -79,6 +79,7 @@ def train(
     many processes; it goes on with those that are there. Executes the source in its own processes, with this user's
     rights. Raises InputFault for what cannot be run, a loss that is not finite, and a process that fails without end.
     """
+    extras.need("train")
     options = options or RunOptions()
     parsed = parse_source(source, trust=trust)
     count = strategy.choices.devices if processes is None else processes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from torchsplit_core import extras
 from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -48,6 +49,7 @@ def trace(
         )  # fmt: skip
         graph = replace(parts.graph(), route="read")
     else:
+        extras.need("trace")
         graph = run_limited(
             EXPORT, arguments, limits=limits, progress=progress, subject=subject, read=graph_from_dict,
             readable=parsed.files,

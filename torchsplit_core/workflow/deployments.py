@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchsplit_core import bundle
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     InputFault,
@@ -147,9 +148,9 @@ def _write_parts(
 
 
 def _copy_product(target: Path) -> None:
-    """This package's own source, which the image runs."""
-    source = Path(__file__).resolve().parents[1]
+    """The core's source, which the image runs; dashboard and samples stay out of it."""
+    left = shutil.ignore_patterns("__pycache__", bundle.FOLDER)
     try:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        shutil.copytree(bundle.CORE, target, ignore=left, dirs_exist_ok=True)
     except OSError as error:
         raise _unwritable(target, error) from error

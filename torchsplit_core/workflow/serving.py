@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchsplit_core import extras
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, Serving
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.serving.measurement import Measurement
@@ -23,6 +24,7 @@ def serve(
     announce: Callable[[Serving], None] = lambda serving: None,
 ) -> None:
     """Serve the plan until SIGTERM or SIGINT; see `serving.front.server.serve`. Raises InputFault."""
+    extras.need("serve")
     from torchsplit_core.serving.front.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
@@ -68,6 +70,7 @@ def measure(
     hear: Callable[[dict[str, Any]], None] = lambda moment: None,
 ) -> Measurement:
     """Serve the plan, load it, compare; see `serving.load.measure.measure`. Raises InputFault."""
+    extras.need("serve")
     from torchsplit_core.serving.load.measure import measure as run
 
     return run(outcome, request, settings, load, arrivals=arrivals, progress=progress, hear=hear)

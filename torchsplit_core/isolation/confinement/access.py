@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchsplit_core import bundle
 from torchsplit_core.values import InputFault, quoted
 
 READABLE = "TORCHSPLIT_READABLE"
 """Environment variable: paths that every child may read, separated as in PATH."""
-OUR_PACKAGES = ("torchsplit_core", "sample_models")
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store",
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/passwd",
@@ -126,8 +126,8 @@ def _wide() -> set[Path]:
 
 def _our_packages() -> tuple[str, ...]:
     """The folders of the packages a child runs, wherever they were loaded from."""
-    root = Path(__file__).resolve().parents[3]
-    return tuple(str(root / name) for name in OUR_PACKAGES if (root / name).is_dir())
+    ours = (bundle.CORE, bundle.root() / "sample_models")
+    return tuple(str(folder) for folder in ours if folder.is_dir())
 
 
 def _gpu(environment: Mapping[str, str]) -> list[str]:

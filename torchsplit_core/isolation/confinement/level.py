@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from torchsplit_core.bundle import python_path
 from torchsplit_core.isolation.confinement import calls, landlock
 from torchsplit_core.isolation.confinement.rooms import private_room
 from torchsplit_core.values import InputFault, quoted, suggestion
@@ -91,7 +91,6 @@ def probed() -> Offer:
     """What is offered, tried in a process of its own: a process cannot leave namespaces again."""
     if not sys.platform.startswith("linux"):
         return Offer("they are Linux's", 0, False)
-    root = str(Path(__file__).resolve().parents[3])
     try:
         with private_room() as room:
             done = subprocess.run(
@@ -99,7 +98,7 @@ def probed() -> Offer:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=PROBE_S,
-                env={"PYTHONPATH": root, "PATH": os.environ.get("PATH", "")},
+                env={"PYTHONPATH": python_path(), "PATH": os.environ.get("PATH", "")},
                 check=False,
             )
         told = json.loads(done.stdout)

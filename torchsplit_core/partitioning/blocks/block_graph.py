@@ -197,38 +197,13 @@ def _name(request: PartitionRequest, members: list[int]) -> str:
 
 
 def strong_components(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """The strongly connected component of each vertex, numbered in topological order (Tarjan 1972, iterative)."""
-    successors: list[list[int]] = [[] for _ in range(count)]
-    for a, b in edges:
-        successors[a].append(b)
-    number = [-1] * count
-    low = [0] * count
-    component = [-1] * count
-    open_stack: list[int] = []
-    visited = components = 0
-    for root in range(count - 1, -1, -1):  # backwards, so that unrelated vertices keep their order
-        if number[root] >= 0:
-            continue
-        work = [(root, 0)]
-        while work:
-            v, at = work.pop()
-            if not at:
-                number[v] = low[v] = visited
-                visited += 1
-                open_stack.append(v)
-            for i in range(at, len(successors[v])):
-                w = successors[v][i]
-                if number[w] < 0:
-                    work += [(v, i + 1), (w, 0)]
-                    break
-                if component[w] < 0:
-                    low[v] = min(low[v], low[w])
-            else:
-                if low[v] == number[v]:
-                    while component[v] < 0:
-                        component[open_stack.pop()] = components
-                    components += 1
-                if work:
-                    parent = work[-1][0]
-                    low[parent] = min(low[parent], low[v])
-    return [components - 1 - c for c in component]
+    """The strongly connected component of each vertex, numbered in topological order."""
+    import networkx as nx
+
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(reversed(range(count)))  # backwards, so that unrelated vertices keep their order
+    graph.add_edges_from(edges)
+    # Tarjan's algorithm, by which networkx goes, ends a component when all that it leads to have ended.
+    found = list(nx.strongly_connected_components(graph))
+    number = {vertex: place for place, component in enumerate(reversed(found)) for vertex in component}
+    return [number[vertex] for vertex in range(count)]

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchsplit_core.bundle import python_path
 from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
 from torchsplit_core.running.fleet.size import Fleet
 from torchsplit_core.values import InputFault, quoted
@@ -59,11 +60,10 @@ def run_node(task: NodeTask, place: int, machine: str) -> NodeEnd:
         )
     # A node that takes the place of a lost one has another name: that one may still be there, cut off.
     name = f"node-{place}-{machine[:8]}"
-    root = str(Path(__file__).resolve().parents[3])
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(task.fleet.cores),
-        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+        "PYTHONPATH": python_path(),
     }
     with tempfile.TemporaryDirectory() as room:
         answer = Path(room) / "end"

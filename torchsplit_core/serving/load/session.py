@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from torchsplit_core.bundle import python_path
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.serving.load.generator import MOST_CONNECTIONS
@@ -155,15 +155,13 @@ def send(
 @contextmanager
 def _child(module: str, asked: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
     """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
-    root = Path(__file__).resolve().parents[3]
-    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": python_path()},
         )
         assert process.stdin is not None and process.stdout is not None
         try:

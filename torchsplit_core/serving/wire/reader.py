@@ -16,9 +16,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from torchsplit_core.bundle import python_path
 from torchsplit_core.serving.messages import HEAD, lengths, packed_head
 from torchsplit_core.serving.settings import Limits
 from torchsplit_core.serving.wire.bodies import MOST_PARSED, check_json, largest_body, packed, unpacked
@@ -137,8 +137,6 @@ class _Reader:
 
     async def _start(self) -> None:
         own, there = socket.socketpair()
-        root = Path(__file__).resolve().parents[3]
-        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         limits = self._limits
         with there:
             self._process = subprocess.Popen(
@@ -148,7 +146,7 @@ class _Reader:
                 ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(there.fileno(),),
-                env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+                env=os.environ | {"PYTHONPATH": python_path(), "OPENBLAS_NUM_THREADS": "1"},
             )  # fmt: skip
         own.setblocking(False)
         self._reader, self._writer = await asyncio.open_connection(sock=own, limit=2**20)

@@ -13,7 +13,7 @@ STANDARD = (
     ("from pathlib import Path", "Path"),
     ("from typing import Any", "Any"),
 )
-OWN = (("import sample_models  # of TorchSplit: its folder stands on PYTHONPATH", "sample_models"),)
+OWN = (("from torchsplit_core.bundle import sample_models", "sample_models"),)
 TORCH = (
     ("import torch", "torch"),
     ("import torch.distributed as dist", "dist"),

@@ -7,7 +7,7 @@ import json
 from torchsplit_core.model_source import ModelSource
 
 SAMPLE = """
-CLIENT = sample_models.load({name}, {size})
+CLIENT = sample_models().load({name}, {size})
 """
 FILE = """
 FILE = Path({path})
