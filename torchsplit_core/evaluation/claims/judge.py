@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from torchsplit_core.evaluation.claims.rules import Figure, claim, compared, part
+from torchsplit_core.evaluation.claims.fewest import fewest_parts
+from torchsplit_core.evaluation.claims.rules import NO_WORSE_RULE, Figure, claim, compared, part
+from torchsplit_core.evaluation.grid import FEWEST
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
@@ -31,7 +33,10 @@ def judged(cases: Sequence[EvaluatedCase]) -> tuple[Claim, ...]:
 
 
 def _utilisation(known: Known) -> Claim:
-    pairs = _pairs(known, "sharing", "fractional", "exclusive")
+    every = _pairs(known, "sharing", "fractional", "exclusive")
+    # What the fewest GPUs carry beyond the demands is by chance.
+    pairs = [(case, other) for case, other in every if case.key.weights != FEWEST]
+    fewest = fewest_parts([(case, other) for case, other in every if case.key.weights == FEWEST])
     return claim(
         1,
         "Higher GPU utilization via shared MIG partitions and fractional allocation compared to exclusive placement.",
@@ -46,6 +51,7 @@ def _utilisation(known: Known) -> Claim:
                 "share of compute slices at work at 0.9 of the plan's own common load",
                 _compare(pairs, _utilisation_of),
             ),
+            *fewest,
             part(
                 "What can be served of all demands together",
                 "common load: the least throughput / demand",
@@ -60,6 +66,7 @@ def _utilisation(known: Known) -> Claim:
                 words="A share s of a slice makes every batch take 1/s as long.",
             ),
         ),
+        either_says_it=True,
     )
 
 
@@ -138,7 +145,7 @@ def _traffic(known: Known) -> Claim:
                 "What can be served of all demands together",
                 "common load: the least throughput / demand",
                 _compare(pairs, _common_load_of),
-                no_worse=True,
+                rule=NO_WORSE_RULE,
                 counts_for_claim=False,
             ),
         ),
@@ -171,7 +178,7 @@ def _deployable(known: Known) -> Claim:
                 "Fragmentation against the rules'",
                 "share of the compute slices of GPUs in use that no model has; less is better",
                 _compare(_against_rules(known), _stranded_of, less=True),
-                no_worse=True,
+                rule=NO_WORSE_RULE,
                 words=f"{clean} of {len(made)} plans strand nothing, the least there is; no objective asks for it.",
             ),
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from torchsplit_core.evaluation.grid import REPORTED, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.grid import FEWEST, REPORTED, RULES, SHARINGS, WEIGHTS
 from torchsplit_core.evaluation.report.words import (
     PLANNERS,
     REGIMES,
@@ -26,6 +26,7 @@ from torchsplit_core.values.evaluation.outcome import (
     Planner,
     Regime,
     Tying,
+    Weighting,
 )
 
 
@@ -51,6 +52,7 @@ def tables(outcome: EvaluationOutcome) -> tuple[Table, ...]:
     found = (
         _rules(outcome, known),
         _sharing(known),
+        _fewest(known),
         _colocation(known),
         _weights(known),
         _responses(outcome, known),
@@ -144,6 +146,27 @@ def _sharing(known: Known) -> Table:
     )
 
 
+def _fewest(known: Known) -> Table:
+    rows = []
+    for (mix, regime), sharing in product(_places(known), SHARINGS):
+        case = known.get(CaseKey(mix, regime, sharing, "off", FEWEST, "planner"))
+        if case is not None:
+            cells = (
+                (str(case.figures.gpus_used), percent(case.figures.stranded_share), proof(case))
+                if case.figures
+                else (UNKNOWN, UNKNOWN, case.why_not)
+            )
+            rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], case.basis or UNKNOWN, *cells))
+    return Table(
+        "Fewest GPUs that carry every demand",
+        "The planner, without co-location; every demand is a minimum of the throughput.",
+        ("mix", "layouts", "slices", "basis", "GPUs", "stranded", "proof"),
+        tuple(rows),
+        4,
+        words=True,
+    )
+
+
 def _worst_response(case: EvaluatedCase) -> str:
     return figure(max((model.p95_ms for model in case.models if model.p95_ms is not None), default=None))
 
@@ -154,6 +177,21 @@ TIED: Mapping[Tying, str] = {
     "hard": "on every GPU both or none",
 }
 """What a co-location asks for."""
+
+
+WEIGHED: Mapping[Weighting, str] = {
+    "equal": "leximin with equal weights",
+    "favoured": "leximin with weight 2 for the mix's first model",
+    "throughput": "the greatest sum of requests/s, which asks for no fairness",
+    "fewest_gpus": "the fewest GPUs that carry every demand, without co-location, which is proven soonest",
+}
+"""What is asked for."""
+
+
+def weighed(keys: Iterable[CaseKey]) -> tuple[str, ...]:
+    """What these cases ask for."""
+    used = {key.weights for key in keys}
+    return tuple(words for weights, words in WEIGHED.items() if weights in used)
 
 
 def tied(keys: Iterable[CaseKey]) -> dict[Tying, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from torchsplit_core.evaluation.report.content import Table, settings_words, tables, tied
+from torchsplit_core.evaluation.report.content import Table, settings_words, tables, tied, weighed
 from torchsplit_core.values.evaluation.outcome import Claim, EvaluationOutcome
 
 
@@ -17,6 +17,7 @@ def document(outcome: EvaluationOutcome) -> str:
         "VERDICTS": _verdicts(outcome),
         "CLAIMS": "\n\n".join(map(_claim, outcome.claims)),
         "TIED": "; ".join(("off", *(f"{tying}, {words}" for tying, words in asked.items()))),
+        "WEIGHED": "; ".join(weighed(case.key for case in outcome.cases)),
         "MIXES": _mixes(outcome),
         "TABLES": "\n\n".join(map(_table, tables(outcome))),
     }
