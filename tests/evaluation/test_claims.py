@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from torchsplit_core.evaluation.claims.judge import judged
-from torchsplit_core.evaluation.claims.rules import NEVER_WORSE_RULE, NO_WORSE_RULE, Figure, claim, compared, part, verdict_of
+from torchsplit_core.evaluation.claims.rules import (
+    NEVER_WORSE_RULE,
+    NO_WORSE_RULE,
+    Figure,
+    claim,
+    compared,
+    part,
+    verdict_of,
+)
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
@@ -168,7 +176,10 @@ def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> N
 def test_proofs_of_estimates_are_told_beside_the_claim() -> None:
     cases = [
         *open_utilisation(),
-        *(fewest(sharing, gpus, basis="estimated") for sharing, gpus in (("exclusive", 2), ("fractional", 1))),
+        *(
+            fewest(sharing, gpus, basis="estimated")
+            for sharing, gpus in (("exclusive", 2), ("fractional", 1))
+        ),
     ]
     (found, *_) = judged(cases)
     _, measured, _, estimated, *_ = found.parts

@@ -129,9 +129,9 @@ def test_every_file_is_written_whole_and_read_back(
         "claims.csv",
         "report.html",
     }
-    assert write.left_in(tmp_path / "new" / "folder", quick=True) == outcome
+    assert write.left_in(tmp_path / "new" / "folder", SETTINGS) == outcome
     with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
-        write.left_in(tmp_path / "new" / "folder", quick=False)
+        write.left_in(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))
     assert write_text(outcome) == paths[0].read_text()
     for picture in (path for path in paths if path.suffix == ".svg"):
         ElementTree.fromstring(picture.read_text())
@@ -148,14 +148,14 @@ def test_every_file_is_written_whole_and_read_back(
 
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    assert write.left_in(tmp_path / "none", quick=True) is None
+    assert write.left_in(tmp_path / "none", SETTINGS) is None
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(InputFault, match="is a file, not a folder"):
-        write.left_in(file, quick=True)
+        write.left_in(file, SETTINGS)
     (tmp_path / write.OUTCOME).write_text("{}")
     with pytest.raises(InputFault, match="to start anew"):
-        write.left_in(tmp_path, quick=True)
+        write.left_in(tmp_path, SETTINGS)
 
 
 def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:

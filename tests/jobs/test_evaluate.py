@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.evaluation import run
+from torchsplit_core.evaluation import grid, run
 from torchsplit_core.jobs import evaluate as job
 from torchsplit_core.jobs.evaluate import evaluate_job
 from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters, from_stored, kind_of
@@ -24,7 +24,7 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
         CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
     )
     monkeypatch.setattr(run, "cases", lambda quick: keys)
-    monkeypatch.setattr(run, "settings_of", lambda quick: SETTINGS)
+    monkeypatch.setattr(grid, "QUICK", SETTINGS)
     monkeypatch.setattr(job, "KEEP_EVERY_S", -1.0)
     workspace = Store(tmp_path).create("mine")
     seen: list[int] = []
@@ -40,8 +40,13 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
     evaluate_job(workspace, EvaluateParameters(quick=True), ignore_progress)
     assert workspace.get("evaluation", "quick").statistics["taken_over"] == 2
     assert not workspace.find("evaluation", "whole")
+    evaluate_job(workspace, EvaluateParameters(quick=True, time_limit_s=7.0), ignore_progress)
+    stored = workspace.get("evaluation", "quick")
+    assert stored.settings.time_limit_s == 7.0 and stored.statistics["taken_over"] == 0
 
 
 def test_it_can_be_resumed_by_its_name() -> None:
     assert kind_of(EVALUATE).resumable and kind_of(EVALUATE).function() is evaluate_job
     assert from_stored(EVALUATE, {"quick": True}) == EvaluateParameters(quick=True)
+    asked = {"quick": True, "time_limit_s": 3.0}
+    assert from_stored(EVALUATE, asked) == EvaluateParameters(quick=True, time_limit_s=3.0)

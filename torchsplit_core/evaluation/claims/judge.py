@@ -23,6 +23,10 @@ from torchsplit_core.values.evaluation.outcome import (
 Known = dict[CaseKey, EvaluatedCase]
 Reading = Callable[[EvaluatedCase], Figure | None]
 
+EITHER = (
+    "Utilisation at full load and the fewest GPUs each say the claim: where one of them cannot be said, the other "
+    "decides; where both can, the weaker. "
+)
 UNTESTED = "Untested on hardware: plans are verified and simulated, none of them ran on an A100."
 
 
@@ -44,7 +48,7 @@ def _utilisation(known: Known) -> Claim:
         "plan can carry of all of them together. Every exclusive plan is a shared one too: a shared plan that carries "
         "less is one whose search did not end. What is open is told by the plan's gap, which bounds what it can carry; "
         "taking it as a gap of utilisation too is a heuristic: the work at that load is about in proportion to it. "
-        f"{UNTESTED}",
+        f"{EITHER if fewest else ''}{UNTESTED}",
         (
             part(
                 "Utilisation, shared against exclusive",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from torchsplit_core.evaluation.grid import FEWEST, REPORTED, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.grid import FEWEST, REPORTED, RULES, SHARINGS, WEIGHTS, settings_of
 from torchsplit_core.evaluation.report.words import (
     PLANNERS,
     REGIMES,
@@ -19,10 +19,12 @@ from torchsplit_core.evaluation.report.words import (
     percent,
     proof,
 )
+from torchsplit_core.pictures.numbers import duration
 from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
     EvaluatedCase,
     EvaluationOutcome,
+    EvaluationSettings,
     Planner,
     Regime,
     Tying,
@@ -290,6 +292,26 @@ def _responses(outcome: EvaluationOutcome, known: Known) -> Table:
         tuple(rows),
         4,
     )  # fmt: skip
+
+
+def command_words(settings: EvaluationSettings) -> str:
+    """The command that evaluates with these settings, without the folder that it is given."""
+    quick = " --quick" if settings.quick else ""
+    other = settings.time_limit_s != settings_of(settings.quick).time_limit_s
+    return f"torchsplit evaluate{quick}{f' --time-limit {settings.time_limit_s:g}' if other else ''}"
+
+
+def made_words(outcome: EvaluationOutcome) -> str:
+    """How, when and by which version it was made; outcomes of an earlier version do not say the last two."""
+    told = outcome.statistics
+    found = f"Made by {command_words(outcome.settings)}"
+    if "made" in told:
+        found += f" on {told['made']} with TorchSplit {told.get('version', UNKNOWN)}"
+    if "seconds" in told:
+        found += f", in {duration(float(told['seconds']))}"
+    if told.get("taken_over"):
+        found += f"; {told['taken_over']} cases are of a run before it"
+    return f"{found}." if "made" in told else f"{found}; day and version are not recorded."
 
 
 def settings_words(outcome: EvaluationOutcome) -> str:
