@@ -96,13 +96,19 @@ def _start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> Non
     for quick, label in LABELS.items():
         name = evaluation_name(quick=quick)
         before = stored.get(name)
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container(horizontal=True, vertical_alignment="bottom"):
             usual = settings_of(quick).time_limit_s
             if before is not None and not before.complete:
                 # With another limit it would not go on with these cases.
                 usual = before.settings.time_limit_s
             limit = st.number_input(
-                LIMIT, 0.1, LONGEST_S, usual, format="%.6g", key=f"evaluate-{name}-limit {usual:g}", width=150
+                f"{LIMIT} ({name})",
+                0.1,
+                LONGEST_S,
+                usual,
+                format="%.6g",
+                key=f"evaluate-{name}-limit {usual:g}",
+                width=150,
             )
             if st.button(
                 label,

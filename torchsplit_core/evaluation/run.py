@@ -50,7 +50,7 @@ def evaluate(
     def outcome(*, complete: bool) -> EvaluationOutcome:
         done = tuple(found[key] for key in wanted if key in found)
         made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        spent = {
+        spent: dict[str, str | float] = {
             "seconds": time.perf_counter() - began, "taken_over": taken, "made": made, "version": __version__,
         }  # fmt: skip
         told = tuple(mix(name).told for name in dict.fromkeys(key.mix for key in wanted))
