@@ -128,10 +128,12 @@ def what_it_does(settings: EvaluationSettings, before: EvaluationOutcome | None 
     every = cases(settings.quick)
     mixes = len({case.mix for case in every})
     plans = plans_to_search(settings=settings, known=before)
-    anew = before is not None and before.settings != settings
+    anew = ""
+    if before is not None and before.settings != settings:
+        anew = " It begins anew and replaces the stored one, which has other settings."
     return (
         f"{len(every)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It runs in the background "
-        f"and can be cancelled.{' It begins anew: the stored one has other settings.' if anew else ''}"
+        f"and can be cancelled.{anew}"
     )
 
 

@@ -79,7 +79,7 @@ def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(
     opened = page("evaluation", workspace)
     words = "Made by torchsplit evaluate --quick --time-limit 3 on 2026-11-25 10:00 UTC with TorchSplit 0.1.0"
     assert plain(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
-    assert "It begins anew: the stored one has other settings." in said(opened)
+    assert "It begins anew and replaces the stored one, which has other settings." in said(opened)
     opened.session_state[page_module.WHICH] = page_module.SHIPPED
     opened.run()
     assert not opened.exception and "This one came with TorchSplit" in said(opened)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from torchsplit_core import jobs
 from torchsplit_core.evaluation import grid, run
 from torchsplit_core.jobs import evaluate as job
 from torchsplit_core.jobs.evaluate import evaluate_job
@@ -28,13 +30,16 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
     monkeypatch.setattr(job, "KEEP_EVERY_S", -1.0)
     workspace = Store(tmp_path).create("mine")
     seen: list[int] = []
+    told: list[tuple[float, str]] = []
 
     def look(share: float, message: str) -> None:
+        told.append((share, message))
         found = workspace.artifacts("evaluation")
         seen.append(len(workspace.get("evaluation", "quick").cases) if found else 0)
 
     assert evaluate_job(workspace, EvaluateParameters(quick=True), look)["cases"] == 2
     assert seen == [0, 1, 2]
+    assert told == [(0.0, "0 of 2 cases"), (0.5, "1 of 2 cases"), (1.0, "2 of 2 cases")]
     stored: EvaluationOutcome = workspace.get("evaluation", "quick")
     assert stored.complete and len(stored.claims) == 4
     evaluate_job(workspace, EvaluateParameters(quick=True), ignore_progress)
@@ -43,6 +48,20 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
     evaluate_job(workspace, EvaluateParameters(quick=True, time_limit_s=7.0), ignore_progress)
     stored = workspace.get("evaluation", "quick")
     assert stored.settings.time_limit_s == 7.0 and stored.statistics["taken_over"] == 0
+
+
+@pytest.mark.slow
+def test_it_tells_how_far_it_is_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
+    workspace = Store(tmp_path).create("mine")
+    # Searches far longer than this test waits for.
+    asked = EvaluateParameters(quick=True, time_limit_s=3000.0)
+    made = jobs.start(workspace, "Evaluation (quick)", EVALUATE, asked)
+    deadline = time.monotonic() + 60
+    while "of 72 cases" not in jobs.status(workspace, made).message and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "of 72 cases" in jobs.status(workspace, made).message
+    jobs.cancel(workspace, made)
+    assert jobs.status(workspace, made).state == "cancelled" and not jobs.running(workspace, (EVALUATE,))
 
 
 def test_it_can_be_resumed_by_its_name() -> None:
