@@ -11,6 +11,7 @@ BESIDE = ("app", "pages", "sample_models")
 SHOWN = (
     ".streamlit/config.toml",
     "docs/*.md",
+    "docs/evaluation.json",
     "examples/placement_request.json",
     "examples/placements/decode_70b.json",
     "examples/placements/thirty_gpus.json",

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import streamlit as st
 
 from app.components import saving
 from app.components.picture import picture
+from app.evaluation.shipped import shipped
 from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
 from torchsplit_core import jobs
+from torchsplit_core.evaluation.effort import effort_words
 from torchsplit_core.evaluation.grid import cases, settings_of
-from torchsplit_core.evaluation.report.content import settings_words, tables
+from torchsplit_core.evaluation.report.content import made_words, settings_words, tables
 from torchsplit_core.evaluation.report.document import document
 from torchsplit_core.evaluation.report.page import claim_html, mixes_html, report, table_html
 from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.tables import cases_csv, models_csv
+from torchsplit_core.evaluation.run import plans_to_search
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
-from torchsplit_core.pictures.numbers import THIN, plain
-from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome, EvaluationSettings
 from torchsplit_core.workspace.named import evaluation_name
 from torchsplit_core.workspace.store import Workspace
 
@@ -31,6 +34,11 @@ TAB = "evaluation-tab"
 WHICH = "evaluation-which"
 LABELS = {True: "Evaluate quickly", False: "Evaluate the whole grid"}
 """The buttons, by whether they run the quick evaluation."""
+LIMIT = "Seconds a plan"
+LONGEST_S = 3600.0
+"""That a plan may search for, as far as the page goes."""
+SHIPPED = "with TorchSplit"
+NOT_SHIPPED = "The evaluation that comes with TorchSplit is not part of this installation."
 EMPTY = (
     "This page shows what the planner reaches for CLIP, BERT, FastPitch and OCR and for two published mixes, beside "
     "whole GPUs, uniform layouts, first fit and a published greedy rule: throughput, response times with waiting, "
@@ -42,19 +50,26 @@ EMPTY = (
 
 def show(workspace: Workspace) -> None:
     """The whole page."""
-    known = names(workspace, "evaluation")
-    stored = [name for name in ("whole", "quick") if name in known]
-    _start(workspace, first=not stored)
-    if not stored:
+    # The newest first.
+    known = [name for name in names(workspace, "evaluation") if name in ("whole", "quick")]
+    outcomes: dict[str, EvaluationOutcome] = {name: read(workspace, "evaluation", name) for name in known}
+    _start(workspace, outcomes)
+    if not known:
         st.write(EMPTY)
+    came = shipped()
+    if came is not None:
+        outcomes[SHIPPED] = came
+    if not outcomes:
+        st.caption(NOT_SHIPPED)
         return
-    name = stored[0]
-    if len(stored) > 1:
-        name = st.segmented_control("Which", stored, default=name, key=WHICH, required=True)
-    outcome: EvaluationOutcome = read(workspace, "evaluation", name)
+    name = next(iter(outcomes))
+    if len(outcomes) > 1:
+        name = st.segmented_control("Which", list(outcomes), default=name, key=WHICH, required=True)
+    outcome = outcomes[name]
     if not outcome.complete:
         st.info(_so_far(workspace, outcome))
-    st.caption(plain(f"{settings_words(outcome)} Untested on hardware."))
+    origin = "This one came with TorchSplit. " if name == SHIPPED else ""
+    st.caption(plain(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."))
     views = VIEWS if outcome.claims else VIEWS[1:]
     turned = address.turned(address.TAB, views, TAB)
     address.settle(workspace, {address.TAB: turned})
@@ -75,33 +90,50 @@ def _so_far(workspace: Workspace, outcome: EvaluationOutcome) -> str:
     return f"{done}. Press *{label}* again: it goes on with the others, and the verdicts come with the last."
 
 
-def _start(workspace: Workspace, *, first: bool) -> None:
-    """The buttons that run it, and beside each what it does and how long that takes."""
+def _start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> None:
+    """The buttons that run it, and beside each how long a plan may search, what it does and how long that takes."""
     running = bool(jobs.running(workspace, (EVALUATE,)))
     for quick, label in LABELS.items():
-        with st.container(horizontal=True, vertical_alignment="center"):
+        name = evaluation_name(quick=quick)
+        before = stored.get(name)
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            usual = settings_of(quick).time_limit_s
+            if before is not None and not before.complete:
+                # With another limit it would not go on with these cases.
+                usual = before.settings.time_limit_s
+            limit = st.number_input(
+                f"{LIMIT} ({name})",
+                0.1,
+                LONGEST_S,
+                usual,
+                format="%.6g",
+                key=f"evaluate-{name}-limit {usual:g}",
+                width=150,
+            )
             if st.button(
                 label,
-                type="primary" if first and quick else "secondary",
+                type="primary" if quick and not stored else "secondary",
                 disabled=running,
-                key=f"evaluate-{evaluation_name(quick=quick)}",
+                key=f"evaluate-{name}",
                 width=220,
             ):
                 begin(workspace, "Evaluation")
-                title = f"Evaluation ({evaluation_name(quick=quick)})"
-                jobs.start(workspace, title, EVALUATE, EvaluateParameters(quick))
+                jobs.start(workspace, f"Evaluation ({name})", EVALUATE, EvaluateParameters(quick, limit))
                 st.rerun()
-            st.caption(what_it_does(quick=quick))
+            st.caption(what_it_does(settings_of(quick, limit), before))
 
 
-def what_it_does(*, quick: bool) -> str:
-    """The cases and searches behind a button, and how long they take."""
-    every, settings = cases(quick), settings_of(quick)
+def what_it_does(settings: EvaluationSettings, before: EvaluationOutcome | None = None) -> str:
+    """The cases and searches behind a button, how long they take, and what becomes of what was there `before`."""
+    every = cases(settings.quick)
     mixes = len({case.mix for case in every})
-    minutes = "About a minute" if quick else "About six minutes"
+    plans = plans_to_search(settings=settings, known=before)
+    anew = ""
+    if before is not None and before.settings != settings:
+        anew = " It begins anew and replaces the stored one, which has other settings."
     return (
-        f"{minutes} on two cores: {len(every)} cases of {mixes} mixes, each planned in at most "
-        f"{settings.time_limit_s:g}{THIN}s and then simulated. It runs in the background and can be cancelled."
+        f"{len(every)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It runs in the background "
+        f"and can be cancelled.{anew}"
     )
 
 
@@ -156,7 +188,7 @@ def _downloads(outcome: EvaluationOutcome, name: str) -> None:
             st.download_button(
                 label,
                 partial(made, outcome),
-                f"{name}-{file}",
+                f"{name.replace(' ', '-')}-{file}",
                 mime,
                 key=f"evaluation-{file}",
                 on_click="ignore",

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.evaluation import page as page_module
+from app.evaluation import shipped
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
+from torchsplit_core.evaluation.grid import settings_of
+from torchsplit_core.evaluation.report.content import made_words
 from torchsplit_core.files import read_file
 from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
+from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.workspace.store import Workspace
 
@@ -34,13 +40,49 @@ def test_an_empty_page_says_what_will_be_there_and_starts_it(
 ) -> None:
     opened = page("evaluation", workspace)
     assert "four claims: that sharing slices" in said(opened)
+    opened.number_input(key="evaluate-quick-limit 2").set_value(0.5).run()
     opened.button(key="evaluate-quick").click().run()
     opened.button(key="evaluate-whole").click().run()
     assert not opened.exception
     assert started == [
-        (EVALUATE, EvaluateParameters(quick=True)),
-        (EVALUATE, EvaluateParameters(quick=False)),
+        (EVALUATE, EvaluateParameters(quick=True, time_limit_s=0.5)),
+        (EVALUATE, EvaluateParameters(quick=False, time_limit_s=5.0)),
     ]
+
+
+def test_the_evaluation_that_comes_with_it_is_there_at_once_with_how_it_was_made(
+    page: Open, workspace: Workspace
+) -> None:
+    opened = page("evaluation", workspace)
+    text = said(opened)
+    assert all(claim.text in text and claim.verdict.capitalize() in text for claim in stored().claims)
+    assert f"This one came with TorchSplit. {plain(made_words(stored()))}" in text
+
+
+def test_without_the_documents_one_sentence_stands_in_its_place(
+    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "evaluation.json")
+    opened = page("evaluation", workspace)
+    assert "is not part of this installation" in said(opened) and not opened.get("download_button")
+    assert not opened.button(key="evaluate-quick").disabled
+
+
+def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(
+    page: Open, workspace: Workspace
+) -> None:
+    whole = stored()
+    made = {"made": "2026-11-25 10:00 UTC", "version": "0.1.0", "seconds": 30.0, "taken_over": 0}
+    quick = replace(whole, settings=settings_of(True, 3.0), statistics=made)
+    workspace.put("evaluation", "whole", whole)
+    workspace.put("evaluation", "quick", quick)
+    opened = page("evaluation", workspace)
+    words = "Made by torchsplit evaluate --quick --time-limit 3 on 2026-11-25 10:00 UTC with TorchSplit 0.1.0"
+    assert plain(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
+    assert "It begins anew and replaces the stored one, which has other settings." in said(opened)
+    opened.session_state[page_module.WHICH] = page_module.SHIPPED
+    opened.run()
+    assert not opened.exception and "This one came with TorchSplit" in said(opened)
 
 
 def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Workspace) -> None:
@@ -64,15 +106,15 @@ def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Works
 
 def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace: Workspace) -> None:
     part = stored()
-    part = replace(
-        part, settings=replace(part.settings, quick=True), cases=part.cases[:5], claims=(), complete=False
-    )
+    settings = settings_of(True, 3.0)
+    part = replace(part, settings=settings, cases=part.cases[:5], claims=(), complete=False)
     workspace.put("evaluation", "quick", part)
     opened = page("evaluation", workspace)
-    assert "5 of 64 cases are done. Press *Evaluate quickly* again" in said(opened) and "1\\." not in said(
-        opened
-    )
+    text = said(opened)
+    assert "5 of 72 cases are done. Press *Evaluate quickly* again" in text and "1\\." not in text
     assert not opened.get("download_button")
+    # It goes on only with the limit that it began with.
+    assert opened.number_input(key="evaluate-quick-limit 3").value == 3.0 and "begins anew" not in text
 
 
 def test_while_it_runs_nobody_is_asked_to_start_it_again(
@@ -82,13 +124,18 @@ def test_while_it_runs_nobody_is_asked_to_start_it_again(
     workspace.put("evaluation", "whole", part)
     monkeypatch.setattr(jobs, "running", lambda *_: ("a job",))
     text = said(page("evaluation", workspace))
-    assert "5 of 176 cases are done." in text and "goes on by itself" in text and "again" not in text
+    assert "5 of 192 cases are done." in text and "goes on by itself" in text and "again" not in text
 
 
 def test_each_button_says_before_it_is_pressed_what_it_does_and_how_long_it_takes(
     page: Open, workspace: Workspace
 ) -> None:
-    text = said(page("evaluation", workspace))
-    assert (
-        text.count("on two cores") == 2 and "64 cases of 2 mixes" in text and "176 cases of 4 mixes" in text
+    opened = page("evaluation", workspace)
+    text = said(opened).replace("\u202f", " ")
+    # 56 plans in 28 rounds of 2 s, and 160 in 80 rounds of 5 s.
+    assert "72 cases of 2 mixes. 56 plans × at most 2 s, 2 at once: at most 56 s of search." in text
+    assert "192 cases of 4 mixes. 160 plans × at most 5 s, 2 at once: at most 6 min 40 s of search." in text
+    opened.number_input(key="evaluate-whole-limit 5").set_value(1.0).run()
+    assert "160 plans × at most 1 s, 2 at once: at most 80 s of search." in said(opened).replace(
+        "\u202f", " "
     )

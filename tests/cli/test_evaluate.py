@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from torchsplit_core import __version__
 from torchsplit_core.cli.command import main
 from torchsplit_core.evaluation import grid, run
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationSettings
@@ -20,7 +23,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
     )
     monkeypatch.setattr(run, "cases", lambda quick: keys)
-    monkeypatch.setattr(run, "settings_of", lambda quick: SETTINGS)
+    monkeypatch.setattr(grid, "QUICK", SETTINGS)
 
 
 def test_it_writes_its_files_and_goes_on_where_it_stood(
@@ -78,6 +81,50 @@ def test_without_a_folder_it_says_what_is_missing(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == (
         "torchsplit: evaluate: -o/--output is missing. See torchsplit evaluate --help.\n"
     )
+
+
+def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
+    keys = (
+        rule,
+        *(
+            replace(rule, planner="planner", weights="fewest_gpus", sharing=s)
+            for s in ("exclusive", "fractional")
+        ),
+        replace(rule, planner="planner", weights="throughput"),
+    )
+    monkeypatch.setattr(run, "cases", lambda quick: keys)
+    asked: list[float] = []
+    told: list[str] = []
+    searched = run.plan_each
+
+    def plan_each(requests: Any, limit_s: float, hear: Any) -> None:
+        asked.append(limit_s)
+        told.append(capsys.readouterr().err)
+        assert {request.solver.time_limit_s for request in requests} <= {limit_s}
+        searched(requests, limit_s, hear)
+
+    monkeypatch.setattr(run, "plan_each", plan_each)
+    folder = str(tmp_path / "found")
+    assert main(["evaluate", "--quick", "--time-limit", "3", "-o", folder]) == 0
+    # Three plans by two at once are two rounds of 3 s.
+    assert told[0].startswith("3 plans × at most 3\u202fs, 2 at once: at most 6\u202fs of search.")
+    assert asked == [3.0]
+    capsys.readouterr()
+    left = json.loads((tmp_path / "found" / "evaluation.json").read_text())
+    assert left["settings"]["time_limit_s"] == 3.0 and left["statistics"]["version"] == __version__
+    made = f"Made by torchsplit evaluate --quick --time-limit 3 on {left['statistics']['made']} with"
+    assert made in (tmp_path / "found" / "report.html").read_text()
+    assert main(["evaluate", "--quick", "--time-limit", "3", "-o", folder]) == 0
+    assert told[1].startswith("No plan is left to search for.")
+    capsys.readouterr()
+    assert main(["evaluate", "--quick", "-o", folder]) == 2
+    assert "search for 3 s, not for 2 s. Add --time-limit 3 to go on" in capsys.readouterr().err
+    for wrong in ("0", "nan", "inf"):
+        assert main(["evaluate", "--quick", "--time-limit", wrong, "-o", folder]) == 2
+        assert capsys.readouterr().err.startswith("torchsplit: --time-limit: is ")
 
 
 def test_the_quick_grid_is_a_part_of_the_whole() -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from torchsplit_core.evaluation.claims.judge import judged
-from torchsplit_core.evaluation.claims.rules import Figure, claim, compared, part, verdict_of
+from torchsplit_core.evaluation.claims.rules import (
+    NEVER_WORSE_RULE,
+    NO_WORSE_RULE,
+    Figure,
+    claim,
+    compared,
+    part,
+    verdict_of,
+)
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
@@ -14,6 +24,7 @@ from torchsplit_core.values.evaluation.outcome import (
     ModelFigures,
     Result,
 )
+from torchsplit_core.values.profile import Basis
 
 
 @pytest.mark.parametrize(("tested", "reference", "result"), [
@@ -32,6 +43,8 @@ from torchsplit_core.values.evaluation.outcome import (
     (Figure(1.05), Figure(1.0, gap=0.1), "open"),
     (Figure(1.5), Figure(1.0, gap=0.1), "better"),
     (Figure(0.5, gap=1.0), Figure(1.0), "open"),
+    # At its bound the other plan would be equal.
+    (Figure(1.25), Figure(1.0, gap=0.2), "open"),
 ])  # fmt: skip
 def test_a_comparison(tested: Figure, reference: Figure, result: Result) -> None:
     found = compared("case", tested, reference)
@@ -40,6 +53,20 @@ def test_a_comparison(tested: Figure, reference: Figure, result: Result) -> None
 
 def test_less_can_be_better() -> None:
     assert compared("case", Figure(1.0), Figure(2.0), less=True).result == "better"
+
+
+@pytest.mark.parametrize(("tested", "reference", "result"), [
+    (Figure(4.0), Figure(5.0), "better"),
+    (Figure(5.0, gap=0.2), Figure(5.0), "open"),
+    (Figure(5.0, gap=0.2), Figure(4.0), "worse"),
+    (Figure(4.0, gap=0.5), Figure(5.0), "better"),
+    (Figure(4.0), Figure(5.0, gap=0.2), "open"),
+    (Figure(3.0), Figure(5.0, gap=0.2), "better"),
+])  # fmt: skip
+def test_what_a_search_for_the_least_leaves_open_lies_below_it(
+    tested: Figure, reference: Figure, result: Result
+) -> None:
+    assert compared("case", tested, reference, less=True).result == result
 
 
 def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison]:
@@ -54,9 +81,12 @@ def test_verdicts_follow_the_counts() -> None:
     assert verdict_of(told(5, 5, 0)) == "not supported"
     assert verdict_of(told(5, 0, 0, 5)) == "cannot be said"
     assert verdict_of(told(8, 1, 0, 1)) == "supported"
-    assert verdict_of(told(0, 9, 1), no_worse=True) == "supported"
-    assert verdict_of(told(0, 8, 2), no_worse=True) == "not supported"
-    assert verdict_of(told(0, 8, 0, 2), no_worse=True) == "cannot be said"
+    assert verdict_of(told(0, 9, 1), NO_WORSE_RULE) == "supported"
+    assert verdict_of(told(0, 8, 2), NO_WORSE_RULE) == "not supported"
+    assert verdict_of(told(0, 8, 0, 2), NO_WORSE_RULE) == "cannot be said"
+    assert verdict_of(told(3, 0, 0, 1), NEVER_WORSE_RULE) == "supported"
+    assert verdict_of(told(2, 0, 0, 2), NEVER_WORSE_RULE) == "cannot be said"
+    assert verdict_of(told(1, 2, 0, 1), NEVER_WORSE_RULE) == "not supported"
 
 
 def test_a_claim_is_as_good_as_its_weakest_part_that_counts() -> None:
@@ -66,6 +96,9 @@ def test_a_claim_is_as_good_as_its_weakest_part_that_counts() -> None:
     assert claim(1, "…", "", (good, beside)).verdict == "supported"
     assert claim(1, "…", "", (good, unknown)).verdict == "cannot be said"
     assert claim(1, "…", "", (unknown, bad, good)).verdict == "not supported"
+    assert claim(1, "…", "", (unknown, good), either_says_it=True).verdict == "supported"
+    assert claim(1, "…", "", (unknown, bad, good), either_says_it=True).verdict == "not supported"
+    assert claim(1, "…", "", (unknown, unknown), either_says_it=True).verdict == "cannot be said"
     assert good.words == "3 comparisons: 3 better; the middle ratio is 2."
     assert part("none", "x", []).words == "There is nothing to compare."
 
@@ -106,3 +139,49 @@ def test_the_four_claims_of_cases_by_hand() -> None:
     assert fair.parts[2].comparisons[0].label == "m-any-exclusive-off-equal-planner / greedy"
     (starving,) = (one for one in judged([case(0.0, weights="throughput")]) if one.number == 2)
     assert starving.verdict == "cannot be said"
+
+
+def fewest(sharing: str, gpus: int, gap: float = 0.0, basis: Basis = "measured") -> EvaluatedCase:
+    made = case(1.0, sharing=sharing, weights="fewest_gpus", mix=basis)
+    assert made.figures is not None
+    figures = replace(made.figures, gpus_used=gpus, utilisation=0.25)
+    return replace(made, figures=figures, gap=gap, basis=basis, layouts=("7g.80gb",) * 4)
+
+
+def open_utilisation() -> list[EvaluatedCase]:
+    """Utilisation that neither search has proven anything of."""
+    return [replace(case(1.5, sharing=sharing), gap=1.0) for sharing in ("exclusive", "fractional")]
+
+
+def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> None:
+    unsaid = open_utilisation()
+    assert judged(unsaid)[0].verdict == "cannot be said" and len(judged(unsaid)[0].parts) == 3
+    (found, *_) = judged([*unsaid, fewest("exclusive", 2), fewest("fractional", 1)])
+    assert found.verdict == "supported"
+    utilisation, gpus, at_work, estimated, *_ = found.parts
+    assert (utilisation.verdict, len(utilisation.comparisons)) == ("cannot be said", 1)
+    (one,) = gpus.comparisons
+    assert (one.tested, one.reference, one.result, gpus.counts) == (1.0, 2.0, "better", True)
+    assert one.label == "measured-any-fractional-off-fewest_gpus-planner / exclusive"
+    # A quarter of four GPUs is at work: half of two, all of one.
+    assert [(part.tested, part.reference) for part in at_work.comparisons] == [(1.0, 0.5)]
+    assert not at_work.counts and not estimated.comparisons
+    # As many GPUs say that it is not so, as proofs that are not there say nothing.
+    assert judged([*unsaid, fewest("exclusive", 2), fewest("fractional", 2)])[0].verdict == "not supported"
+    for one_side, other in ((0.5, 0.0), (0.0, 0.5)):
+        cases = [*unsaid, fewest("exclusive", 2, other), fewest("fractional", 2 - bool(other), one_side)]
+        assert judged(cases)[0].verdict == "cannot be said"
+
+
+def test_proofs_of_estimates_are_told_beside_the_claim() -> None:
+    cases = [
+        *open_utilisation(),
+        *(
+            fewest(sharing, gpus, basis="estimated")
+            for sharing, gpus in (("exclusive", 2), ("fractional", 1))
+        ),
+    ]
+    (found, *_) = judged(cases)
+    _, measured, _, estimated, *_ = found.parts
+    assert found.verdict == measured.verdict == "cannot be said" and not measured.comparisons
+    assert estimated.verdict == "supported" and not estimated.counts

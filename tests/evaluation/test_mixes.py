@@ -17,7 +17,7 @@ from torchsplit_core.values.evaluation.outcome import CaseKey
 
 def test_every_case_asks_something_that_makes_sense_and_something_else() -> None:
     every = cases(quick=False)
-    assert len(set(every)) == len(every) == len(MIXES) * 2 * (len(RULES) + 2 * 3 * 3)
+    assert len(set(every)) == len(every) == len(MIXES) * 2 * (len(RULES) + 2 * 3 * 3 + 2)
     assert set(cases(quick=True)) < set(every)
     for name, tied in product(MIXES, ("off", "routed", "soft", "hard")):
         validate(case_request(CaseKey(name, "stock", "fractional", tied, "favoured", "planner"), 1.0))  # type: ignore[arg-type]
@@ -68,3 +68,14 @@ def test_tied_are_the_stages_of_a_cut_with_what_crosses_it() -> None:
     pair = found.pairs[0]
     assert (pair.first, pair.second) == tuple(f"clip/{stage.name}" for stage in clip.stages)
     assert pair.bytes_per_request == clip.cut_bytes[0] + clip.cut_bytes_per_request[0] > 500_000
+
+
+def test_the_fewest_gpus_are_asked_of_every_mix_with_its_demands_as_minima() -> None:
+    keys = [key for key in cases(quick=False) if key.weights == "fewest_gpus"]
+    assert {(key.mix, key.regime, key.sharing) for key in keys} == set(
+        product(MIXES, ("any", "stock"), ("exclusive", "fractional"))
+    )
+    request = case_request(keys[0], 1.0)
+    validate(request)
+    assert request.objective.kind == "min_gpus"
+    assert [model.min_throughput_rps for model in request.models] == [m.demand_rps for m in request.models]

@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 from torchsplit_core.evaluation import run, write
 from torchsplit_core.evaluation.claims.judge import judged
 from torchsplit_core.evaluation.mixes import case_request
+from torchsplit_core.evaluation.report.content import tables
 from torchsplit_core.evaluation.report.document import document
 from torchsplit_core.evaluation.report.page import report
 from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
@@ -128,9 +129,9 @@ def test_every_file_is_written_whole_and_read_back(
         "claims.csv",
         "report.html",
     }
-    assert write.left_in(tmp_path / "new" / "folder", quick=True) == outcome
+    assert write.left_in(tmp_path / "new" / "folder", SETTINGS) == outcome
     with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
-        write.left_in(tmp_path / "new" / "folder", quick=False)
+        write.left_in(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))
     assert write_text(outcome) == paths[0].read_text()
     for picture in (path for path in paths if path.suffix == ".svg"):
         ElementTree.fromstring(picture.read_text())
@@ -147,14 +148,14 @@ def test_every_file_is_written_whole_and_read_back(
 
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    assert write.left_in(tmp_path / "none", quick=True) is None
+    assert write.left_in(tmp_path / "none", SETTINGS) is None
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(InputFault, match="is a file, not a folder"):
-        write.left_in(file, quick=True)
+        write.left_in(file, SETTINGS)
     (tmp_path / write.OUTCOME).write_text("{}")
     with pytest.raises(InputFault, match="to start anew"):
-        write.left_in(tmp_path, quick=True)
+        write.left_in(tmp_path, SETTINGS)
 
 
 def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:
@@ -189,6 +190,17 @@ def test_a_rule_of_the_stored_outcome_is_found_again(stored: EvaluationOutcome) 
     (before,) = (case for case in stored.cases if case.key == key)
     (now,) = run.evaluate(keys=(key,), settings=stored.settings).cases
     assert write_text(replace(stored, cases=(now,))) == write_text(replace(stored, cases=(before,)))
+
+
+def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without() -> None:
+    exclusive = replace(PLANNED, weights="fewest_gpus")
+    outcome = run.evaluate(keys=(exclusive, replace(exclusive, sharing="fractional")), settings=SETTINGS)
+    assert [(case.figures and case.figures.gpus_used, case.gap) for case in outcome.cases] == [(2, 0), (1, 0)]
+    said = outcome.claims[0]
+    assert said.verdict == said.parts[1].verdict == "supported" and said.parts[1].counts
+    (table,) = (one for one in tables(outcome) if one.title.startswith("Fewest GPUs"))
+    assert [row[4:5] + row[6:] for row in table.rows] == [("2", "proven"), ("1", "proven")]
+    assert "the fewest GPUs that carry every demand" in document(outcome)
 
 
 @pytest.mark.parametrize("looser_first", [True, False])

@@ -36,6 +36,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "estimate-training": (("training rows",), ("training rows",)),
     "evaluate": (("evaluation",), ("evaluation",)),
     "app": ((), ()),
+    "completion": ((), ()),
 }
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {

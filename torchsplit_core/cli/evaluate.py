@@ -22,6 +22,13 @@ def add_evaluate_command(command: Command) -> None:
     )  # fmt: skip
     made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
     made.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="seconds that each plan may search for (default 5, with --quick 2); what is at most needed for all of "
+        "them is told before they begin",
+    )
+    made.add_argument(
         "--fresh", action="store_true", help="begin anew, whatever a former run has left in DIR"
     )
     made.add_argument(
@@ -35,18 +42,28 @@ def add_evaluate_command(command: Command) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from torchsplit_core.evaluation import write
+    from torchsplit_core.evaluation.effort import effort_words
+    from torchsplit_core.evaluation.grid import settings_of
     from torchsplit_core.evaluation.report.document import document
+    from torchsplit_core.evaluation.run import plans_to_search
     from torchsplit_core.workflow.evaluation import evaluate
 
+    limit = options.time_limit
+    if limit is not None and not 0 < limit < float("inf"):
+        raise InputFault("--time-limit", f"is {limit:g}, not above 0", "Give seconds above 0.")
     if options.doc and not options.doc.endswith(".md"):
         raise InputFault(
             "--doc", f"is {quoted(options.doc)}, not a Markdown file", "Give a name that ends in .md."
         )
     folder = Path(options.output)
-    known = None if options.fresh else write.left_in(folder, quick=options.quick)
+    settings = settings_of(options.quick, limit)
+    known = None if options.fresh else write.left_in(folder, settings)
+    plans = plans_to_search(settings=settings, known=known)
+    print(effort_words(plans, settings.time_limit_s), file=sys.stderr)
     outcome = with_progress(
         lambda progress: evaluate(
             quick=options.quick,
+            time_limit_s=limit,
             known=known,
             keep=lambda found: write.keep(found, folder),
             progress=progress,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from torchsplit_core.evaluation.mixes import MIXES
@@ -22,6 +23,8 @@ REPORTED: tuple[Tying, ...] = ("off", "routed", "soft", "hard")
 """Evaluations of an earlier version have soft ones, which are told as they were."""
 
 WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
+FEWEST: Weighting = "fewest_gpus"
+"""Asked of every mix without co-location: a proof of it takes a second where one of the greatest load takes minutes."""
 RULES: tuple[Planner, ...] = ("whole_gpu", "uniform", "first_fit", "greedy")
 
 QUICK_MIXES = ("four_cut", "S1")
@@ -31,9 +34,10 @@ FULL = EvaluationSettings(quick=False, requests_per_model=12_000, replications=3
 QUICK = EvaluationSettings(quick=True, requests_per_model=4_000, replications=2, time_limit_s=2.0)
 
 
-def settings_of(quick: bool) -> EvaluationSettings:
-    """Those of the whole grid, or of the smaller one."""
-    return QUICK if quick else FULL
+def settings_of(quick: bool, time_limit_s: float | None = None) -> EvaluationSettings:
+    """Those of the whole grid, or of the smaller one; each plan searches for `time_limit_s` where that is given."""
+    settings = QUICK if quick else FULL
+    return settings if time_limit_s is None else replace(settings, time_limit_s=time_limit_s)
 
 
 def cases(quick: bool) -> tuple[CaseKey, ...]:
@@ -46,4 +50,5 @@ def cases(quick: bool) -> tuple[CaseKey, ...]:
             CaseKey(mix, regime, sharing, colocation, weighting, "planner")
             for sharing, colocation, weighting in product(SHARINGS, COLOCATIONS, weights)
         ]
+        found += [CaseKey(mix, regime, sharing, "off", FEWEST, "planner") for sharing in SHARINGS]
     return tuple(found)

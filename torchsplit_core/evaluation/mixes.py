@@ -27,7 +27,7 @@ from torchsplit_core.values import (
     quoted,
     suggestion,
 )
-from torchsplit_core.values.evaluation.outcome import CaseKey, MixTold
+from torchsplit_core.values.evaluation.outcome import CaseKey, MixTold, Weighting
 
 STOCK_LAYOUTS = (
     ("1g.10gb",) * 7,
@@ -68,6 +68,14 @@ CUT_BATCHES = (1, 4, 16, 64)
 
 FAVOUR = 2.0
 """Weight of the first model of a mix where it is favoured, against 1 of the others."""
+
+
+OBJECTIVES: Mapping[Weighting, ObjectiveKind] = {
+    "equal": "leximin",
+    "favoured": "leximin",
+    "throughput": "weighted_sum",
+    "fewest_gpus": "min_gpus",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +120,14 @@ def case_request(key: CaseKey, time_limit_s: float) -> PlanRequest:
     models = found.request.models
     if key.weights == "favoured":
         models = (replace(models[0], weight=FAVOUR), *models[1:])
-    kind: ObjectiveKind = "weighted_sum" if key.weights == "throughput" else "leximin"
+    if key.weights == "fewest_gpus":
+        models = tuple(replace(model, min_throughput_rps=model.demand_rps) for model in models)
     return replace(
         found.request,
         gpus=tuple(replace(entry, layouts=layouts) for entry in found.request.gpus),
         models=models,
         colocations=_tied(found, key),
-        objective=Objective(kind),
+        objective=Objective(OBJECTIVES[key.weights]),
         sharing=key.sharing,
         solver=SolverOptions(time_limit_s),
     )

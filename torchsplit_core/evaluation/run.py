@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 
+from torchsplit_core import __version__
 from torchsplit_core.evaluation.claims.judge import judged
 from torchsplit_core.evaluation.figures import evaluated, without_plan
 from torchsplit_core.evaluation.grid import cases, settings_of
@@ -46,7 +49,10 @@ def evaluate(
 
     def outcome(*, complete: bool) -> EvaluationOutcome:
         done = tuple(found[key] for key in wanted if key in found)
-        spent = {"seconds": time.perf_counter() - began, "taken_over": taken}
+        made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        spent: dict[str, str | float] = {
+            "seconds": time.perf_counter() - began, "taken_over": taken, "made": made, "version": __version__,
+        }  # fmt: skip
         told = tuple(mix(name).told for name in dict.fromkeys(key.mix for key in wanted))
         claims = judged(done) if complete else ()
         return EvaluationOutcome(settings, told, done, claims, complete, spent)
@@ -66,6 +72,21 @@ def evaluate(
     last = outcome(complete=True)
     keep(last)
     return last
+
+
+def plans_to_search(*, settings: EvaluationSettings, known: EvaluationOutcome | None = None) -> int:
+    """How many plans `evaluate` searches for with these settings: the planner's cases that `known` does not answer."""
+    asked = [key for key in cases(settings.quick) if key.planner == "planner"]
+    if known is None or known.settings != settings:
+        return len(asked)
+    before = {case.key: case.request_sha256 for case in known.cases}
+    return sum(before.get(key) != _request_sha256(key, settings.time_limit_s) for key in asked)
+
+
+@lru_cache(maxsize=1024)
+def _request_sha256(key: CaseKey, time_limit_s: float) -> str:
+    """Kept: a page asks for those of all cases whenever it is drawn."""
+    return request_hash(case_request(key, time_limit_s))
 
 
 def _taken_over(

@@ -9,16 +9,16 @@ from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.tables import cases_csv, claims_csv, models_csv
 from torchsplit_core.files import read_file, replace_file, write_file
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome, EvaluationSettings
 
 OUTCOME = "evaluation.json"
 
 
-def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
+def left_in(folder: Path, settings: EvaluationSettings) -> EvaluationOutcome | None:
     """The outcome, perhaps with cases missing, that stands in the folder; None where there is none.
 
     Raises InputFault where the folder is a file, where its outcome cannot be read, and where it is one of the other
-    grid: the quick one, or the whole.
+    grid, the quick one or the whole, or of searches with another time limit.
     """
     if folder.exists() and not folder.is_dir():
         raise InputFault("-o", f"{folder} is a file, not a folder", "Name a folder; it is made if missing.")
@@ -32,12 +32,19 @@ def left_in(folder: Path, *, quick: bool) -> EvaluationOutcome | None:
             fault.problem,
             f"Remove {folder / OUTCOME} to start anew, or name another folder.",
         ) from fault
-    if found.settings.quick != quick:
+    if found.settings.quick != settings.quick:
         there, asked = "the quick grid", "the whole one"
-        if quick:
+        if settings.quick:
             there, asked = "the whole grid", "the quick one"
         raise InputFault(
             str(folder / OUTCOME), f"is of {there}, not of {asked}", "Name another folder, or add --fresh."
+        )
+    limit = found.settings.time_limit_s
+    if limit != settings.time_limit_s:
+        raise InputFault(
+            str(folder / OUTCOME),
+            f"is of plans that search for {limit:g} s, not for {settings.time_limit_s:g} s",
+            f"Add --time-limit {limit:g} to go on with it or --fresh to begin anew, or name another folder.",
         )
     return found
 

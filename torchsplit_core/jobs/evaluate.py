@@ -30,7 +30,13 @@ def evaluate_job(workspace: Workspace, parameters: EvaluateParameters, progress:
             workspace.put("evaluation", name, found)
             kept = time.monotonic()
 
-    outcome = evaluate(quick=parameters.quick, known=known, keep=keep, progress=progress)
+    outcome = evaluate(
+        quick=parameters.quick,
+        time_limit_s=parameters.time_limit_s,
+        known=known,
+        keep=keep,
+        progress=progress,
+    )
     return {
         "evaluation": name,
         "cases": len(outcome.cases),

@@ -169,9 +169,10 @@ class QuickStartParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class EvaluateParameters(JobParameters):
-    """Run the evaluation, the whole or the `quick` one."""
+    """Run the evaluation, the whole or the `quick` one; each plan searches for `time_limit_s`, None: the usual."""
 
     quick: bool = False
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from torchsplit_core.evaluation.claims.rules import Figure, claim, compared, part
+from torchsplit_core.evaluation.claims.fewest import fewest_parts
+from torchsplit_core.evaluation.claims.rules import NO_WORSE_RULE, Figure, claim, compared, part
+from torchsplit_core.evaluation.grid import FEWEST
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
@@ -21,6 +23,10 @@ from torchsplit_core.values.evaluation.outcome import (
 Known = dict[CaseKey, EvaluatedCase]
 Reading = Callable[[EvaluatedCase], Figure | None]
 
+EITHER = (
+    "Utilisation at full load and the fewest GPUs each say the claim: where one of them cannot be said, the other "
+    "decides; where both can, the weaker. "
+)
 UNTESTED = "Untested on hardware: plans are verified and simulated, none of them ran on an A100."
 
 
@@ -31,7 +37,10 @@ def judged(cases: Sequence[EvaluatedCase]) -> tuple[Claim, ...]:
 
 
 def _utilisation(known: Known) -> Claim:
-    pairs = _pairs(known, "sharing", "fractional", "exclusive")
+    every = _pairs(known, "sharing", "fractional", "exclusive")
+    # What the fewest GPUs carry beyond the demands is by chance.
+    pairs = [(case, other) for case, other in every if case.key.weights != FEWEST]
+    fewest = fewest_parts([(case, other) for case, other in every if case.key.weights == FEWEST])
     return claim(
         1,
         "Higher GPU utilization via shared MIG partitions and fractional allocation compared to exclusive placement.",
@@ -39,13 +48,14 @@ def _utilisation(known: Known) -> Claim:
         "plan can carry of all of them together. Every exclusive plan is a shared one too: a shared plan that carries "
         "less is one whose search did not end. What is open is told by the plan's gap, which bounds what it can carry; "
         "taking it as a gap of utilisation too is a heuristic: the work at that load is about in proportion to it. "
-        f"{UNTESTED}",
+        f"{EITHER if fewest else ''}{UNTESTED}",
         (
             part(
                 "Utilisation, shared against exclusive",
                 "share of compute slices at work at 0.9 of the plan's own common load",
                 _compare(pairs, _utilisation_of),
             ),
+            *fewest,
             part(
                 "What can be served of all demands together",
                 "common load: the least throughput / demand",
@@ -60,6 +70,7 @@ def _utilisation(known: Known) -> Claim:
                 words="A share s of a slice makes every batch take 1/s as long.",
             ),
         ),
+        either_says_it=True,
     )
 
 
@@ -138,7 +149,7 @@ def _traffic(known: Known) -> Claim:
                 "What can be served of all demands together",
                 "common load: the least throughput / demand",
                 _compare(pairs, _common_load_of),
-                no_worse=True,
+                rule=NO_WORSE_RULE,
                 counts_for_claim=False,
             ),
         ),
@@ -171,7 +182,7 @@ def _deployable(known: Known) -> Claim:
                 "Fragmentation against the rules'",
                 "share of the compute slices of GPUs in use that no model has; less is better",
                 _compare(_against_rules(known), _stranded_of, less=True),
-                no_worse=True,
+                rule=NO_WORSE_RULE,
                 words=f"{clean} of {len(made)} plans strand nothing, the least there is; no objective asks for it.",
             ),
         ),

@@ -22,6 +22,10 @@ NO_WORSE_RULE = (
     "Supported where it is worse in at most a tenth of the comparisons; cannot be said where that hangs on the open "
     f"ones; else not supported. {_EQUAL}"
 )
+NEVER_WORSE_RULE = (
+    "Supported where it is better in more than half of the comparisons; cannot be said where that hangs on the open "
+    "ones; else not supported. Worse it never is: every exclusive plan is a shared one too."
+)
 _ORDER: tuple[Verdict, ...] = ("not supported", "cannot be said", "supported")
 
 
@@ -33,7 +37,8 @@ class Figure:
     at_low: float | None = None
     at_high: float | None = None
     gap: float = 0.0
-    """(bound − value) / bound, where this figure is what the plan was made for."""
+    """(bound − value) / bound, of a figure that is minimised (value − bound) / value, where it is what the plan was
+    made for."""
     noise: float = 0.0
     """Half-width of the simulation's 95 % interval, in the figure's unit."""
 
@@ -57,14 +62,21 @@ def compared(label: str, tested: Figure, reference: Figure, *, less: bool = Fals
     result, note = at_ends[0], ""
     if {"better", "worse"} <= set(at_ends):
         result, note = "open", "the estimates' intervals turn it round"
-    elif result != "better" and tested.gap > SAME and _bound(tested) > reference.value:
+    elif result != "better" and tested.gap > SAME and sign * (_bound(tested, less) - reference.value) > 0:
         result, note = "open", f"its plan is not proven: a gap of {tested.gap:.1%}"
-    elif result == "better" and reference.gap > SAME and _bound(reference) > tested.value:
+    elif (
+        # At its bound it is equal: of whole numbers, such as GPUs, that is likely.
+        result == "better"
+        and reference.gap > SAME
+        and sign * (_bound(reference, less) - tested.value) > -1e-9 * tested.value
+    ):
         result, note = "open", f"the other plan is not proven: a gap of {reference.gap:.1%}"
     return Comparison(label, tested.value, reference.value, result, note)
 
 
-def _bound(figure: Figure) -> float:
+def _bound(figure: Figure, less: bool) -> float:
+    if less:
+        return figure.value * (1 - figure.gap)
     return figure.value / (1 - figure.gap) if figure.gap < 1 else float("inf")
 
 
@@ -80,16 +92,17 @@ def counts(found: Sequence[Comparison]) -> dict[Result, int]:
     return {result: sum(one.result == result for one in found) for result in every}
 
 
-def verdict_of(found: Sequence[Comparison], *, no_worse: bool = False) -> Verdict:
-    """By RULE, or by NO_WORSE_RULE."""
+def verdict_of(found: Sequence[Comparison], rule: str = RULE) -> Verdict:
+    """By RULE, NO_WORSE_RULE or NEVER_WORSE_RULE."""
     if not found:
         return "cannot be said"
     told = counts(found)
 
     def holds(better: int, worse: int) -> bool:
-        return (no_worse or better > len(found) / 2) and worse <= MOST_WORSE * len(found)
+        return (rule == NO_WORSE_RULE or better > len(found) / 2) and worse <= MOST_WORSE * len(found)
 
-    if holds(told["better"], told["worse"] + told["open"]):
+    may_be_worse = 0 if rule == NEVER_WORSE_RULE else told["open"]
+    if holds(told["better"], told["worse"] + may_be_worse):
         return "supported"
     return "cannot be said" if holds(told["better"] + told["open"], told["worse"]) else "not supported"
 
@@ -99,7 +112,7 @@ def part(
     metric: str,
     found: Sequence[Comparison],
     *,
-    no_worse: bool = False,
+    rule: str = RULE,
     counts_for_claim: bool = True,
     words: str = "",
 ) -> ClaimPart:
@@ -112,8 +125,8 @@ def part(
     return ClaimPart(
         title,
         metric,
-        NO_WORSE_RULE if no_worse else RULE,
-        verdict_of(found, no_worse=no_worse),
+        rule,
+        verdict_of(found, rule),
         f"{counted} {words}".strip(),
         tuple(found),
         counts_for_claim,
@@ -125,7 +138,14 @@ def _middle_ratio(found: Sequence[Comparison]) -> float | None:
     return ratios[len(ratios) // 2] if ratios else None
 
 
-def claim(number: int, text: str, words: str, parts: Sequence[ClaimPart]) -> Claim:
-    """The claim with the weakest verdict of the parts that count."""
+def claim(
+    number: int, text: str, words: str, parts: Sequence[ClaimPart], *, either_says_it: bool = False
+) -> Claim:
+    """The claim with the weakest verdict of the parts that count.
+
+    `either_says_it`: each of them says the whole claim, so that one which cannot be said is left to the others.
+    """
     verdicts = [one.verdict for one in parts if one.counts]
+    if either_says_it:
+        verdicts = [verdict for verdict in verdicts if verdict != "cannot be said"] or verdicts
     return Claim(number, text, min(verdicts, key=_ORDER.index), words, tuple(parts))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from torchsplit_core.evaluation.grid import REPORTED, RULES, SHARINGS, WEIGHTS
+from torchsplit_core.evaluation.grid import FEWEST, REPORTED, RULES, SHARINGS, WEIGHTS, settings_of
 from torchsplit_core.evaluation.report.words import (
     PLANNERS,
     REGIMES,
@@ -19,13 +19,16 @@ from torchsplit_core.evaluation.report.words import (
     percent,
     proof,
 )
+from torchsplit_core.pictures.numbers import duration
 from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
     EvaluatedCase,
     EvaluationOutcome,
+    EvaluationSettings,
     Planner,
     Regime,
     Tying,
+    Weighting,
 )
 
 
@@ -51,6 +54,7 @@ def tables(outcome: EvaluationOutcome) -> tuple[Table, ...]:
     found = (
         _rules(outcome, known),
         _sharing(known),
+        _fewest(known),
         _colocation(known),
         _weights(known),
         _responses(outcome, known),
@@ -144,6 +148,27 @@ def _sharing(known: Known) -> Table:
     )
 
 
+def _fewest(known: Known) -> Table:
+    rows = []
+    for (mix, regime), sharing in product(_places(known), SHARINGS):
+        case = known.get(CaseKey(mix, regime, sharing, "off", FEWEST, "planner"))
+        if case is not None:
+            cells = (
+                (str(case.figures.gpus_used), percent(case.figures.stranded_share), proof(case))
+                if case.figures
+                else (UNKNOWN, UNKNOWN, case.why_not)
+            )
+            rows.append((mix, REGIMES[regime], SHARING_WORDS[sharing], case.basis or UNKNOWN, *cells))
+    return Table(
+        "Fewest GPUs that carry every demand",
+        "The planner, without co-location; every demand is a minimum of the throughput.",
+        ("mix", "layouts", "slices", "basis", "GPUs", "stranded", "proof"),
+        tuple(rows),
+        4,
+        words=True,
+    )
+
+
 def _worst_response(case: EvaluatedCase) -> str:
     return figure(max((model.p95_ms for model in case.models if model.p95_ms is not None), default=None))
 
@@ -154,6 +179,21 @@ TIED: Mapping[Tying, str] = {
     "hard": "on every GPU both or none",
 }
 """What a co-location asks for."""
+
+
+WEIGHED: Mapping[Weighting, str] = {
+    "equal": "leximin with equal weights",
+    "favoured": "leximin with weight 2 for the mix's first model",
+    "throughput": "the greatest sum of requests/s, which asks for no fairness",
+    "fewest_gpus": "the fewest GPUs that carry every demand, without co-location, which is proven soonest",
+}
+"""What is asked for."""
+
+
+def weighed(keys: Iterable[CaseKey]) -> tuple[str, ...]:
+    """What these cases ask for."""
+    used = {key.weights for key in keys}
+    return tuple(words for weights, words in WEIGHED.items() if weights in used)
 
 
 def tied(keys: Iterable[CaseKey]) -> dict[Tying, str]:
@@ -252,6 +292,26 @@ def _responses(outcome: EvaluationOutcome, known: Known) -> Table:
         tuple(rows),
         4,
     )  # fmt: skip
+
+
+def command_words(settings: EvaluationSettings) -> str:
+    """The command that evaluates with these settings, without the folder that it is given."""
+    quick = " --quick" if settings.quick else ""
+    other = settings.time_limit_s != settings_of(settings.quick).time_limit_s
+    return f"torchsplit evaluate{quick}{f' --time-limit {settings.time_limit_s:g}' if other else ''}"
+
+
+def made_words(outcome: EvaluationOutcome) -> str:
+    """How, when and by which version it was made; outcomes of an earlier version do not say the last two."""
+    told = outcome.statistics
+    found = f"Made by {command_words(outcome.settings)}"
+    if "made" in told:
+        found += f" on {told['made']} with TorchSplit {told.get('version', UNKNOWN)}"
+    if "seconds" in told:
+        found += f", in {duration(float(told['seconds']))}"
+    if told.get("taken_over"):
+        found += f"; {told['taken_over']} cases are of a run before it"
+    return f"{found}." if "made" in told else f"{found}; day and version are not recorded."
 
 
 def settings_words(outcome: EvaluationOutcome) -> str:

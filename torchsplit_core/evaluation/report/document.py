@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from importlib import resources
 
-from torchsplit_core.evaluation.report.content import Table, settings_words, tables, tied
+from torchsplit_core.evaluation.report.content import (
+    Table,
+    command_words,
+    made_words,
+    settings_words,
+    tables,
+    tied,
+    weighed,
+)
 from torchsplit_core.values.evaluation.outcome import Claim, EvaluationOutcome
 
 
@@ -13,10 +21,12 @@ def document(outcome: EvaluationOutcome) -> str:
     text = (resources.files("torchsplit_core.evaluation") / "data" / "document.md").read_text("utf-8")
     asked = tied(case.key for case in outcome.cases)
     parts = {
-        "SETTINGS": settings_words(outcome),
+        "COMMAND": f"{command_words(outcome.settings)} -o evaluation --doc docs/evaluation.md",
+        "SETTINGS": f"{made_words(outcome)} {settings_words(outcome)}",
         "VERDICTS": _verdicts(outcome),
         "CLAIMS": "\n\n".join(map(_claim, outcome.claims)),
         "TIED": "; ".join(("off", *(f"{tying}, {words}" for tying, words in asked.items()))),
+        "WEIGHED": "; ".join(weighed(case.key for case in outcome.cases)),
         "MIXES": _mixes(outcome),
         "TABLES": "\n\n".join(map(_table, tables(outcome))),
     }

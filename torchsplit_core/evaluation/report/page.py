@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from torchsplit_core.evaluation.report.content import Table, settings_words, tables
+from torchsplit_core.evaluation.report.content import Table, made_words, settings_words, tables
 from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
 from torchsplit_core.evaluation.report.words import figure
 from torchsplit_core.values.evaluation.outcome import Claim, ClaimPart, Comparison, EvaluationOutcome
@@ -42,9 +42,10 @@ p { max-width: 75ch; }
 
 def report(outcome: EvaluationOutcome) -> str:
     """The whole file as text."""
+    told = f"{made_words(outcome)} {settings_words(outcome)} Untested on hardware."
     parts = [
         "<h1>Evaluation</h1>",
-        f"<p>{html.escape(settings_words(outcome))} Untested on hardware.</p>",
+        f"<p>{html.escape(told)}</p>",
         "<h2>Four claims about plans</h2>",
         *map(claim_html, outcome.claims),
         "<h2>Pictures</h2>",

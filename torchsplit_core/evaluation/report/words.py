@@ -21,6 +21,7 @@ WEIGHTINGS = {
     "equal": "leximin, equal weights",
     "favoured": "leximin, the first model's weight 2",
     "throughput": "greatest sum of requests/s",
+    "fewest_gpus": "fewest GPUs that carry every demand",
 }
 
 

@@ -16,7 +16,8 @@ from torchsplit_core.values.status import SolveStatus
 Regime = Literal["any", "stock"]
 Sharing = Literal["exclusive", "fractional"]
 Tying = Literal["off", "routed", "soft", "hard"]
-Weighting = Literal["equal", "favoured", "throughput"]
+Weighting = Literal["equal", "favoured", "throughput", "fewest_gpus"]
+"""What is asked for: leximin with weights, the greatest sum, or the fewest GPUs that carry every demand."""
 Planner = Literal["planner", "whole_gpu", "uniform", "first_fit", "greedy"]
 Verdict = Literal["supported", "not supported", "cannot be said"]
 Result = Literal["better", "equal", "worse", "open"]
@@ -110,7 +111,8 @@ class CaseFigures:
 class EvaluatedCase:
     """One case. `figures` None: no plan, for the reason `why_not` gives. `layouts` are the GPUs' slices with tenants.
 
-    `gap` is (bound − value) / bound of the plan's first level, 0 where that is proven; rules prove nothing.
+    `gap` is (bound − value) / bound of the plan's first level, of the fewest GPUs (value − bound) / value; 0 where that
+    is proven. Rules prove nothing.
     """
 
     key: CaseKey
@@ -150,7 +152,10 @@ class ClaimPart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim about plans; its verdict is the weakest of the parts that count."""
+    """A claim about plans; its verdict is the weakest of the parts that count.
+
+    Claim 1 has parts that each say it in a way of their own: its verdict is the weakest of those that say anything.
+    """
 
     number: int
     text: str

@@ -1,0 +1,23 @@
+"""The evaluation that comes with TorchSplit: the outcome behind docs/evaluation.md."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from app.format.glossary import DOCS
+from torchsplit_core.files import read_file
+from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
+
+SHIPPED = DOCS / "evaluation.json"
+
+
+def shipped() -> EvaluationOutcome | None:
+    """The outcome, read once; None where the documents did not come along."""
+    return _read(SHIPPED) if SHIPPED.is_file() else None
+
+
+@functools.lru_cache(maxsize=1)
+def _read(path: Path) -> EvaluationOutcome:
+    found: EvaluationOutcome = read_file(path, expected="torchsplit.evaluation")[1]
+    return found
