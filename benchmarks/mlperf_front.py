@@ -10,6 +10,8 @@ ends: what is left over waits until the slice has its next turn.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,16 +27,17 @@ def arrivals(
     their sum.
     """
     late = TIMER_SLACK_MS
-    a_call = 1 + rate_per_ms * late
-    turns = 1 + int(requests / (a_call * calls_in_a_row))
-    calls = turns * calls_in_a_row
+    more_a_call = min(rate_per_ms * late, requests)
+    # Six deviations of their number more: never too few.
+    calls = 1 + int((requests + 6 * math.sqrt(requests)) / (1 + more_a_call))
     gaps = rng.standard_exponential(calls) / rate_per_ms
     others = (slices - 1) * calls_in_a_row
     if others:
+        turns = len(gaps[::calls_in_a_row])
         gaps[::calls_in_a_row] += rng.gamma(others, 1 / rate_per_ms, turns) + others * late
     first = np.cumsum(gaps + late) - late
-    more = rng.poisson(rate_per_ms * late, calls)
+    more = rng.poisson(more_a_call, calls)
     reached = np.repeat(first + late, 1 + more)
     due = np.concatenate((first, np.repeat(first, more) + late * rng.random(int(more.sum()))))
-    # Of one call the earliest due first: calls do not overlap, so the order of all is that of their times.
+    # Calls do not overlap, so what falls due first reaches the slice first.
     return np.sort(due), reached

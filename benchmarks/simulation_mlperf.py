@@ -18,7 +18,8 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -105,14 +106,11 @@ def fitted_without(rows: Sequence[Row], left: Callable[[Row], bool], known: Know
 
     hop = min(HOPS_MS, key=lambda value: squares(alone, Fitted(hop_ms=value)))
     share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value)))
-    of_bert = [Fitted(share, hop, *numbers) for numbers in itertools.product(MIXED, LAUNCHES_MS, UNFILLED)]
-    plain = Fitted()
-    return min(
-        of_bert,
-        key=lambda one: squares(
-            bert, replace(one, floor_share=plain.floor_share, hop_ms=plain.hop_ms), (50, 95)
-        ),
+    mixed, launch, unfilled = min(
+        itertools.product(MIXED, LAUNCHES_MS, UNFILLED),
+        key=lambda of: squares(bert, Fitted(mixed=of[0], launch_ms=of[1], unfilled=of[2]), (50, 95)),
     )
+    return Fitted(share, hop, mixed, launch, unfilled)
 
 
 def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
@@ -126,7 +124,7 @@ def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
         if leave_out:
             key = _group(row)
             if key not in refitted:
-                refitted[key] = fitted_without(rows, lambda one, key=key: _group(one) == key, known)  # type: ignore[misc]
+                refitted[key] = fitted_without(rows, partial(_is_of, key), known)
             left = predict(row, rows, refitted[key], requests)
         judged.append(Judged(row, found, left))
     return judged
@@ -134,6 +132,10 @@ def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
 
 def _group(row: Row) -> tuple[str, str]:
     return row.texts["round"], row.texts["gpu"]
+
+
+def _is_of(group: tuple[str, str], row: Row) -> bool:
+    return _group(row) == group
 
 
 def per_cent(value: float | None) -> str:

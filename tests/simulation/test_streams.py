@@ -107,6 +107,16 @@ def test_a_stream_is_free_a_hop_after_its_batch(streams: int) -> None:
     assert found.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams: int) -> None:
+    """3 + 1 + 2 + 2 is above 5: without the first it is not; the newest is served however much it is."""
+    service, batcher = SliceService(1.0, 1.0), Batcher(4, streams=streams, most_work=5.0)
+    found = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
+    assert found.tolist() == [math.inf, 6.0, 6.0, 6.0]
+    found = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
+    assert found.tolist() == [math.inf, 10.0]
+
+
 def test_work_of_requests_adds_up() -> None:
     found = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
     assert found.tolist() == [5.0, 5.0]
