@@ -53,17 +53,16 @@ class Fitted:
 
     `floor_share`: how much of a batch's floor keeps the slice from other streams. `hop_ms`: from the end of a batch
     until its stream takes the next: the way through queues and answers that SingleStream does not wait for. Of BERT:
-    `mixed`, a request's time in a batch of mixed lengths over that of Offline, which sorts by length; `launch_ms`, what
-    a batch takes whatever is in it (staging, copies, launches, answers); `unfilled`, how many requests' time it loses
-    to matrices too small to fill the slice. By `benchmarks/simulation_mlperf.py`; the three of BERT stand for each
-    other in part, and these are in the middle of what fits about as well (1.00 with 2.0 ms to 1.06 with 1.2 ms).
+    `launch_ms`, what a batch takes whatever is in it (staging, copies, launches, answers); `unfilled`, how many
+    requests' time it loses to matrices too small to fill the slice; `bert_share`, its `floor_share`. All by
+    `benchmarks/simulation_mlperf.py`.
     """
 
     floor_share: float = 0.75
     hop_ms: float = 0.02
-    mixed: float = 1.03
-    launch_ms: float = 1.6
+    launch_ms: float = 2.2
     unfilled: float = 0.7
+    bert_share: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -81,37 +80,35 @@ def predict(
     fitted = fitted or Fitted()
     if server.place is None or server.rate is None:
         return Prediction(None, "no rate or unreadable slices")
-    limit = server.limit_ms or LIMITS_MS.get(server.family, math.inf)
     way = way_of(server)
     service = service_of(server, rows, way, fitted)
     if service is None:
         return Prediction(None, "no SingleStream or Offline result")
-    found = _within(limit, service, way, server.place[0], server.rate / 1e3, fitted, requests)
+    found = _within(server, service, way, fitted, requests)
     usual = way_of(server, own=False)
-    if found.times_ms and found.times_ms[2] > limit and usual != way:
+    if found.times_ms and found.times_ms[2] > _limit_ms(server) and usual != way:
         # However fast the slice: the configuration that the row names is not the one that kept the limit.
-        return _within(limit, service, usual, server.place[0], server.rate / 1e3, fitted, requests)
+        return _within(server, service, usual, fitted, requests)
     return found
 
 
-def _within(
-    limit_ms: float,
-    service: SliceService,
-    way: Way,
-    slices: int,
-    rate_per_ms: float,
-    fitted: Fitted,
-    requests: int,
-) -> Prediction:
+def _limit_ms(server: Row) -> float:
+    return server.limit_ms or LIMITS_MS.get(server.family, math.inf)
+
+
+def _within(server: Row, service: SliceService, way: Way, fitted: Fitted, requests: int) -> Prediction:
     """The response times of slices served that way, whose p99 kept the limit if it could."""
+    assert server.place is not None and server.rate is not None
+    slices, rate_per_ms, limit_ms = server.place[0], server.rate / 1e3, _limit_ms(server)
     batcher = Batcher(
         way.max_batch,
         way.wait_us / 1e3,
         way.streams,
         way.ahead,
         way.window,
-        fitted.floor_share,
+        fitted.bert_share if server.family == "bert" else fitted.floor_share,
         fitted.hop_ms,
+        slices=slices if way.one_queue else 1,
     )
     if rate_per_ms / slices > BEYOND * capacity_per_ms(service, batcher):
         return Prediction(None, "more than the points can carry")
@@ -142,7 +139,7 @@ def _times(
 ) -> tuple[float, float, float]:
     """p50, p95 and p99 of one slice's requests."""
     gaps, work = _drawn(requests, way.spread, way.longest)
-    due = reached = np.cumsum(gaps) * (slices / rate_per_ms)
+    due = reached = np.cumsum(gaps) * (slices / batcher.slices / rate_per_ms)
     if way.front:
         rng = np.random.default_rng(1)
         due, reached = arrivals(requests, rate_per_ms, slices, way.max_batch, rng)
@@ -166,8 +163,9 @@ def _running_work(ends: NDArray[np.float64], work: NDArray[np.float64]) -> NDArr
     Requests of a batch end together; those put off (at no end) are the first of theirs.
     """
     done = np.concatenate(([0.0], np.cumsum(work)))
-    ends = np.minimum.accumulate(ends[::-1])[::-1]
-    first = np.concatenate(([True], np.diff(ends) > 1e-6))
+    served = np.where(np.isfinite(ends), np.arange(len(ends)), len(ends) - 1)
+    ends = ends[np.minimum.accumulate(served[::-1])[::-1]]
+    first = np.concatenate(([True], np.abs(np.diff(ends)) > 1e-6))
     start = np.maximum.accumulate(np.where(first, np.arange(len(ends)), 0))
     return np.asarray(done[1:] - done[start])
 
@@ -193,16 +191,15 @@ def service_of(server: Row, rows: Sequence[Row], way: Way, fitted: Fitted) -> Sl
     share = _share(server)
     per_request = 1e3 / _alone(offline)
     if server.family == "bert":
-        floor = fitted.launch_ms + fitted.unfilled * per_request / share
-        return SliceService(floor, fitted.mixed * per_request / share)
+        per_request /= share
+        return SliceService(fitted.launch_ms + fitted.unfilled * per_request, per_request)
     single = own_single(server, rows)
     single_ms = single.single_ms(mean=way.spread > 0) if single else None
     if single is None or single_ms is None:
         return None
     if single.loaded:
         single_ms *= _share(single)
-    mixed = fitted.mixed if way.spread else 1.0
-    return service_from_two_points(single_ms, 1e3 / (mixed * per_request)).beside_neighbours(share)
+    return service_from_two_points(single_ms, 1e3 / per_request).beside_neighbours(share)
 
 
 def _share(row: Row) -> float:

@@ -22,7 +22,8 @@ class Way:
     Work of a request is log-normal with `spread` as the deviation of its logarithm, cut at `longest` medians; 0: all
     the same. `soft_drop`: of the running sums of work in batches the quantile above which a batch puts off requests
     to the end of the run. `gathers`: whether it waits for batches to fill. `window`: from when a wait counts, as
-    `Batcher` has it. `front`: whether Triton's front for many slices stands before them.
+    `Batcher` has it. `front`: whether Triton's front for many slices stands before them, `one_queue`: whether
+    all take from one queue.
     """
 
     max_batch: int
@@ -35,6 +36,7 @@ class Way:
     gathers: bool = True
     window: Literal["free", "oldest"] = "free"
     front: bool = False
+    one_queue: bool = False
 
 
 WAYS = {
@@ -52,7 +54,7 @@ WHOLE_GPU = {
     "resnet50": Way(64, 2000, streams=3),
     "ssd-resnet34": Way(8, 30_000, streams=2),
     "retinanet": Way(8, 30_000, streams=2),
-    "bert": replace(WAYS["bert"], max_batch=48, streams=2),
+    "bert": replace(WAYS["bert"], max_batch=48, streams=2, ahead=2, one_queue=True),
     "rnnt": replace(WAYS["rnnt"], max_batch=1792),
 }
 OTHERS = Way(8, 1000)
@@ -62,7 +64,8 @@ BERT_BATCHES = {
     "A30": (((10, 6), (16, 12)), ((10, 6), (16, 6))),
     "others": (((16, 16), (16, 16)), ((12, 8), (12, 8))),
 }
-"""Places of a batch."""
+BERT_BATCHES_WHOLE_GPU = {"A30": ((64, 64), (64, 64)), "others": ((48, 24), (48, 64))}
+"""Places of a batch: of slices; of whole GPUs in NVIDIA's own server and under Triton, for bert-99 and bert-99.9."""
 
 BERT_SYSTEMS = {"r750xa": 8, "nc96ads": 32}
 """Of systems whose submitters chose other ones (Dell, v1.1; Azure, v3.0)."""
@@ -79,7 +82,7 @@ def way_of(row: Row, *, own: bool = True) -> Way:
     whole = row.place is not None and row.place[1] == "full GPU"
     way = (WHOLE_GPU if whole else WAYS).get(row.family, OTHERS)
     triton = "triton" in row.texts["system"].lower()
-    if row.family == "bert" and not whole:
+    if row.family == "bert":
         way = replace(way, max_batch=_bert_batch(row, triton), soft_drop=_soft_drop(row, triton))
     names = ("max_batch", "queue_delay_us", "streams")
     batch, wait, streams = (row.numbers[name] if own else None for name in names)
@@ -89,9 +92,14 @@ def way_of(row: Row, *, own: bool = True) -> Way:
         wait_us=way.wait_us if wait is None or not way.gathers else wait,
         streams=way.streams if streams is None else int(streams),
     )
-    if triton:
-        way = replace(way, ahead=0, window="oldest")
-    return _behind_front(row, way) if triton and not whole else way
+    if not triton:
+        return way
+    way = replace(way, ahead=0, window="oldest")
+    if not whole:
+        return _behind_front(row, way)
+    # One instance of BERT a GPU; bert-99 on A30 names a delay.
+    delay = 1000 if row.texts["gpu"] == "A30" and not row.benchmark.endswith("99.9") else FULL_US
+    return replace(way, wait_us=delay, streams=1) if row.family == "bert" else way
 
 
 def _behind_front(row: Row, way: Way) -> Way:
@@ -120,6 +128,9 @@ def _bert_batch(row: Row, triton: bool) -> int:
     for system, batch in BERT_SYSTEMS.items():
         if _has(row, system):
             return batch
+    if row.place is not None and row.place[1] == "full GPU":
+        whole = BERT_BATCHES_WHOLE_GPU
+        return whole.get(row.texts["gpu"], whole["others"])[triton][row.benchmark.endswith("99.9")]
     many = triton and row.place is not None and row.place[0] > 1
     of_gpu = BERT_BATCHES.get(row.texts["gpu"], BERT_BATCHES["others"])
     return of_gpu[many][_later(row)][row.benchmark.endswith("99.9")]
@@ -128,4 +139,6 @@ def _bert_batch(row: Row, triton: bool) -> int:
 def _soft_drop(row: Row, triton: bool) -> float:
     if triton or _has(row, "nc96ads"):
         return 1.0
+    if row.place is not None and row.place[1] == "full GPU":
+        return SOFT_DROP_LATER if row.texts["gpu"] == "A30" else 1.0 if _has(row, "pcie") else SOFT_DROP
     return SOFT_DROP if not _later(row) or _has(row, "pcie", "aarch64") else SOFT_DROP_LATER

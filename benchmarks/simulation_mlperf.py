@@ -37,9 +37,9 @@ COLUMNS = tuple(f"predicted_p{percent}_ms" for percent in PERCENTILES)
 WITHIN = 0.15
 
 FLOOR_SHARES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-MIXED = (1.0, 1.03, 1.06, 1.09)
-LAUNCHES_MS = (0.4, 0.8, 1.2, 1.6, 2.0)
+LAUNCHES_MS = (1.8, 2.2, 2.6)
 UNFILLED = (0.4, 0.7, 1.0)
+BERT_SHARES = (0.4, 0.5, 0.6)
 HOPS_MS = (0.0, 0.01, 0.02, 0.03, 0.05)
 
 
@@ -55,7 +55,9 @@ class Judged:
     def group(self) -> str:
         """What it is reported under."""
         place = self.row.place
-        if place is None or place[0] > 1 or place[1] == "full GPU":
+        if place is not None and place[1] == "full GPU":
+            return "whole GPUs"
+        if place is None or place[0] > 1:
             return "whole servers"
         return self.row.family
 
@@ -102,15 +104,15 @@ def fitted_without(rows: Sequence[Row], left: Callable[[Row], bool], known: Know
 
     def squares(of: Sequence[Row], fitted: Fitted, percents: Sequence[int] = (95,)) -> float:
         errors = [error(row, known.of(row, fitted), percent) for row in of for percent in percents]
-        return sum(1.0 if one is None else math.log1p(one) ** 2 for one in errors)
+        return sum(1.0 if one is None else min(1.0, math.log1p(one) ** 2) for one in errors)
 
     hop = min(HOPS_MS, key=lambda value: squares(alone, Fitted(hop_ms=value)))
     share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value)))
-    mixed, launch, unfilled = min(
-        itertools.product(MIXED, LAUNCHES_MS, UNFILLED),
-        key=lambda of: squares(bert, Fitted(mixed=of[0], launch_ms=of[1], unfilled=of[2]), (50, 95)),
+    of_bert = min(
+        itertools.product(LAUNCHES_MS, UNFILLED, BERT_SHARES),
+        key=lambda of: squares(bert, Fitted(launch_ms=of[0], unfilled=of[1], bert_share=of[2]), (50, 95)),
     )
-    return Fitted(share, hop, mixed, launch, unfilled)
+    return Fitted(share, hop, *of_bert)
 
 
 def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
@@ -158,7 +160,7 @@ def summary(judged: Sequence[Judged], leave_out: bool) -> list[str]:
     if leave_out:
         head += ["left out: p95 within 15 %", "median error of p95"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    groups = sorted({one.group for one in judged}, key=lambda name: (name == "whole servers", name))
+    groups = sorted({one.group for one in judged}, key=lambda name: (name.startswith("whole"), name))
     for group in groups:
         own = [one for one in judged if one.group == group]
         errors = {

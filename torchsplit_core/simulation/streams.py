@@ -1,12 +1,12 @@
-"""Streams that share one slice, behind one thread that forms their batches.
+"""Streams that share a slice, or several, behind one thread that forms their batches.
 
-The thread forms the next batch when fewer than `streams` + `ahead` are on their way: from then it lets requests
-gather until `max_batch` are there or `wait_ms` is over, and forms it of what is there (with nothing there it waits as
-long again). Servers that look at the age of the oldest request instead have `window` "oldest". A batch formed ahead
-of a free stream is closed: later requests wait for the next. A batch whose work is above `most_work` leaves its
-oldest requests out until it no longer is: they are put off to the end, and have no response time. This is how the
-inference servers of MLPerf's submitters work; it is no way to serve, so requests of plans have the plainer queues of
-`shared_queue`.
+The thread forms the next batch when fewer than `streams` + `ahead` are on their way to one of the `slices`, and gives
+it to the one that has had a place for longest: from then it lets requests gather until `max_batch` are there or
+`wait_ms` is over, and forms it of what is there (with nothing there it waits as long again). Servers that look at the
+age of the oldest request instead have `window` "oldest". A batch formed ahead of a free stream is closed: later
+requests wait for the next. A batch whose work is above `most_work` leaves its oldest requests out until it no longer
+is: they are put off to the end, and have no response time. This is how the inference servers of MLPerf's submitters
+work; it is no way to serve, so requests of plans have the plainer queues of `shared_queue`.
 
 Streams share the slice as processor sharing with a largest speed for each: a batch alone on the slice takes its
 time, of which `floor_share` of the floor and all of the rest keep the slice busy; where those shares of several
@@ -41,6 +41,7 @@ class Batcher:
     floor_share: float = 1.0
     hop_ms: float = 0.0
     most_work: float = math.inf
+    slices: int = 1
 
 
 def serve_by_streams(
@@ -59,7 +60,7 @@ def serve_by_streams(
         if work is None
         else np.concatenate(([0.0], np.cumsum(work)))
     )
-    serve = _in_turn if batcher.streams == 1 else _shared
+    serve = _in_turn if batcher.streams == batcher.slices == 1 else _shared
     ends, formed = serve(times, done.tolist(), service, batcher)
     first = [0, *(after for _, after in formed)]
     response = np.repeat(ends, np.diff(first)) - np.asarray(times)
@@ -128,14 +129,20 @@ class _Slice:
         self.number.append(len(self.ends))
         self.ends.append(math.nan)
 
-    def run(self, until: float, most: int) -> bool:
-        """Go on until that instant, or until so few are on their way; whether a batch ended."""
-        before = len(self.left)
+    def slower(self) -> float:
+        """How many times as long as alone on the slice the batches of the streams take."""
+        return max(1.0, sum(self.busy[: self.streams]))
+
+    def next_end(self) -> float:
+        """When the next of its batches ends."""
+        return self.now + min(self.left[: self.streams]) * self.slower()
+
+    def run(self, until: float, most: int) -> None:
+        """Go on until that instant, or until so few are on their way."""
         while len(self.left) > most:
             active = self.left[: self.streams]
-            slower = max(1.0, sum(self.busy[: self.streams]))
+            slower, end = self.slower(), self.next_end()
             shortest = min(active)
-            end = self.now + shortest * slower
             if end > until:
                 worked = (until - self.now) / slower
                 self.left[: len(active)] = [left - worked for left in active]
@@ -146,27 +153,34 @@ class _Slice:
             place = active.index(shortest)
             self.ends[self.number.pop(place)] = end
             del self.left[place], self.busy[place]
-        return len(self.left) < before
 
 
 def _shared(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
-    """Several streams, as `_in_turn`."""
-    shared = _Slice(batcher.streams)
+    """Several streams, several slices, as `_in_turn`."""
+    slices = [_Slice(batcher.streams) for _ in range(batcher.slices)]
+    places = batcher.streams + batcher.ahead
+    # Since when a slice has a place, or when it will have one.
+    ready = [0.0] * len(slices)
     batches: list[tuple[int, int]] = []
+    went: list[tuple[int, int]] = []
     first, formed = 0, 0.0
     while first < len(times):
-        freed = shared.run(math.inf, batcher.streams + batcher.ahead - 1)
-        ready = shared.now + batcher.hop_ms if freed else formed
-        formed, after = _forms(times, first, max(formed, ready), batcher)
-        shared.run(formed, 0)
-        shared.now = formed
+        at = min(range(len(slices)), key=ready.__getitem__)
+        chosen = slices[at]
+        chosen.run(math.inf, places - 1)
+        formed, after = _forms(times, first, max(formed, ready[at]), batcher)
+        chosen.run(formed, 0)
+        chosen.now = formed
         kept = _kept(done, first, after, batcher.most_work)
         work = service.per_request_ms * (done[after] - done[kept])
         length = service.floor_ms + work
-        shared.add(length, (batcher.floor_share * service.floor_ms + work) / length)
+        went.append((at, len(chosen.ends)))
+        chosen.add(length, (batcher.floor_share * service.floor_ms + work) / length)
+        ready[at] = formed if len(chosen.left) < places else chosen.next_end() + batcher.hop_ms
         batches.append((kept, after))
         first = after
-    shared.run(math.inf, 0)
-    return shared.ends, batches
+    for one in slices:
+        one.run(math.inf, 0)
+    return [slices[at].ends[number] for at, number in went], batches
