@@ -1,20 +1,23 @@
 """The response times of a Server row from the SingleStream and Offline results of its slice.
 
-Two points give the line of a batch's time, the submitter's configuration says how batches are formed, and the rest
-are the constants below: what the code of the submitters' server does, and four numbers fitted to rows of v1.0 and
-v1.1 (`Fitted`). Server results play no part.
+Two points give the line of a batch's time (BERT: Offline alone), `benchmarks/mlperf_ways.py` says how batches are
+formed, and the rest are the constants below: what the code of the submitters' servers does, and five numbers fitted to
+rows of v1.0 and v1.1 (`Fitted`). Server results play no part but for what makes them valid: their p99 kept its limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.mlperf_front import arrivals
 from benchmarks.mlperf_rows import Row, own_offline, own_single
+from benchmarks.mlperf_ways import Way, way_of
 from torchsplit_core.hardware import neighbour_load
 from torchsplit_core.simulation import Batcher, SliceService, serve_by_streams, service_from_two_points
 
@@ -22,10 +25,23 @@ REQUESTS = 300_000
 WARM_UP = 0.05
 PERCENTILES = (50, 95, 99)
 
-BUSIEST, BEYOND = 0.95, 1.1
-"""Server's rate on a slice is found by a limit of its tail: no stored row is above 0.93 of what its two points carry.
-One above 0.95 carried its rate all the same, so its points are taken to be that much too slow; beyond 1.1 they are of
-something else."""
+BEYOND = 1.1
+"""A slice that carried more than this times what its points say has points of something else."""
+
+LIMITS_MS: dict[str, float] = {
+    "resnet50": 15,
+    "ssd-resnet34": 100,
+    "retinanet": 100,
+    "bert": 130,
+    "rnnt": 1000,
+}
+"""What the p99 of a valid Server result is at most: MLPerf Inference rules, latency constraints of the data centre."""
+
+ROUNDS = 3
+"""How often the work above which batches put off is found again from the batches that it leads to."""
+
+FASTEST = 1.5
+"""No slice is looked for that is faster than this against its points."""
 
 GPUS = {"A30": "A30-24GB"}
 """GPUs of the rows whose name in the catalogue is another."""
@@ -33,59 +49,20 @@ GPUS = {"A30": "A30-24GB"}
 
 @dataclass(frozen=True)
 class Fitted:
-    """What two points do not tell, the same for every row.
+    """What the points do not tell, the same for every row.
 
-    `floor_share`: how much of a batch's floor keeps the slice from other streams. `mixed`: a request's time in a
-    batch of mixed lengths over that of Offline, which sorts by length. `precision`: the time of one request alone goes
-    with this power of Offline's time a request when only the precision changes. `hop_ms`: from the end of a batch until
-    its stream takes the next: the way through queues and answers that SingleStream does not wait for.
+    `floor_share`: how much of a batch's floor keeps the slice from other streams. `hop_ms`: from the end of a batch
+    until its stream takes the next: the way through queues and answers that SingleStream does not wait for. Of BERT:
+    `launch_ms`, what a batch takes whatever is in it (staging, copies, launches, answers); `unfilled`, how many
+    requests' time it loses to matrices too small to fill the slice; `bert_share`, its `floor_share`. All by
+    `benchmarks/simulation_mlperf.py`.
     """
 
     floor_share: float = 0.75
-    mixed: float = 1.03
-    precision: float = 0.8
     hop_ms: float = 0.02
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a benchmark is served: of the configuration what holds where a row has none.
-
-    Work of a request is log-normal with `spread` as the deviation of its logarithm, cut at `longest` medians; 0: all
-    the same. `put_off`: the share that the server holds back to the end of the run. `gathers`: whether it waits
-    for batches to fill.
-    """
-
-    max_batch: int
-    wait_us: float
-    streams: int = 1
-    ahead: int = 0
-    spread: float = 0.0
-    longest: float = 1.0
-    put_off: float = 0.0
-    gathers: bool = True
-
-
-WAYS = {
-    # Configurations of the 1g slices in mlcommons/inference_results_v1.1, closed/NVIDIA/configs.
-    "resnet50": Way(8, 1000),
-    "ssd-resnet34": Way(2, 20_000, streams=2),
-    "retinanet": Way(2, 20_000, streams=2),
-    # harness_bert there: takes what is there, and does so one batch ahead of its stream; soft_drop 0.99 puts off just
-    # under 1 % of the requests (0.95 % by the means of its logs). Tokens of SQuAD v1.1: order statistics of the Offline
-    # logs, which run by falling length, are met by a log-normal of 0.38 with median 163, cut at 384 tokens.
-    "bert": Way(16, 0, ahead=1, spread=0.38, longest=384 / 163, put_off=0.0095, gathers=False),
-    # Seconds of LibriSpeech dev-clean below 15 s, as SingleStream's percentiles spread.
-    "rnnt": Way(1024, 0, ahead=0, spread=0.5, longest=2.5, gathers=False),
-}
-WHOLE_GPU = {
-    "resnet50": Way(64, 2000, streams=3),
-    "ssd-resnet34": Way(8, 30_000, streams=2),
-    "retinanet": Way(8, 30_000, streams=2),
-    "bert": replace(WAYS["bert"], max_batch=48, streams=2),
-    "rnnt": replace(WAYS["rnnt"], max_batch=1792),
-}
-OTHERS = Way(8, 1000)
+    launch_ms: float = 2.2
+    unfilled: float = 0.7
+    bert_share: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -94,24 +71,6 @@ class Prediction:
 
     times_ms: tuple[float, float, float] | None
     missing: str = ""
-
-
-def way_of(row: Row) -> Way:
-    """How the row's requests are served: its own configuration where it has one."""
-    known = WHOLE_GPU if row.place is not None and row.place[1] == "full GPU" else WAYS
-    way = known.get(row.family, OTHERS)
-    batch, wait, streams = (row.numbers[name] for name in ("max_batch", "queue_delay_us", "streams"))
-    way = replace(
-        way,
-        max_batch=way.max_batch if batch is None else int(batch),
-        wait_us=way.wait_us if wait is None or not way.gathers else wait,
-        streams=way.streams if streams is None else int(streams),
-    )
-    return replace(way, ahead=0, put_off=0.0) if _triton(row) else way
-
-
-def _triton(row: Row) -> bool:
-    return "triton" in row.texts["system"].lower()
 
 
 def predict(
@@ -125,27 +84,90 @@ def predict(
     service = service_of(server, rows, way, fitted)
     if service is None:
         return Prediction(None, "no SingleStream or Offline result")
-    rate = server.rate / server.place[0] * (1 - way.put_off)
+    found = _within(server, service, way, fitted, requests)
+    usual = way_of(server, own=False)
+    if found.times_ms and found.times_ms[2] > _limit_ms(server) and usual != way:
+        # However fast the slice: the configuration that the row names is not the one that kept the limit.
+        return _within(server, service, usual, fitted, requests)
+    return found
+
+
+def _limit_ms(server: Row) -> float:
+    return server.limit_ms or LIMITS_MS.get(server.family, math.inf)
+
+
+def _within(server: Row, service: SliceService, way: Way, fitted: Fitted, requests: int) -> Prediction:
+    """The response times of slices served that way, whose p99 kept the limit if it could."""
+    assert server.place is not None and server.rate is not None
+    slices, rate_per_ms, limit_ms = server.place[0], server.rate / 1e3, _limit_ms(server)
     batcher = Batcher(
         way.max_batch,
         way.wait_us / 1e3,
         way.streams,
         way.ahead,
-        "oldest" if _triton(server) else "free",
-        fitted.floor_share,
+        way.window,
+        fitted.bert_share if server.family == "bert" else fitted.floor_share,
         fitted.hop_ms,
+        slices=slices if way.one_queue else 1,
     )
-    busy = rate / (1e3 * capacity_per_ms(service, batcher))
-    if server.place[0] == 1 and BUSIEST < busy <= BEYOND:
-        service = SliceService(*(ms * BUSIEST / busy for ms in (service.floor_ms, service.per_request_ms)))
-    elif busy >= 1:
-        return Prediction(None, "more than the two points can carry")
+    if rate_per_ms / slices > BEYOND * capacity_per_ms(service, batcher):
+        return Prediction(None, "more than the points can carry")
+
+    def times(speed: float) -> tuple[float, float, float]:
+        faster = SliceService(service.floor_ms / speed, service.per_request_ms / speed)
+        return _times(faster, way, batcher, slices, rate_per_ms, requests)
+
+    found = times(1.0)
+    if found[2] > limit_ms:
+        found = times(_speed_within(lambda speed: times(speed)[2], limit_ms))
+    return Prediction(found)
+
+
+def _speed_within(p99_ms: Callable[[float], float], limit_ms: float) -> float:
+    """The least speed, against its points, of a slice whose p99 keeps a limit which they say it does not; 1: none."""
+    low, high = 0.0, math.log(FASTEST)
+    if p99_ms(FASTEST) > limit_ms:
+        return 1.0
+    for _ in range(8):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p99_ms(math.exp(middle)) > limit_ms else (low, middle)
+    return math.exp(high)
+
+
+def _times(
+    service: SliceService, way: Way, batcher: Batcher, slices: int, rate_per_ms: float, requests: int
+) -> tuple[float, float, float]:
+    """p50, p95 and p99 of one slice's requests."""
     gaps, work = _drawn(requests, way.spread, way.longest)
-    response = serve_by_streams(np.cumsum(gaps) * (1e3 / rate), service, batcher, work)
+    due = reached = np.cumsum(gaps) * (slices / batcher.slices / rate_per_ms)
+    if way.front:
+        rng = np.random.default_rng(1)
+        due, reached = arrivals(requests, rate_per_ms, slices, way.max_batch, rng)
+        due, reached = due[:requests], reached[:requests]
+    response = serve_by_streams(reached, service, batcher, work)
+    if way.soft_drop < 1 and work is not None:
+        for _ in range(ROUNDS):
+            most = float(np.quantile(_running_work(reached + response, work), way.soft_drop))
+            response = serve_by_streams(reached, service, replace(batcher, most_work=most), work)
+    waited = (response + (reached - due))[int(WARM_UP * requests) :]
+    served = waited[np.isfinite(waited)]
     # What is put off answers after the run: every percentile is one of more of the others.
-    places = [min(100.0, percent / (1 - way.put_off)) for percent in PERCENTILES]
-    found = np.percentile(response[int(WARM_UP * requests) :], places)
-    return Prediction((float(found[0]), float(found[1]), float(found[2])))
+    places = [min(100.0, percent * len(waited) / len(served)) for percent in PERCENTILES]
+    found = np.percentile(served, places)
+    return float(found[0]), float(found[1]), float(found[2])
+
+
+def _running_work(ends: NDArray[np.float64], work: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each request the work of its batch up to and with it.
+
+    Requests of a batch end together; those put off (at no end) are the first of theirs.
+    """
+    done = np.concatenate(([0.0], np.cumsum(work)))
+    served = np.where(np.isfinite(ends), np.arange(len(ends)), len(ends) - 1)
+    ends = ends[np.minimum.accumulate(served[::-1])[::-1]]
+    first = np.concatenate(([True], np.abs(np.diff(ends)) > 1e-6))
+    start = np.maximum.accumulate(np.where(first, np.arange(len(ends)), 0))
+    return np.asarray(done[1:] - done[start])
 
 
 def capacity_per_ms(service: SliceService, batcher: Batcher) -> float:
@@ -158,27 +180,26 @@ def capacity_per_ms(service: SliceService, batcher: Batcher) -> float:
 
 
 def service_of(server: Row, rows: Sequence[Row], way: Way, fitted: Fitted) -> SliceService | None:
-    """The line of the Server row's slice beside the neighbours it had; None without two points."""
-    offline, single = own_offline(server, rows), own_single(server, rows)
-    if offline is None or single is None:
+    """The line of the Server row's slice beside the neighbours it had; None without its points.
+
+    BERT's SingleStream engine is another than that of Server and Offline (CUDA graphs, other kernels: the
+    configurations have `use_graphs` and no `use_small_tile_gemm_plugin` for it alone), so it does not tell the floor.
+    """
+    offline = own_offline(server, rows)
+    if offline is None:
         return None
-    single_ms = single.single_ms(mean=way.spread > 0)
-    assert single_ms is not None
     share = _share(server)
-    rate = _alone(offline)
-    if single.benchmark != server.benchmark:
-        other = own_offline(single, rows)
-        if (
-            other is not None
-            and other.benchmark == single.benchmark
-            and offline.benchmark == server.benchmark
-        ):
-            single_ms *= (_alone(other) / rate) ** fitted.precision
+    per_request = 1e3 / _alone(offline)
+    if server.family == "bert":
+        per_request /= share
+        return SliceService(fitted.launch_ms + fitted.unfilled * per_request, per_request)
+    single = own_single(server, rows)
+    single_ms = single.single_ms(mean=way.spread > 0) if single else None
+    if single is None or single_ms is None:
+        return None
     if single.loaded:
         single_ms *= _share(single)
-    mixed = fitted.mixed if way.spread else 1.0
-    alone = service_from_two_points(single_ms, rate / mixed)
-    return alone.beside_neighbours(share)
+    return service_from_two_points(single_ms, 1e3 / per_request).beside_neighbours(share)
 
 
 def _share(row: Row) -> float:

@@ -22,7 +22,7 @@ from torchsplit_core.values import InputFault, quoted, suggestion, system_reason
 TEXT = ("round", "system", "benchmark", "scenario", "gpu", "slices", "note")
 NUMBERS = (
     *("metric", "mean_ms", "p50_ms", "p95_ms", "p99_ms"),
-    *("max_batch", "queue_delay_us", "streams"),
+    *("max_batch", "queue_delay_us", "streams", "target_latency_ms"),
 )
 NEEDED = ("round", "system", "benchmark", "scenario", "gpu", "slices", "metric")
 """Columns that a table has; without another its cells count as empty."""
@@ -74,6 +74,11 @@ class Row:
     def loaded(self) -> bool:
         """Whether the GPU's other slices were at work too."""
         return "HeteroMultiUse" in self.texts["system"] or "at the same time" in self.texts["note"]
+
+    @property
+    def limit_ms(self) -> float | None:
+        """What the p99 of a valid Server result is at most, where the row says it."""
+        return self._positive("target_latency_ms")
 
     @property
     def rate(self) -> float | None:

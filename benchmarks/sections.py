@@ -267,9 +267,9 @@ BENCHMARKS = (
         "Simulated against MLPerf's Server results on MIG slices",
         "benchmarks.simulation_mlperf",
         "Official results of v1.0 and v1.1 (not verified by MLCommons what is made of them here): p50, p95 and p99 of "
-        "Server predicted from SingleStream and Offline of the slice alone, at the measured rate; four numbers are "
-        "fitted. *Left out*: with those numbers fitted again without the round and GPU that are judged; the form "
-        "itself was found with these rows in view. Goals on single slices: ResNet-50 and SSD p95 within 15 % for 80 % "
+        "Server predicted from SingleStream and Offline of the slice alone (BERT from Offline), at the measured rate; "
+        "five numbers are fitted. *Left out*: with those numbers fitted again without the round and GPU that are "
+        "judged; the form itself was found with these rows in view. Goals: ResNet-50 and SSD p95 within 15 % for 80 % "
         "of the rows, BERT for 65 %. Rows of one's own: `python -m benchmarks.simulation_mlperf ROWS.csv -o OUT.csv`.",
         ("--requests", "1000"),
     ),

@@ -17,8 +17,9 @@ import csv
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,9 @@ import numpy as np
 if not __package__:  # run by its path: the repository's root holds the package of benchmarks
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.mlperf_prediction import PERCENTILES, REQUESTS, Fitted, Prediction, predict, way_of
+from benchmarks.mlperf_prediction import PERCENTILES, REQUESTS, Fitted, Prediction, predict
 from benchmarks.mlperf_rows import Row, read_rows
+from benchmarks.mlperf_ways import way_of
 from torchsplit_core.values import InputFault, system_reason
 
 DATA = Path(__file__).resolve().parent / "data" / "mlperf_mig.csv"
@@ -35,8 +37,9 @@ COLUMNS = tuple(f"predicted_p{percent}_ms" for percent in PERCENTILES)
 WITHIN = 0.15
 
 FLOOR_SHARES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-MIXED = (1.0, 1.03, 1.06, 1.09)
-PRECISIONS = (0.65, 0.8, 1.0)
+LAUNCHES_MS = (1.8, 2.2, 2.6)
+UNFILLED = (0.4, 0.7, 1.0)
+BERT_SHARES = (0.4, 0.5, 0.6)
 HOPS_MS = (0.0, 0.01, 0.02, 0.03, 0.05)
 
 
@@ -52,7 +55,9 @@ class Judged:
     def group(self) -> str:
         """What it is reported under."""
         place = self.row.place
-        if place is None or place[0] > 1 or place[1] == "full GPU":
+        if place is not None and place[1] == "full GPU":
+            return "whole GPUs"
+        if place is None or place[0] > 1:
             return "whole servers"
         return self.row.family
 
@@ -70,48 +75,69 @@ def servers(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.texts["scenario"] == "Server"]
 
 
-def fitted_without(rows: Sequence[Row], left: tuple[str, str], requests: int) -> Fitted:
-    """The numbers with the least squares of log p95 over single slices of every other round and GPU."""
-    seen = [
-        row
-        for row in servers(rows)
-        if row.place is not None
-        and row.place[0] == 1
-        and (row.texts["round"], row.texts["gpu"]) != left
-        and row.family in ("resnet50", "ssd-resnet34", "retinanet", "bert")
-    ]
-    bert = [row for row in seen if row.family == "bert"]
-    images = [row for row in seen if row.family != "bert"]
-    several = [row for row in images if way_of(row).streams > 1]
-    alone = [row for row in images if way_of(row).streams == 1]
+class Known:
+    """Predictions of the rows by numbers that may stand for fitted ones, each made once."""
 
-    def squares(of: Sequence[Row], fitted: Fitted) -> float:
-        errors = [error(row, predict(row, rows, fitted, requests), 95) for row in of]
-        return sum(1.0 if one is None else math.log1p(one) ** 2 for one in errors)
+    def __init__(self, rows: Sequence[Row], requests: int) -> None:
+        self.rows, self.requests = rows, requests
+        self.found: dict[tuple[int, Fitted], Prediction] = {}
+
+    def of(self, row: Row, fitted: Fitted) -> Prediction:
+        """Whatever the row measured plays no part in it."""
+        key = (row.line, fitted)
+        if key not in self.found:
+            self.found[key] = predict(row, self.rows, fitted, self.requests)
+        return self.found[key]
+
+
+def fitted_without(rows: Sequence[Row], left: Callable[[Row], bool], known: Known) -> Fitted:
+    """The numbers with the least squares of logarithms over the rows that are not left out.
+
+    Of p95, over single slices of ResNet-50 and SSD, and for streams that share a slice over whole servers too; of p50
+    and p95 over all rows of BERT.
+    """
+    seen = [row for row in servers(rows) if row.place is not None and not left(row)]
+    images = [row for row in seen if row.family in ("resnet50", "ssd-resnet34", "retinanet")]
+    bert = [row for row in seen if row.family == "bert"]
+    several = [row for row in images if way_of(row).streams > 1]
+    alone = [row for row in images if way_of(row).streams == 1 and row.place and row.place[0] == 1]
+
+    def squares(of: Sequence[Row], fitted: Fitted, percents: Sequence[int] = (95,)) -> float:
+        errors = [error(row, known.of(row, fitted), percent) for row in of for percent in percents]
+        return sum(1.0 if one is None else min(1.0, math.log1p(one) ** 2) for one in errors)
 
     hop = min(HOPS_MS, key=lambda value: squares(alone, Fitted(hop_ms=value)))
-    share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value, hop_ms=hop)))
-    mixed, precision = min(
-        itertools.product(MIXED, PRECISIONS),
-        key=lambda pair: squares(bert, Fitted(mixed=pair[0], precision=pair[1], hop_ms=hop)),
+    share = min(FLOOR_SHARES, key=lambda value: squares(several, Fitted(floor_share=value)))
+    of_bert = min(
+        itertools.product(LAUNCHES_MS, UNFILLED, BERT_SHARES),
+        key=lambda of: squares(bert, Fitted(launch_ms=of[0], unfilled=of[1], bert_share=of[2]), (50, 95)),
     )
-    return Fitted(share, mixed, precision, hop)
+    return Fitted(share, hop, *of_bert)
 
 
 def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
     """Every Server row."""
     refitted: dict[tuple[str, str], Fitted] = {}
+    known = Known(rows, max(1000, requests // 20))
     judged = []
     for row in servers(rows):
         found = predict(row, rows, requests=requests)
         left = None
-        if leave_out and row.place is not None and row.place[0] == 1:
-            key = (row.texts["round"], row.texts["gpu"])
+        if leave_out:
+            key = _group(row)
             if key not in refitted:
-                refitted[key] = fitted_without(rows, key, max(1000, requests * 2 // 5))
+                refitted[key] = fitted_without(rows, partial(_is_of, key), known)
             left = predict(row, rows, refitted[key], requests)
         judged.append(Judged(row, found, left))
     return judged
+
+
+def _group(row: Row) -> tuple[str, str]:
+    return row.texts["round"], row.texts["gpu"]
+
+
+def _is_of(group: tuple[str, str], row: Row) -> bool:
+    return _group(row) == group
 
 
 def per_cent(value: float | None) -> str:
@@ -134,7 +160,7 @@ def summary(judged: Sequence[Judged], leave_out: bool) -> list[str]:
     if leave_out:
         head += ["left out: p95 within 15 %", "median error of p95"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    groups = sorted({one.group for one in judged}, key=lambda name: (name == "whole servers", name))
+    groups = sorted({one.group for one in judged}, key=lambda name: (name.startswith("whole"), name))
     for group in groups:
         own = [one for one in judged if one.group == group]
         errors = {

@@ -9,14 +9,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.mlperf_prediction import Fitted, Prediction, predict, service_of, way_of
+from benchmarks import simulation_mlperf
+from benchmarks.mlperf_front import TIMER_SLACK_MS, arrivals
+from benchmarks.mlperf_prediction import LIMITS_MS, Fitted, Prediction, predict, service_of
 from benchmarks.mlperf_rows import NUMBERS, TEXT, Row, own_offline, own_single, read_rows
+from benchmarks.mlperf_ways import way_of
 from benchmarks.simulation_mlperf import (
     COLUMNS,
     DATA,
     Judged,
+    Known,
     error,
     fitted_without,
     main,
@@ -149,6 +154,93 @@ def test_a_slice_that_carried_its_rate_is_predicted_where_its_points_say_hardly(
     assert "more than" in predict(whole, rows, requests=1000).missing
 
 
+@pytest.mark.parametrize("limit", [None, 12.0])
+def test_a_slice_whose_result_is_valid_kept_its_limit(limit: float | None) -> None:
+    """By its points it would have a p99 of 52 ms; 15 ms are the benchmark's where the row tells none."""
+    server = row(1, "Server", metric=3750.0, target_latency_ms=limit)
+    found = predict(server, [single(2), offline(3)], requests=20_000).times_ms
+    assert found is not None
+    kept = limit or LIMITS_MS["resnet50"]
+    assert 0.85 * kept < found[2] <= kept
+
+
+BERT: Mapping[str, object] = {"benchmark": "bert-99.9", "slices": "56 x 1g.10gb"}
+FRONT = row(1, "Server", system="M_TRT_Triton", metric=9300.0, **BERT)
+
+
+def test_a_configuration_that_no_slice_could_keep_the_limit_with_is_not_the_rows() -> None:
+    rows = [offline(2, system="M_TRT_Triton", metric=12_500.0, **BERT)]
+    wrong = replace(FRONT, numbers={**FRONT.numbers, "max_batch": 32.0})
+    right = replace(FRONT, numbers={**FRONT.numbers, "max_batch": 8.0})
+    assert way_of(wrong).max_batch == 32
+    assert predict(wrong, rows, requests=5000) == predict(right, rows, requests=5000)
+
+
+def test_bert_is_predicted_from_offline_alone() -> None:
+    """Another engine than Server's answers SingleStream."""
+    server = row(1, "Server", benchmark="bert-99", metric=300.0)
+    rows = [offline(2, benchmark="bert-99", metric=500.0)]
+    service = service_of(server, rows, way_of(server), Fitted(launch_ms=1.0, unfilled=0.5))
+    assert service is not None
+    assert (service.floor_ms, service.per_request_ms) == (pytest.approx(2.0), pytest.approx(2.0))
+
+
+@pytest.mark.parametrize(
+    ("round_", "system", "benchmark", "gpu", "batch", "soft_drop"),
+    [
+        ("v1.1", "A30-MIG_TRT", "bert-99", "A30", 10, 0.99),
+        ("v2.0", "A30-MIG_TRT", "bert-99.9", "A30", 12, 0.993),
+        ("v2.0", "A30-MIG_TRT_Triton", "bert-99.9", "A30", 6, 1.0),
+        ("v2.0", "A100-PCIe-MIG_TRT", "bert-99", "A100-80GB", 16, 0.99),
+        ("v3.0", "NC96ads_A100_v4_MIG_TRT", "bert-99", "A100-80GB", 32, 1.0),
+        ("v1.1", "R750xa_MIG_TRT_Triton", "bert-99", "A100-80GB", 8, 1.0),
+    ],
+)
+def test_what_a_row_does_not_say_is_of_its_submitters_files(
+    round_: str, system: str, benchmark: str, gpu: str, batch: int, soft_drop: float
+) -> None:
+    slices = "32 x 1g.6gb" if "Triton" in system else SLICE
+    texts = {"system": system, "benchmark": benchmark, "gpu": gpu, "slices": slices}
+    way = way_of(row(1, "Server", metric=1.0, **{"round": round_, **texts}))
+    assert (way.max_batch, way.soft_drop) == (batch, soft_drop)
+
+
+@pytest.mark.parametrize(
+    ("texts", "wait_us", "streams"),
+    [
+        ({"benchmark": "bert-99", "streams": 2.0, "queue_delay_us": 1000.0}, 1e6, 1),
+        ({"benchmark": "ssd-resnet34"}, 1e6, 2),
+        ({"benchmark": "ssd-resnet34", "gpu": "A30"}, 1e6, 4),
+        ({"benchmark": "resnet50", "queue_delay_us": 10.0}, 10.0, 1),
+        ({"benchmark": "resnet50", "queue_delay_us": 200.0, "round": "v2.0"}, 1e6, 1),
+    ],
+)
+def test_triton_waits_for_full_batches_unless_it_is_told_a_delay(
+    texts: dict[str, object], wait_us: float, streams: int
+) -> None:
+    way = way_of(row(1, "Server", **{"system": "M_TRT_Triton", "slices": "56 x 1g.10gb", **texts}))
+    assert (way.wait_us, way.streams, way.front) == (wait_us, streams, True)
+
+
+@pytest.mark.parametrize(("slices", "calls"), [(1, 4), (7, 4), (56, 12)])
+def test_the_front_gives_each_slice_its_share_in_turns(slices: int, calls: int) -> None:
+    rate = 10.0
+    due, reached = arrivals(40_000, rate, slices, calls, np.random.default_rng(3))
+    assert len(due) == len(reached) >= 40_000
+    assert len(due) / reached[-1] == pytest.approx(rate / slices, rel=0.03)
+    late = reached - due
+    assert late.min() >= 0
+    assert late.max() == pytest.approx(TIMER_SLACK_MS)
+    # A call takes what falls due in the slack after its first: on the average half a request at 10 a ms.
+    times, sizes = np.unique(reached, return_counts=True)
+    assert sizes.mean() == pytest.approx(1.5, rel=0.02)
+    # Within a turn calls follow at the rate of all, between turns those of the other slices lie.
+    gaps = np.diff(times)
+    assert gaps[np.arange(len(gaps)) % calls != calls - 1].mean() == pytest.approx(0.15, rel=0.03)
+    between = gaps[calls - 1 :: calls].mean()
+    assert between == pytest.approx(0.15 * (1 + (slices - 1) * calls), rel=0.05)
+
+
 def test_columns_that_say_how_it_was_served_or_measured_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(
@@ -170,34 +262,48 @@ def test_a_prediction_does_not_look_at_what_was_measured() -> None:
 
 @pytest.mark.slow
 def test_the_stored_rows_meet_the_goals() -> None:
-    """80 % of ResNet-50 and SSD within 15 %, 65 % of BERT."""
+    """80 % of ResNet-50 and SSD within 15 %, 65 % of BERT; whole servers nearly as single slices."""
     _, _, rows = read_rows(DATA)
-    within: dict[str, list[bool]] = {"images": [], "bert": []}
+    within: dict[tuple[str, str], list[bool]] = {}
     for server in servers(rows):
-        if server.place is None or server.place[0] > 1 or server.family in ("dlrm", "rnnt"):
+        if server.place is None or server.family in ("dlrm", "rnnt"):
             continue
         found = error(server, predict(server, rows, requests=100_000), 95)
-        within["bert" if server.family == "bert" else "images"].append(
-            found is not None and abs(found) <= 0.15
-        )
-    assert len(within["images"]) == len(within["bert"]) == 6
-    assert sum(within["images"]) / 6 >= 0.8
-    assert sum(within["bert"]) / 6 >= 0.65
+        many = "GPUs" if server.place[1] == "full GPU" else "slices" if server.place[0] > 1 else "slice"
+        kind = ("bert" if server.family == "bert" else "images", many)
+        within.setdefault(kind, []).append(found is not None and abs(found) <= 0.15)
+    assert {kind: len(of) for kind, of in within.items()} == {
+        ("bert", "slice"): 6,
+        ("bert", "slices"): 8,
+        ("bert", "GPUs"): 16,
+        ("images", "slice"): 6,
+        ("images", "slices"): 9,
+    }
+    assert sum(within.pop(("bert", "GPUs"))) >= 10
+    for (family, many), of in within.items():
+        assert sum(of) / len(of) >= (0.65 if family == "bert" else 0.75 if many == "slices" else 0.8), many
 
 
-def test_what_is_left_out_plays_no_part_in_the_fit() -> None:
+def test_what_is_left_out_plays_no_part_in_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, values in (("LAUNCHES_MS", (0.5, 2.0)), ("UNFILLED", (0.7, 2.0)), ("BERT_SHARES", (0.5,))):
+        monkeypatch.setattr(simulation_mlperf, name, values)
     _, _, rows = read_rows(DATA)
-    left = ("v1.1", "A30")
     changed = [
-        replace(one, numbers={**one.numbers, "p95_ms": 1.0})
-        if (one.texts["round"], one.texts["gpu"]) == left and one.texts["scenario"] == "Server"
-        else one
+        replace(one, numbers={**one.numbers, "p50_ms": 1.0, "p95_ms": 1.0}) if a30(one) else one
         for one in rows
     ]
-    assert fitted_without(changed, left, 1000) == fitted_without(rows, left, 1000)
-    assert fitted_without(changed, ("v1.0", "A100-80GB"), 1000) != fitted_without(
-        rows, ("v1.0", "A100-80GB"), 1000
-    )
+    # Whatever rows measured plays no part in what is predicted of them.
+    known = Known(rows, 1000)
+    assert fitted_without(changed, a30, known) == fitted_without(rows, a30, known)
+    assert fitted_without(changed, a100, known) != fitted_without(rows, a100, known)
+
+
+def a30(one: Row) -> bool:
+    return one.texts["gpu"] == "A30" and one.texts["scenario"] == "Server"
+
+
+def a100(one: Row) -> bool:
+    return one.texts["gpu"] != "A30"
 
 
 def test_the_tables_tell_errors_and_what_is_missing() -> None:
@@ -237,7 +343,7 @@ def test_the_output_has_every_row_and_three_columns_more(
 
 
 HEAD = ",".join((*TEXT, *NUMBERS))
-GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1"
+GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1,15"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +361,7 @@ GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1"
         (f"{HEAD}\n{GOOD.replace(',8,', ',0,')}", "line 2, max_batch"),
         (f"{HEAD}\n{GOOD.replace(',8,', ',1.5,')}", "line 2, max_batch"),
         (f"{HEAD}\n{GOOD.replace(',8,', ',inf,')}", "line 2, max_batch"),
-        (f"{HEAD}\n{GOOD[:-2]},999", "line 2, streams"),
+        (f"{HEAD}\n{GOOD.replace(',1000,1,', ',1000,999,')}", "line 2, streams"),
         (f"{HEAD}\n{GOOD.replace('3000', '1e200')}", "line 2, metric"),
         (f"{HEAD}\n{GOOD.replace('Server', 'server')}", "line 2, scenario"),
         (f'{HEAD}\n"{GOOD}', "CSV"),
@@ -281,10 +387,15 @@ def test_slices_that_cannot_be_read_have_no_prediction(slices: str) -> None:
 
 @pytest.mark.parametrize("metric", [1e-300, 1e-14, 1e15])
 @pytest.mark.parametrize("wait", [0.0, 1e-12, 1e15])
-def test_extreme_figures_end_without_a_fault(metric: float, wait: float) -> None:
-    server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6)
-    found = predict(server, [single(2, p50_ms=1e-300), offline(3)], requests=1000)
-    assert found.times_ms is None or min(found.times_ms) >= 0
+@pytest.mark.parametrize("system", ["own", "own_Triton"])
+def test_extreme_figures_end_without_a_fault(metric: float, wait: float, system: str) -> None:
+    for benchmark in ("resnet50", "bert-99"):
+        of: Mapping[str, object] = {"system": system, "benchmark": benchmark}
+        server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6, **of)
+        for rate in (5000.0, 1e15):
+            rows = [single(2, p50_ms=1e-300, **of), offline(3, **{"metric": rate, **of})]
+            found = predict(server, rows, requests=1000)
+            assert found.times_ms is None or min(found.times_ms) >= 0
 
 
 def test_what_is_no_file_or_no_text_is_one_line_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 
 import numpy as np
@@ -105,6 +106,34 @@ def test_a_stream_is_free_a_hop_after_its_batch(streams: int) -> None:
     found = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
     # Two streams: both end at 4, one is free at 5.
     assert found.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
+
+
+def test_slices_take_from_one_queue_in_the_order_in_which_they_have_places() -> None:
+    """The third waits for the slice that is free first, at 2; the fourth for the other, at 3."""
+    batcher = Batcher(1, slices=2)
+    found = serve_by_streams([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), batcher)
+    assert found.tolist() == [2.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("slices", [2, 5])
+def test_slices_of_one_queue_are_servers_of_one_queue(slices: int) -> None:
+    times = poisson(0.8 * slices, 4, 5000)
+    free, response = [0.0] * slices, []
+    for at in times.tolist():
+        end = max(at, heapq.heappop(free)) + 1.0
+        heapq.heappush(free, end)
+        response.append(end - at)
+    assert serve_by_streams(times, MINUTE, Batcher(1, slices=slices)) == pytest.approx(np.asarray(response))
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams: int) -> None:
+    """3 + 1 + 2 + 2 is above 5: without the first it is not; the newest is served however much it is."""
+    service, batcher = SliceService(1.0, 1.0), Batcher(4, streams=streams, most_work=5.0)
+    found = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
+    assert found.tolist() == [math.inf, 6.0, 6.0, 6.0]
+    found = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
+    assert found.tolist() == [math.inf, 10.0]
 
 
 def test_work_of_requests_adds_up() -> None:

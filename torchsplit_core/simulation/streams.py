@@ -1,10 +1,12 @@
-"""Streams that share one slice, behind one thread that forms their batches.
+"""Streams that share a slice, or several, behind one thread that forms their batches.
 
-The thread forms the next batch when fewer than `streams` + `ahead` are on their way: from then it lets requests
-gather until `max_batch` are there or `wait_ms` is over, and forms it of what is there (with nothing there it waits as
-long again). Servers that look at the age of the oldest request instead have `window` "oldest". A batch formed ahead
-of a free stream is closed: later requests wait for the next. This is how the inference servers of MLPerf's
-submitters work; it is no way to serve, so requests of plans have the plainer queues of `shared_queue`.
+The thread forms the next batch when fewer than `streams` + `ahead` are on their way to one of the `slices`, and gives
+it to the one that has had a place for longest: from then it lets requests gather until `max_batch` are there or
+`wait_ms` is over, and forms it of what is there (with nothing there it waits as long again). Servers that look at the
+age of the oldest request instead have `window` "oldest". A batch formed ahead of a free stream is closed: later
+requests wait for the next. A batch whose work is above `most_work` leaves its oldest requests out until it no longer
+is: they are put off to the end, and have no response time. This is how the inference servers of MLPerf's submitters
+work; it is no way to serve, so requests of plans have the plainer queues of `shared_queue`.
 
 Streams share the slice as processor sharing with a largest speed for each: a batch alone on the slice takes its
 time, of which `floor_share` of the floor and all of the rest keep the slice busy; where those shares of several
@@ -14,7 +16,7 @@ batches add up to more than the slice, all are slowed down alike.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -38,6 +40,8 @@ class Batcher:
     window: Literal["free", "oldest"] = "free"
     floor_share: float = 1.0
     hop_ms: float = 0.0
+    most_work: float = math.inf
+    slices: int = 1
 
 
 def serve_by_streams(
@@ -46,19 +50,31 @@ def serve_by_streams(
     batcher: Batcher,
     work: Sequence[float] | Times | None = None,
 ) -> Times:
-    """Response times, ms, in the order of arrival; arrivals never fall. `work` of each request, 1 where None."""
+    """Response times, ms, in the order of arrival; arrivals never fall. `work` of each request, 1 where None.
+
+    Requests that are put off have an infinite one.
+    """
     times: list[float] = np.asarray(arrivals_ms, dtype=np.float64).tolist()
     done = (
         np.arange(len(times) + 1, dtype=np.float64)
         if work is None
         else np.concatenate(([0.0], np.cumsum(work)))
     )
-    if batcher.streams == 1:
-        ends, behind = _in_turn(times, done.tolist(), service, batcher)
-    else:
-        ends, behind = _shared(times, done.tolist(), service, batcher)
-    sizes = np.diff(np.concatenate(([0], behind)))
-    return np.asarray(np.repeat(ends, sizes) - np.asarray(times))
+    serve = _in_turn if batcher.streams == batcher.slices == 1 else _shared
+    ends, formed = serve(times, done.tolist(), service, batcher)
+    first = [0, *(after for _, after in formed)]
+    response = np.repeat(ends, np.diff(first)) - np.asarray(times)
+    for before, (kept, _) in zip(first, formed, strict=False):
+        if kept > before:
+            response[before:kept] = math.inf
+    return np.asarray(response)
+
+
+def _kept(done: list[float], first: int, after: int, most: float) -> int:
+    """The oldest request of a batch that is not put off; the newest never is."""
+    if done[after] - done[first] <= most:
+        return first
+    return bisect_left(done, done[after] - most, first, after - 1)
 
 
 def _forms(times: list[float], first: int, ready: float, batcher: Batcher) -> tuple[float, int]:
@@ -79,19 +95,20 @@ def _forms(times: list[float], first: int, ready: float, batcher: Batcher) -> tu
 
 def _in_turn(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
-) -> tuple[list[float], list[int]]:
-    """One stream: ends of the batches in their order, and for each the first request behind it."""
+) -> tuple[list[float], list[tuple[int, int]]]:
+    """One stream: ends of the batches in their order, and for each its first request and the first behind it."""
     ends: list[float] = []
-    behind: list[int] = []
+    batches: list[tuple[int, int]] = []
     first, formed, before = 0, 0.0, batcher.ahead + 1
     while first < len(times):
         ready = max(formed, ends[-before] + batcher.hop_ms) if len(ends) >= before else formed
         formed, after = _forms(times, first, ready, batcher)
         start = max(formed, ends[-1]) if ends else formed
-        ends.append(start + service.batch_ms(done[after] - done[first]))
-        behind.append(after)
+        kept = _kept(done, first, after, batcher.most_work)
+        ends.append(start + service.batch_ms(done[after] - done[kept]))
+        batches.append((kept, after))
         first = after
-    return ends, behind
+    return ends, batches
 
 
 class _Slice:
@@ -112,14 +129,20 @@ class _Slice:
         self.number.append(len(self.ends))
         self.ends.append(math.nan)
 
-    def run(self, until: float, most: int) -> bool:
-        """Go on until that instant, or until so few are on their way; whether a batch ended."""
-        before = len(self.left)
+    def slower(self) -> float:
+        """How many times as long as alone on the slice the batches of the streams take."""
+        return max(1.0, sum(self.busy[: self.streams]))
+
+    def next_end(self) -> float:
+        """When the next of its batches ends."""
+        return self.now + min(self.left[: self.streams]) * self.slower()
+
+    def run(self, until: float, most: int) -> None:
+        """Go on until that instant, or until so few are on their way."""
         while len(self.left) > most:
             active = self.left[: self.streams]
-            slower = max(1.0, sum(self.busy[: self.streams]))
+            slower, end = self.slower(), self.next_end()
             shortest = min(active)
-            end = self.now + shortest * slower
             if end > until:
                 worked = (until - self.now) / slower
                 self.left[: len(active)] = [left - worked for left in active]
@@ -130,26 +153,34 @@ class _Slice:
             place = active.index(shortest)
             self.ends[self.number.pop(place)] = end
             del self.left[place], self.busy[place]
-        return len(self.left) < before
 
 
 def _shared(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
-) -> tuple[list[float], list[int]]:
-    """Several streams, as `_in_turn`."""
-    shared = _Slice(batcher.streams)
-    behind: list[int] = []
+) -> tuple[list[float], list[tuple[int, int]]]:
+    """Several streams, several slices, as `_in_turn`."""
+    slices = [_Slice(batcher.streams) for _ in range(batcher.slices)]
+    places = batcher.streams + batcher.ahead
+    # Since when a slice has a place, or when it will have one.
+    ready = [0.0] * len(slices)
+    batches: list[tuple[int, int]] = []
+    went: list[tuple[int, int]] = []
     first, formed = 0, 0.0
     while first < len(times):
-        freed = shared.run(math.inf, batcher.streams + batcher.ahead - 1)
-        ready = shared.now + batcher.hop_ms if freed else formed
-        formed, after = _forms(times, first, max(formed, ready), batcher)
-        shared.run(formed, 0)
-        shared.now = formed
-        work = service.per_request_ms * (done[after] - done[first])
+        at = min(range(len(slices)), key=ready.__getitem__)
+        chosen = slices[at]
+        chosen.run(math.inf, places - 1)
+        formed, after = _forms(times, first, max(formed, ready[at]), batcher)
+        chosen.run(formed, 0)
+        chosen.now = formed
+        kept = _kept(done, first, after, batcher.most_work)
+        work = service.per_request_ms * (done[after] - done[kept])
         length = service.floor_ms + work
-        shared.add(length, (batcher.floor_share * service.floor_ms + work) / length)
-        behind.append(after)
+        went.append((at, len(chosen.ends)))
+        chosen.add(length, (batcher.floor_share * service.floor_ms + work) / length)
+        ready[at] = formed if len(chosen.left) < places else chosen.next_end() + batcher.hop_ms
+        batches.append((kept, after))
         first = after
-    shared.run(math.inf, 0)
-    return shared.ends, behind
+    for one in slices:
+        one.run(math.inf, 0)
+    return [slices[at].ends[number] for at, number in went], batches
