@@ -34,6 +34,11 @@ LEAST_PIECES = 2
 LONGEST_S = 30.0
 MOST_PIECES = 60
 """Of a look: of a longer one so many, each the mean of neighbours."""
+BETWEEN = 0.04
+"""Standard deviation of log(mean ms of a run's batches / the profile's) that no look at a point shows, for all of them
+are of one minute: pages, caches and neighbours differ from process to process and from hour to hour. The root mean
+square of eight runs of three models on a virtual machine of two cores, none of them among those that
+`benchmarks/p95_coverage.py` shows, was 0.042."""
 FLOOR = 1e-8
 """Variance that every time has beside: a hundredth of a per cent, so that equal ones have a likelihood."""
 QUANTILE = NormalDist().inv_cdf(0.95)
@@ -53,7 +58,7 @@ def pace_of(points: Sequence[Sequence[Lookup]]) -> Pace | None:
     """The pace of a device by the looks at its points; None where they do not tell one, or it keeps its speed.
 
     A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
-    speed of a run, in another minute, around the mean of the looks.
+    speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and `BETWEEN`.
     """
     looks = [[_merged(look) for look in point if look] for point in points]
     looks = [point for point in looks if len(point) > 1]
@@ -61,10 +66,14 @@ def pace_of(points: Sequence[Sequence[Lookup]]) -> Pace | None:
         return None
     sigma, seconds = _within([look for point in looks for look in point])
     drift = _drift([[_mean(look, sigma, seconds) for look in point] for point in looks])
-    cvs = [math.sqrt(math.expm1(value * value)) for value in (sigma, drift)]
-    if max(cvs) < LEAST_CV:
+    if max(sigma, drift) < LEAST_CV:
         return None
-    return Pace(cvs[0], seconds, cvs[1])
+    return Pace(_cv(sigma), seconds, _cv(math.hypot(drift, BETWEEN)))
+
+
+def _cv(sigma: float) -> float:
+    """Of a log-normal whose logarithm has the deviation sigma."""
+    return math.sqrt(math.expm1(sigma * sigma))
 
 
 def _drift(points: Sequence[Sequence[tuple[float, float, float]]]) -> float:
