@@ -404,7 +404,8 @@ BENCHMARKS = (
         "once. A try fails where the server ends, answers in anything but HTTP and JSON, or holds a connection beyond "
         "its limits; a family fails where the front and its readers grow by more than 400 MiB. *Others* is another "
         "process that asks for health and inference all the while; a 503 at once counts as an answer. *Nobody* is "
-        "the same without an attack. Attackers, server and others share this machine's cores.",
+        "the same without an attack. Attackers, server and others share this machine's cores, so what others wait is "
+        "to be read beside a control: clients that ask as much and mean no harm, or a process that computes.",
         ("--share", "0.02"),
     ),
     Benchmark(
@@ -427,7 +428,8 @@ BENCHMARKS = (
         "Twelve models (`benchmarks/served_models.py`), whole on a core, each profiled, planned, simulated and served "
         "at three loads, 10 s of Poisson arrivals each. *Pace* is how the profile found this host to change its speed: "
         "coefficient of variation and length of slow periods, and of the speed of a run in another minute. *Low* and "
-        "*high* are what 90 % of the simulation's runs of these arrivals lie between. *Others*: the share of the cores "
+        "*high* are what 90 % of the simulation's runs of these arrivals lie between. *Batch ms / profiled* is how "
+        "much slower the run's batches were than the profile's of the same sizes. *Others*: the share of the cores "
         "that processes of somebody else took in a look before, between and after. Goal: 85 to 97 % inside.",
         ("--models", "ocr", "--loads", "0.4", "--seconds", "2"),
     ),

@@ -22,7 +22,7 @@ from app.session.workspace import names, store
 from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
-from torchsplit_core.hardware import catalogue
+from torchsplit_core.hardware import sliced_types
 from torchsplit_core.jobs.names import (
     PROFILE,
     QUICK_START,
@@ -111,7 +111,7 @@ def doors(workspace: Workspace) -> None:
         )
         st.caption("One to two minutes, in the background. Nothing is downloaded.")
         kind_column, count_column = st.columns([2, 1])
-        kinds = list(catalogue())
+        kinds = list(sliced_types())
         kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
         count = count_column.number_input("How many", 1, 4096, 2, key="door-2-count")
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):

@@ -1,4 +1,4 @@
-"""The page Help: the words of the program, with a search, and the guides."""
+"""The page Help: the words of the program, with a search, the guides, and the GPU types."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import streamlit as st
 
 from app.format.glossary import DOCS, Word, words
+from app.overview import gpu_types
 from torchsplit_core.workspace.store import Workspace
 
 GUIDES = {
@@ -39,13 +40,15 @@ def matching(every: tuple[Word, ...], text: str) -> list[Word]:
 def show(workspace: Workspace) -> None:
     """The whole page."""
     del workspace  # The words are the same in all.
-    known, guides = st.tabs(["Words", "Guides"])
+    known, guides, types = st.tabs(["Words", "Guides", "GPU types"])
     with known:
         _words()
     with guides:
         name = st.selectbox("Guide", list(GUIDES), format_func=GUIDES.__getitem__, key="help-guide")
         with st.container(border=True):
             st.markdown(_readable((DOCS / name).read_text()))
+    with types:
+        gpu_types.show()
 
 
 def _words() -> None:

@@ -21,6 +21,7 @@ from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
+from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.jobs.names import (
     EXPLAIN,
     PLAN,
@@ -141,6 +142,19 @@ def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(
     assert store.workspaces() == before
     assert "1 graph, 1 profile, 1 scenario" in said(page("overview"))
     assert "review" in [link.proto.label for link in page("overview").get("page_link")]
+
+
+def test_help_has_every_gpu_type_with_its_sources(page: Open, store: Store) -> None:
+    (table,) = page("help", store.create("empty")).dataframe
+    rows = table.value.set_index("GPU type")
+    assert set(rows.index) == {*catalogue(), *without_mig()}
+    assert rows.at["B300-270GB", "BF16"] == 2250 and "7× 1g.34gb" in rows.at["B300-270GB", "MIG profiles"]
+    assert "memory of all MIG profiles" in rows.at["B300-270GB", "not published"]
+    assert rows["sources"].str.contains("Peaks: ").all() and rows["SMs"].notna().all()
+    assert (
+        rows["SMs with MIG"].isna()["RTX-PRO-5000-Blackwell-48GB"]
+        and rows.at["A100-80GB", "SMs with MIG"] == 98
+    )
 
 
 @pytest.mark.parametrize(("kind", "word"), [("placement", "placement"), ("strategy", "training")])

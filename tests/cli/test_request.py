@@ -112,6 +112,7 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
         ("--tier", "gone=1", "unknown model 'gone'. Known models: bert"),
         ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
         ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
+        ("--gpus", "RTX-PRO-5000-Blackwell-48GB@layouts=1g.24gb", "whose starts on RTX-PRO-5000"),
         ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
     ],
 )

@@ -25,7 +25,7 @@ SEVEN_SLICES = ["A100-40GB", "A100-80GB", "H100-SXM5-80GB", "H200-141GB"]
 
 
 def test_catalogue_names_and_faults() -> None:
-    assert len(catalogue()) == 12
+    assert len(catalogue()) == 19
     assert gpu_type("A100-80GB").profile("3g.40gb").memory_gib == 39.25
     with pytest.raises(InputFault, match="A100-80GB"):
         gpu_type("A100-80")

@@ -134,14 +134,23 @@ def test_intervals_are_wider_for_products_and_for_gpus_never_measured() -> None:
 def test_a_peak_that_is_not_sourced_leaves_rows_out_with_a_warning(
     resnet50: TorchGraph, make_graph: Any
 ) -> None:
-    blackwell = "RTX-PRO-6000-Blackwell-96GB"
-    assert peaks(blackwell).tf32_tflops is None
-    with pytest.warns(UserWarning, match="not sourced"):
-        assert estimate_rows(resnet50, (blackwell,), (1,)) == ()
+    ada = "L20-48GB"
+    assert peaks(ada).tf32_tflops is None
+    with pytest.warns(UserWarning, match=r"^L20-48GB: no estimate for whole GPU: .* is not sourced\.$"):
+        assert estimate_rows(resnet50, (ada,), (1,)) == ()
     products = make_graph(nn.Linear(64, 64), (torch.randn(2, 64),))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert estimate_rows(products, (blackwell,), (1,))
+        assert estimate_rows(products, (ada,), (1,))
+
+
+def test_of_types_that_nobody_named_nothing_is_said(make_graph: Any) -> None:
+    graph = make_graph(nn.Linear(64, 64), (torch.randn(2, 64),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = estimate_rows(graph, ("GB200-186GB", "B300-270GB"), (1,), warn=False)
+    assert {(row.gpu_type, row.profile) for row in rows} >= {("B300-270GB", None), ("GB200-186GB", "1g.23gb")}
+    assert "3g.93gb" not in {row.profile for row in rows}
 
 
 def test_every_gpu_of_the_catalogue_has_rows_or_a_warning(make_graph: Any) -> None:

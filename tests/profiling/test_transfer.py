@@ -111,9 +111,22 @@ def test_failures_and_rows_of_cores_are_no_ground() -> None:
         ("H100-SXM-80GB", "H100-SXM5-80GB"),
         ("CPU-8c", "a host of cores"),
         ("L20-48GB", "no published TF32 peak"),
+        ("B300", "Did you mean B300-270GB"),
+        ("RTX-PRO-5000-Blackwell-48GB", r"no published TF32 peak\. Measure the model there\."),
+        ("RTX-PRO-4500-Blackwell-32GB", r"no published FP32 peak\. Measure the model there\."),
     ],
 )
 def test_a_type_that_cannot_be_estimated_is_refused_with_what_is_missing(name: str, told: str) -> None:
     with pytest.raises(InputFault, match=told) as caught:
         transfer(measured(), (name,))
     assert caught.value.where == "--to"
+
+
+def test_slices_whose_memory_is_not_published_are_named_and_the_whole_gpu_is_estimated() -> None:
+    found = transfer(measured(), ("B300-270GB", "GB300-279GB:whole"))
+    assert {(one.gpu_type, one.profile) for one in found.rows} == {
+        ("B300-270GB", None),
+        ("GB300-279GB", None),
+    }
+    names = "1g.34gb, 1g.67gb, 2g.67gb, 3g.135gb, 4g.135gb, 7g.269gb"
+    assert found.notes == (f"B300-270GB {names}: left out, their memory is not published",)

@@ -11,6 +11,7 @@ from torchsplit_core.hardware.catalogue import (
     gpu_type,
     plain_profiles,
     profile_cores,
+    sliced_types,
     unsourced_profiles,
     without_mig,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "profile_cores",
     "restore_from_journal",
     "slice_commands",
+    "sliced_types",
     "temporary_slices",
     "unsourced_profiles",
     "unsteady_words",

@@ -80,6 +80,11 @@ def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
     return tuple(p for p in gpu.profiles if _is_plain(p.name) and p.memory_gib is not None)
 
 
+def sliced_types() -> tuple[str, ...]:
+    """The types with MIG that layouts can be made for: those with a profile whose memory is sourced."""
+    return tuple(name for name, gpu in catalogue().items() if plain_profiles(gpu))
+
+
 def unsourced_profiles(gpu: GpuType) -> tuple[str, ...]:
     """Names of plain profiles that are left out because no listing gives their memory: worth a warning."""
     known = {profile.name for profile in plain_profiles(gpu)}
@@ -147,6 +152,8 @@ def _gpu(row: Mapping[str, Any], sources: Mapping[str, str]) -> GpuType:
         profiles=tuple(_profile(item, sources) for item in row["profiles"]),
         pci_device_ids=tuple(row["pci_device_ids"]),
         whole=_whole(row["gpu"], compute=row["compute_slices"], memory=row["memory_slices"]),
+        product_names=tuple(row.get("product_names", ())),
+        note=row.get("note", ""),
     )
 
 

@@ -132,7 +132,7 @@ def read_gpu(nvml: Nvml, index: int) -> HostGpu:
         name=gpu.name,
         uuid=gpu.uuid,
         memory_gib=_gib(gpu.memory_bytes),
-        gpu_type=_catalogue_name(gpu.pci_device_id),
+        gpu_type=_catalogue_name(gpu.pci_device_id, gpu.name),
         mig_enabled=gpu.mig_current,
         instances=tuple(map(_instance, nvml.mig_devices(index))) if gpu.mig_current else (),
     )
@@ -153,9 +153,13 @@ def _gib(size: int | None) -> float | None:
     return None if size is None else size / GIB
 
 
-def _catalogue_name(pci_id: str | None) -> str | None:
-    """Device ids are upper-case hex with the vendor in the low half, as NVML gives them."""
+def _catalogue_name(pci_id: str | None, product: str) -> str | None:
+    """The type of that PCI id, else of that product name.
+
+    Device ids are upper-case hex with the vendor in the low half, as NVML gives them. Cards of one id and two sizes
+    of memory (an RTX PRO 5000 has 48 GB or 72) are in the catalogue by their names alone.
+    """
     for name, gpu in catalogue().items():
         if pci_id is not None and pci_id.lower() in {known.lower() for known in gpu.pci_device_ids}:
             return name
-    return None
+    return next((name for name, gpu in catalogue().items() if product in gpu.product_names), None)

@@ -39,8 +39,9 @@ class GpuPeaks:
     @property
     def before_tf32(self) -> bool:
         """Whether its tensor cores know no TF32, so that float32 is FP32 everywhere: TF32 and bfloat16 came with one
-        generation (NVIDIA A100 whitepaper, 2020)."""
-        return self.tf32_tflops is None and self.bf16_tflops is None
+        generation (NVIDIA A100 whitepaper, 2020). Where no FP16 peak is sourced either, the sources are silent instead.
+        """
+        return self.tf32_tflops is None and self.bf16_tflops is None and self.fp16_tflops is not None
 
 
 def peaks(name: str) -> GpuPeaks:

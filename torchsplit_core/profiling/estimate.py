@@ -141,12 +141,18 @@ def batch_time_s(
 
 
 def estimate_rows(
-    graph: TorchGraph, gpu_types: Sequence[str], batch_sizes: Sequence[int], stage: str = "whole"
+    graph: TorchGraph,
+    gpu_types: Sequence[str],
+    batch_sizes: Sequence[int],
+    stage: str = "whole",
+    *,
+    warn: bool = True,
 ) -> tuple[ProfileRow, ...]:
     """A row for every plain MIG profile and the whole of the GPU types, and every batch size that fits its memory.
 
     Basis estimated, one process, with low_rps and high_rps always; latency_ms is the p95 of one batch.
-    Warns (UserWarning) of GPU types and profiles left out because a figure is not sourced. Raises
+    Warns (UserWarning) of GPU types and profiles left out because a figure is not sourced, unless `warn` is false:
+    where nobody asked for these types. Raises
     InputFault for a GPU type the catalogue lacks or a batch size that is none.
     """
     rows: list[ProfileRow] = []
@@ -160,7 +166,7 @@ def estimate_rows(
                 left_out.append(profile_words(profile.name))
             else:
                 rows += found
-        if left_out:
+        if left_out and warn:
             text = f"{gpu.name}: no estimate for {', '.join(left_out)}: a peak, memory or SM figure is not sourced."
             warnings.warn(text, UserWarning, stacklevel=2)
     return tuple(rows)

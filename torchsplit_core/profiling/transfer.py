@@ -21,7 +21,15 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from torchsplit_core.curves import ModelCurves, Query, Sample, fit_model
-from torchsplit_core.hardware import GpuPeaks, catalogue, gpu_type, peak_names, peaks, plain_profiles
+from torchsplit_core.hardware import (
+    GpuPeaks,
+    catalogue,
+    gpu_type,
+    peak_names,
+    peaks,
+    plain_profiles,
+    unsourced_profiles,
+)
 from torchsplit_core.profiling.slice_sizes import EMULATED
 from torchsplit_core.values import (
     CPU,
@@ -59,6 +67,9 @@ class Transferred:
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]
     too_small: tuple[str, ...] = ()
+
+
+MEASURE = "Measure the model there."
 
 
 def targets(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
@@ -103,11 +114,15 @@ def transfer(
     does, and where a peak at that precision is not published.
     """
     asked = targets(to)
+    notes = [
+        f"{gpu.name} {', '.join(left_out)}: left out, their memory is not published"
+        for gpu, _ in asked
+        if gpu.name in to and (left_out := unsourced_profiles(gpu))
+    ]
     stages: dict[tuple[str, int | None], list[ProfileRow | ProfileFailure]] = {}
     for entry in entries:
         stages.setdefault((entry.stage, entry.sequence_length), []).append(entry)
     rows: list[ProfileRow] = []
-    notes: list[str] = []
     too_small: list[str] = []
     for group in stages.values():
         known_from = list(grounds(group, precision))
@@ -138,7 +153,7 @@ def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> Sl
     share = profile.sm_count / peak.sm_count
     bandwidth = peak.memory_gb_per_s
     if bandwidth is None:
-        raise _missing(gpu.name, "memory bandwidth", "Measure the model there.")
+        raise _missing(gpu.name, "memory bandwidth", MEASURE)
     return SlicePeaks(
         tuple(tera * share for tera in _tera(peak, precision)),
         bandwidth * profile.memory_slices / gpu.memory_slices,
@@ -157,9 +172,8 @@ def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
     if len(known) < len(figures):
         what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
         able = [one for one in PRECISIONS if one != "fp32" and _has(peak, one)]
-        raise _missing(
-            peak.name, f"{what} peak", f"Give the precision of the rows (--precision {'|'.join(able)})."
-        )
+        remedy = f"Give the precision of the rows (--precision {'|'.join(able)})." if able else MEASURE
+        raise _missing(peak.name, f"{what} peak", remedy)
     return known
 
 

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -67,7 +68,8 @@ def profile(
     """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
 
     `batch_sizes` None measures those that the model's client offers.
-    `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default.
+    `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default: of
+    types that are named, figures that are not sourced are warned of.
     With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. A graph under the
     architecture hash of the version before is made anew, for it does not tell its arguments. `at_once` measures
     slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
@@ -97,10 +99,12 @@ def profile(
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
         hear_graph(graph)
     types = tuple(gpu_types or catalogue())
+    # Of types that nobody named the gaps are no news: they simply have no rows.
+    estimate = partial(estimate_rows, warn=bool(gpu_types))
     grid = {*ESTIMATED_BATCH_SIZES, *(batch_sizes or ())}
     if archive and not trust:
         assert graph is not None
-        return graph, _not_executed(source, graph, estimate_rows(graph, types, sorted(grid)))
+        return graph, _not_executed(source, graph, estimate(graph, types, sorted(grid)))
     run = _Run(source, trust, settings or Settings(), batch_sizes, store, since, hear_graph, progress)
     if store is not None:
         restore_slices(store)
@@ -111,7 +115,7 @@ def profile(
         found += run.measure_made(make_slices, found[0].graph if found else graph)
     graph = found[0].graph
     grid |= {row.batch_size for one in found for row in one.rows}
-    estimated = [replace(row, sequence_length=length) for row in estimate_rows(graph, types, sorted(grid))]
+    estimated = [replace(row, sequence_length=length) for row in estimate(graph, types, sorted(grid))]
     merged = fill_slices(merge(source, found, estimated))
     return graph, replace(
         merged, environment={**merged.environment, "bytes_per_request": bytes_per_request(graph)}

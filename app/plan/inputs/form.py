@@ -13,7 +13,7 @@ from app.session import scenario
 from app.session.draft import Draft, stored_profiles
 from app.shell import frame
 from app.shell.replan import plan_again
-from torchsplit_core.hardware import catalogue
+from torchsplit_core.hardware import sliced_types
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import counted, plain
 from torchsplit_core.planning.request import edit
@@ -95,7 +95,7 @@ def first_request(workspace: Workspace) -> None:
     profiles = edit.profiles_by_model(stored_profiles(workspace))
     chosen = st.multiselect("Models to serve", list(profiles), list(profiles))
     left, right = st.columns(2)
-    kinds = list(catalogue())
+    kinds = list(sliced_types())
     kind = left.selectbox("GPU type", kinds, kinds.index("A100-80GB"))
     count = right.number_input("How many", 1, 4096, 2)
     if st.button("Plan these models", type="primary"):

@@ -270,7 +270,9 @@ def _profile_warnings(gpus: Sequence[FleetGpu]) -> list[str]:
             if any(profile.memory_gib is None for profile in gpu_type(kind).profiles):
                 found.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
         elif not plain_profiles(gpu_type(kind)):
-            found.append(f"{kind}: no profile with a known memory, so its GPUs stay unused.")
+            found.append(
+                f"{kind}: no profile with a known memory, so its GPUs stay unused. Leave them whole: {kind}:whole."
+            )
     return found
 
 

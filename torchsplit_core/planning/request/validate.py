@@ -117,6 +117,13 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
                 f"{where}.layouts", "is empty, so the GPU has no layout", "Use null for every legal layout."
             )
         for layout in entry.layouts:
+            unplaced = [one.name for one in gpu.profiles if one.name in layout and not one.placement_starts]
+            if unplaced:
+                raise InputFault(
+                    f"{where}.layouts",
+                    f"offers {', '.join(unplaced)}, whose starts on {gpu.name} are not published",
+                    'Leave the GPU whole: "mig": false.',
+                )
             if WHOLE_GPU in layout or place_layout(gpu, layout) is None:
                 raise InputFault(
                     f"{where}.layouts",

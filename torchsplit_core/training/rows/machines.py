@@ -10,11 +10,14 @@ from torchsplit_core.values.training import Generation, TrainingCluster, Trainin
 from torchsplit_core.values.units import GB, GIB
 
 _GPUS: tuple[tuple[str, str, Generation], ...] = (
+    (r"gb300", "GB300-279GB", "blackwell"),
+    (r"b300", "B300-270GB", "blackwell"),
     (r"gb200", "GB200-186GB", "blackwell"),
     (r"b200", "B200-180GB", "blackwell"),
     (r"gh200.*144", "GH200-144GB-HBM3e", "hopper"),
     (r"gh200", "GH200-96GB", "hopper"),
     (r"h200", "H200-141GB", "hopper"),
+    (r"h20(?!\d)(?!.*141)", "H20-96GB", "hopper"),
     (r"h100.*nvl(?!ink)", "H100-NVL-94GB", "hopper"),
     (r"h100.*pcie|pcie.*h100", "H100-PCIe-80GB", "hopper"),
     (r"h100|h800", "H100-SXM5-80GB", "hopper"),
@@ -28,6 +31,8 @@ _GPUS: tuple[tuple[str, str, Generation], ...] = (
     (r"l20(?!\d)", "L20-48GB", "ampere"),
     (r"l4(?!\d)", "L4-24GB", "ampere"),
     (r"(rtx)?[- _]?4090", "RTX4090-24GB", "ampere"),
+    (r"rtx[- _]?pro[- _]?6000.*max-?q", "RTX-PRO-6000-Blackwell-Max-Q-96GB", "blackwell"),
+    (r"rtx[- _]?pro[- _]?6000.*workstation", "RTX-PRO-6000-Blackwell-Workstation-96GB", "blackwell"),
     (r"rtx[- _]?pro[- _]?6000", "RTX-PRO-6000-Blackwell-96GB", "blackwell"),
     (r"(?<![a-z])t4(?!\d)", "T4-16GB", "volta"),
 )
@@ -37,7 +42,7 @@ _NODE_GBIT = {"volta": 800.0, "ampere": 1600.0, "hopper": 3200.0, "blackwell": 3
 """Gb/s of a node's network cards where nothing says otherwise: DGX-2 and DGX A100 have eight of 100 and 200 Gb/s,
 DGX H100 and B200 eight of 400 (NVIDIA's user guides of the systems)."""
 
-_MEMORIES = frozenset((16, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 144, 180, 186, 192))
+_MEMORIES = frozenset((16, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 144, 180, 186, 192, 270, 279, 288))
 """GiB of data-centre GPUs as they are sold: what else a text says in G is the network."""
 _BANDWIDTHS = {"hbm2e": 2039.0}
 """GB/s of an H100 with the memory of an A100-80GB."""
