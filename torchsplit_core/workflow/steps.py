@@ -143,12 +143,13 @@ def own_partition(
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
     """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
 
-    So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for.
+    So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for or may run on.
     With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
     costs, the outcome says what that carries of it, see `responding.front`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
     from torchsplit_core.planning import plan as plain
+    from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
     from torchsplit_core.planning.request.validate import check_owed, validate
     from torchsplit_core.responding.front import with_front
@@ -166,6 +167,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
             request, solve(request, progress=lambda share, text: progress(whole * share, text))
         )
         told.set(status=outcome.status, gap=outcome.objective.gap)
+    if outcome.objective.value is not None and not any(model.throughput_rps for model in outcome.models):
+        # "Optimal" would be said of it: nobody is served, and nobody could be.
+        check_admissible(request)
     if not explain:
         return outcome
     from torchsplit_core.planning.explanation.explain import explain_plan

@@ -22,7 +22,7 @@ from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
 from torchsplit_core.planning.request.ties import Ties, ties_of
-from torchsplit_core.values import CPU, PlanRequest, Point, point_type
+from torchsplit_core.values import CPU, InputFault, PlanRequest, Point, point_type
 
 MOST_COMPARED = 400
 """Layouts of a GPU up to which each is compared with each; MIG allows fewer than 100."""
@@ -126,6 +126,22 @@ class Problem:
     def size_gib(self, group: int, profile: str) -> float:
         """The memory of a slice; infinite where it is not known."""
         return self.capacity_gib[point_type(self.groups[group].type), profile]
+
+
+def check_admissible(request: PlanRequest) -> None:
+    """Raise InputFault where no model has a point that it may run on any GPU of the fleet, which says why of each."""
+    if build_problem(request).choices:
+        return
+    gpus = list_gpus(request.gpus)
+    _, notes, _ = _cases(request, gpus, _capacities(request, gpus), elastic_latency=False)
+    told = " ".join(note.replace(", so its throughput is 0", "") for note in notes)
+    raise InputFault(
+        "models",
+        f"none can run on any GPU of the fleet. {' '.join([*figure_warnings(request), told])}".removesuffix(
+            "."
+        ),
+        "Raise the limits of the models named, allow other layouts, or plan on GPUs that they have figures for.",
+    )
 
 
 def build_problem(
