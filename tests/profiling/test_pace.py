@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torchsplit_core.profiling.measuring.looks import LOST_SHARE, Look, course_of
-from torchsplit_core.profiling.pace import looks_of, pace_of
+from torchsplit_core.profiling.pace import BETWEEN, looks_of, pace_of
 
 SIZES_MS = (6.0, 9.0, 15.0)
 BEGINS_S = (0.0, 20.0, 40.0)
@@ -40,7 +40,14 @@ def test_a_device_that_keeps_its_speed_has_no_pace() -> None:
 
 def test_what_runs_vary_by_on_their_own_is_no_pace() -> None:
     found = [pace_of(looks(np.random.default_rng(seed), 0.0, 1.0, 0.0, noise=0.03)) for seed in range(8)]
-    assert all(pace is None or (pace.cv < 0.015 and pace.drift_cv < 0.03) for pace in found)
+    assert all(
+        pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN)) for pace in found
+    )
+
+
+def test_runs_part_by_more_than_looks_of_one_minute_show() -> None:
+    pace = pace_of(looks(np.random.default_rng(0), 0.2, 0.4, 0.0))
+    assert pace is not None and pace.drift_cv > BETWEEN
 
 
 def test_slow_periods_come_back_with_their_spread_and_length() -> None:

@@ -34,6 +34,8 @@ _GPUS: tuple[tuple[str, str, Generation], ...] = (
     (r"rtx[- _]?pro[- _]?6000.*max-?q", "RTX-PRO-6000-Blackwell-Max-Q-96GB", "blackwell"),
     (r"rtx[- _]?pro[- _]?6000.*workstation", "RTX-PRO-6000-Blackwell-Workstation-96GB", "blackwell"),
     (r"rtx[- _]?pro[- _]?6000", "RTX-PRO-6000-Blackwell-96GB", "blackwell"),
+    (r"rtx[- _]?pro[- _]?5000", "RTX-PRO-5000-Blackwell-48GB", "blackwell"),
+    (r"rtx[- _]?pro[- _]?4500", "RTX-PRO-4500-Blackwell-32GB", "blackwell"),
     (r"(?<![a-z])t4(?!\d)", "T4-16GB", "volta"),
 )
 """What the text holds, the GPU in the catalogue, and whose constants it takes; the first that fits."""
@@ -64,7 +66,7 @@ def read_machine(gpu: str, hint: str = "") -> tuple[TrainingDevice, TrainingClus
 def _device(table: GpuPeaks, generation: Generation, said: str) -> TrainingDevice:
     half = table.bf16_tflops or table.fp16_tflops
     if half is None or table.memory_gb_per_s is None or table.sm_count is None or table.memory_gib is None:
-        raise RowFault(f"the catalogue lacks peaks of {table.name}")
+        raise RowFault(f"no 16-bit FLOP/s, memory bandwidth or SMs are published of {table.name}")
     bandwidth = table.memory_gb_per_s
     for word, value in _BANDWIDTHS.items():
         if word in said and generation == "hopper":
