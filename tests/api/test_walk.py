@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,8 +88,7 @@ def test_what_is_wrong_is_one_message(call: object, words: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_notebook_runs_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+def test_the_notebook_runs_and_draws(tmp_path: Path) -> None:
     book = nbformat.read(ROOT / "examples" / "walk.ipynb", as_version=4)
     NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     drawn = [

@@ -252,7 +252,9 @@ def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(
                 if step["model"] == served
             }
             text = text.replace(url, f"http://127.0.0.1:{port}")
-            started.append(entry(image, {"TORCHSPLIT_SERVER": kind.name, "TORCHSPLIT_PORT": str(port)}))
+            cores = sorted(os.sched_getaffinity(0))
+            served_by = {"TORCHSPLIT_SERVER": kind.name, "TORCHSPLIT_PORT": str(port)}
+            started.append(entry(image, served_by, core=cores[len(started) % len(cores)]))
         assert len(started) == 2
         (tmp_path / "routes.json").write_text(text)
         port = free_port()
@@ -271,11 +273,12 @@ def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(
             process.kill()
 
 
-def entry(image: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """What a container runs, with this interpreter as its python."""
+def entry(image: Path, environment: dict[str, str], core: int | None = None) -> subprocess.Popen[bytes]:
+    """What a container runs, with this interpreter as its python; on one core where its unit says AllowedCPUs."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    held = [] if core is None else ["taskset", "--cpu-list", str(core)]
     return subprocess.Popen(
-        ["bash", "entrypoint.sh"], cwd=image, env={**os.environ, **environment, "PATH": path}
+        [*held, "bash", "entrypoint.sh"], cwd=image, env={**os.environ, **environment, "PATH": path}
     )
 
 

@@ -60,7 +60,8 @@ class PointStore:
         self.store, self.place, self.since = store, place, since
 
     def keep(self, point: KeptPoint) -> None:
-        """Store a point in place of what stood at its address; a figure also ends a failure there."""
+        """Store a point in place of what stood at its address; a figure also ends a failure there. A new one is kept
+        from now on, one that was kept before since then."""
         with self.store.connect() as database:
             if point.kind == "batch":
                 database.execute(
@@ -76,7 +77,7 @@ class PointStore:
                     point.kind,
                     point.batch_size,
                     json.dumps(point.content),
-                    time.time(),
+                    time.time() if point.kept is None else point.kept,
                 ),
             )
 

@@ -24,6 +24,7 @@ from torchsplit_core.planning.outcome.assignment import assign_integer, assign_s
 from torchsplit_core.planning.outcome.build import keeps_minima
 from torchsplit_core.planning.outcome.figures import apart_bytes, leaving_bytes, level_values, model_figures
 from torchsplit_core.planning.outcome.losses import survives
+from torchsplit_core.planning.outcome.money import with_money
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
@@ -135,7 +136,7 @@ def _told(
         routed = RoutedBytes(sent, least, (sent - least) / sent if sent else 0.0)
     elif settled:
         routed = RoutedBytes(sent, sent, 0.0)
-    return replace(
+    outcome = replace(
         known,
         request_sha256=request_hash(request),
         status="optimal" if settled and known.status == "optimal" else "feasible",
@@ -144,6 +145,7 @@ def _told(
         models=models,
         warnings=(*kept, *plan_warnings(request, gpus)),
     )
+    return with_money(request, outcome)
 
 
 def _rounding(request: PlanRequest) -> float:

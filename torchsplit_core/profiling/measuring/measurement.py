@@ -8,7 +8,7 @@ does not load torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -150,7 +150,8 @@ def _hold(
         _, held = part
         point = wanted.pop(int(held["batch_size"]))
         added = {"held_bytes": int(held["bytes"]), "held_course": held["course"]}
-        _take(heard, KeptPoint.made(point.architecture_hash, "batch", {**point.content, **added}), keep)
+        # What is added leaves when the point was measured as it is.
+        _take(heard, replace(point, content={**point.content, **added}), keep)
 
     if not wanted:
         return
