@@ -101,7 +101,14 @@ def measured(trees: Sequence[Path], turns: int) -> dict[tuple[Path, str], Cost]:
                     runs[command] = ["-m", "torchsplit_core", *command.split()]
                     if not command.startswith("--") and not command.endswith("--help"):
                         runs[command] += ["-o", str(Path(folder) / command.partition(" ")[0])]
-                costs = {name: cost(tree, arguments) for name, arguments in runs.items()}
+                costs = {}
+                for name, arguments in runs.items():
+                    try:
+                        costs[name] = cost(tree, arguments)
+                    except SystemExit:
+                        # The other tree may lack a command.
+                        if tree == ROOT:
+                            raise
                 costs["forker"] = forker(tree)
                 # The first turn compiles what was never imported.
                 for name, one in costs.items() if turn else ():
@@ -136,7 +143,7 @@ def main() -> int:
     shown = [command for command in GOALS if command.partition(" ")[0] not in NAMES or "examples/" in command]
     for command in [*shown, f"{slowest} --help"]:
         title = f"`{command}`" + (f", the most of {len(NAMES)}" if command not in shown else "")
-        cells = [f"{ratio(tree, command):.1f}" for tree in trees]
+        cells = [f"{ratio(tree, command):.1f}" if (tree, command) in found else "n/a" for tree in trees]
         print(row(title, f"{GOALS[command]:g}", cells))
     print(row("the process that forks jobs, ready", "", _words(found, trees, "forker")))
     print(row("a plan's process where none forks it", "", _words(found, trees, "job")))
