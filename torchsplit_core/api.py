@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,18 +76,16 @@ class Plan:
     request: PlanRequest
     outcome: PlanOutcome
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """Whether demands, minima and limits hold, waits included; simulated, a fraction of a second."""
         return verdict(self.request, self.outcome)
 
     def __repr__(self) -> str:
-        found = self.verdict
-        return f"<{self.outcome.status}; {found.level}: {found.sentence}>"
+        return f"<{self.outcome.status}; {self.verdict.level}: {self.verdict.sentence}>"
 
     def _repr_html_(self) -> str:
-        found = self.verdict
-        return html.plan_html(self.request, self.outcome, found.level, found.sentence)
+        return html.plan_html(self.request, self.outcome, self.verdict.level, self.verdict.sentence)
 
     def save(self, path: FilePath) -> None:
         """Write the outcome; the request is written by `torchsplit_core.files.write_file`."""

@@ -234,7 +234,7 @@ def _time_limit(options: argparse.Namespace) -> float:
     if options.time_limit is not None:
         return float(options.time_limit)
     found = default_time_limit()
-    return TIME_LIMIT_S if found is None else found[0]
+    return TIME_LIMIT_S if found is None else found
 
 
 def _table(option: str, entries: Sequence[str]) -> dict[str, float]:

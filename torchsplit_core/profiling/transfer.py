@@ -167,19 +167,20 @@ def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
     if precision == "fp32":
         figures = (peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops, peak.fp32_tflops)
     else:
-        figures = (getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops"),)
+        figures = (_peak(peak, precision),)
     known = tuple(figure for figure in figures if figure is not None)
     if len(known) < len(figures):
         what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
-        able = [one for one in PRECISIONS if one != "fp32" and _has(peak, one)]
+        able = [one for one in PRECISIONS if one != "fp32" and _peak(peak, one) is not None]
         remedy = f"Give the precision of the rows (--precision {'|'.join(able)})." if able else MEASURE
         raise _missing(peak.name, f"{what} peak", remedy)
     return known
 
 
-def _has(peak: GpuPeaks, precision: Precision) -> bool:
-    name = "int8_tops" if precision == "int8" else f"{precision}_tflops"
-    return getattr(peak, name) is not None
+def _peak(peak: GpuPeaks, precision: Precision) -> float | None:
+    """The one peak of a precision other than fp32."""
+    found: float | None = getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops")
+    return found
 
 
 def _missing(name: str, what: str, remedy: str) -> InputFault:

@@ -67,6 +67,7 @@ def with_estimated_points(
     """The request with points of those GPU types (basis estimated, with their intervals) in every stage that has none
     of them, from its points of other types, and notes. Raises InputFault as `estimated_rows` does.
     """
+    from torchsplit_core.planning.request.build import points_of
     from torchsplit_core.planning.request.edit import with_stages
     from torchsplit_core.profiling.transfer import transfer
 
@@ -83,10 +84,7 @@ def with_estimated_points(
         request,
         lambda model, variant, stage: replace(
             stage,
-            points=(
-                *stage.points,
-                *map(_point, found[model.name, variant.name, stage.name].rows),
-            ),
+            points=(*stage.points, *points_of(found[model.name, variant.name, stage.name].rows)),
         ),
     ), notes
 
@@ -128,19 +126,4 @@ def _row(stage: Stage, point: Point) -> ProfileRow:
         high_rps=point.high_rps,
         memory_gib=None if point.gpu_type == CPU else point.memory_gib,
         basis=point.basis,
-    )
-
-
-def _point(row: ProfileRow) -> Point:
-    return Point(
-        gpu_type=row.gpu_type,
-        profile=row.profile or WHOLE_GPU,
-        batch_size=row.batch_size,
-        processes=row.processes,
-        throughput_rps=row.throughput_rps,
-        latency_ms=row.latency_ms,
-        memory_gib=row.memory_gib,
-        basis=row.basis,
-        low_rps=row.low_rps,
-        high_rps=row.high_rps,
     )

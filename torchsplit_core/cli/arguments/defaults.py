@@ -32,8 +32,8 @@ def default_gpus() -> tuple[str, str] | None:
     return table["gpus"], where
 
 
-def default_time_limit() -> tuple[float, str] | None:
-    """Seconds, and where they are from; None where nobody says them. Raises InputFault."""
+def default_time_limit() -> float | None:
+    """Seconds; None where nobody says them. Raises InputFault."""
     where = "TORCHSPLIT_TIME_LIMIT"
     given: object = os.environ.get(where)
     if not given:
@@ -47,7 +47,7 @@ def default_time_limit() -> tuple[float, str] | None:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise InputFault(where, f"is {quoted(given)}, not seconds above 0", "Write for example 30.")
-    return seconds, where
+    return seconds
 
 
 def _file() -> tuple[str, dict[str, Any]]:

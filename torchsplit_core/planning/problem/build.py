@@ -130,16 +130,13 @@ class Problem:
 
 def check_admissible(request: PlanRequest) -> None:
     """Raise InputFault where no model has a point that it may run on any GPU of the fleet, which says why of each."""
-    if build_problem(request).choices:
+    problem = build_problem(request)
+    if problem.choices:
         return
-    gpus = list_gpus(request.gpus)
-    _, notes, _ = _cases(request, gpus, _capacities(request, gpus), elastic_latency=False)
-    told = " ".join(note.replace(", so its throughput is 0", "") for note in notes)
+    told = " ".join(warning.replace(", so its throughput is 0", "") for warning in problem.warnings)
     raise InputFault(
         "models",
-        f"none can run on any GPU of the fleet. {' '.join([*figure_warnings(request), told])}".removesuffix(
-            "."
-        ),
+        f"none can run on any GPU of the fleet. {told.removesuffix('.')}",
         "Raise the limits of the models named, allow other layouts, or plan on GPUs that they have figures for.",
     )
 

@@ -272,7 +272,7 @@ def _variants(
 ) -> tuple[Variant, ...]:
     """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
     whole = _rows(profile, "whole", slices)
-    variants = [Variant(name="whole", stages=(Stage("whole", _points(whole)),))]
+    variants = [Variant(name="whole", stages=(Stage("whole", points_of(whole)),))]
     distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
     for candidate in candidates:
         if len(candidate.stages) > 1:
@@ -286,7 +286,7 @@ def _variants(
             Variant(
                 name=f"cut{number}",
                 stages=tuple(
-                    Stage(name, _points(_own_first(_rows(profile, name, slices), rows)), tuple(nodes))
+                    Stage(name, points_of(_own_first(_rows(profile, name, slices), rows)), tuple(nodes))
                     for name, rows, nodes in zip(names, estimated, candidate.stages, strict=True)
                 ),
                 cut_bytes=fixed,
@@ -367,7 +367,8 @@ def _memory_of_all(row: ProfileRow) -> float | None:
     return row.memory_gib * row.processes
 
 
-def _points(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
+def points_of(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
+    """Rows of a profile as points of a stage."""
     return tuple(
         Point(
             gpu_type=row.gpu_type,
