@@ -6,7 +6,7 @@
 #   docker run --init -p 127.0.0.1:8501:8501 -v torchsplit:/data torchsplit
 #
 # It answers to localhost alone. For another name, say it: docker run … torchsplit --host plan.example.com
-# (docs/shared-server.md).
+# (docs/guides/shared-server.md).
 
 FROM python:3.11-slim AS wheel
 WORKDIR /src

@@ -51,7 +51,7 @@ lint: setup-dev
 bench: setup-dev
 	$(BIN)/python -m benchmarks.run_all
 
-# What only a GPU can show, in at most ten minutes, into docs/hardware.md; without a GPU it says so and ends with 0.
+# What only a GPU can show, in at most ten minutes, into docs/reference/hardware.md; without a GPU it says so and ends with 0.
 hardware: setup
 	$(BIN)/python -m benchmarks.hardware
 

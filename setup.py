@@ -10,8 +10,8 @@ from setuptools.command.editable_wheel import editable_wheel
 BESIDE = ("app", "pages", "sample_models")
 SHOWN = (
     ".streamlit/config.toml",
-    "docs/*.md",
-    "docs/evaluation.json",
+    "docs/*/*.md",
+    "docs/reference/evaluation.json",
     "examples/placement_request.json",
     "examples/placements/decode_70b.json",
     "examples/placements/thirty_gpus.json",

@@ -31,7 +31,7 @@ CALLBACK = "/oauth2callback"
 """Where Streamlit waits for the provider's answer."""
 COOKIE_SECRET_LENGTH = 32
 """Whoever guesses the secret makes himself a login: 32 random hexadecimal digits are 128 bits."""
-GUIDE = "docs/shared-server.md has an example."
+GUIDE = "docs/guides/shared-server.md has an example."
 ALLOWED = "allowed_emails"
 OPEN_SECRETS = Path(__file__).resolve().parent.parent / ".streamlit" / "secrets.toml"
 """The program's own folder is open to isolated code, for the modules in it."""

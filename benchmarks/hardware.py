@@ -1,4 +1,4 @@
-"""What only a GPU can show, step by step, written to docs/hardware.md: `make hardware`.
+"""What only a GPU can show, step by step, written to docs/reference/hardware.md: `make hardware`.
 
     python -m benchmarks.hardware                      # every step; needs an NVIDIA GPU
     python -m benchmarks.hardware --only products
@@ -32,7 +32,7 @@ from torchsplit_core.hardware.nvml_driver import open_driver
 from torchsplit_core.hardware.replay import VARIABLE as REPLAY
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "hardware.md"
+PAGE = ROOT / "docs" / "reference" / "hardware.md"
 MOST_S = 600.0
 """Seconds that all steps and `ASK_S` may take together."""
 ASK_S = 60.0
@@ -269,7 +269,9 @@ def main() -> int:
     names = [step.name for step in STEPS]
     parser.add_argument("--step", choices=names, help="one step in this process, its Markdown to -o FILE")
     parser.add_argument("--only", nargs="+", choices=names, help="these alone; the page then has them alone")
-    parser.add_argument("-o", type=Path, default=PAGE, help="the file to write (default docs/hardware.md)")
+    parser.add_argument(
+        "-o", type=Path, default=PAGE, help="the file to write (default docs/reference/hardware.md)"
+    )
     options = parser.parse_args()
     by_name = {step.name: step for step in STEPS}
     if options.step:

@@ -1,4 +1,4 @@
-"""The evaluation that comes with TorchSplit: the outcome behind docs/evaluation.md."""
+"""The evaluation that comes with TorchSplit: the outcome behind docs/reference/evaluation.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.format.glossary import DOCS
 from torchsplit_core.files import read_file
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 
-SHIPPED = DOCS / "evaluation.json"
+SHIPPED = DOCS / "reference" / "evaluation.json"
 
 
 def shipped() -> EvaluationOutcome | None:

@@ -1,4 +1,4 @@
-"""The words of the program, from docs/metrics.md, and what a head, a card or a badge on a page means by them."""
+"""The words of docs/reference/metrics.md, and what a column head, a card or a badge on a page means by them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Word:
 
 
 @functools.cache
-def words(path: Path = DOCS / "metrics.md") -> tuple[Word, ...]:
+def words(path: Path = DOCS / "reference" / "metrics.md") -> tuple[Word, ...]:
     """The entries of the tables, in their order."""
     entries, chapter = [], ""
     for line in path.read_text(encoding="utf-8").splitlines():

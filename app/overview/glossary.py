@@ -11,18 +11,18 @@ from app.overview import gpu_types
 from torchsplit_core.workspace.store import Workspace
 
 GUIDES = {
-    "your-model.md": "Bring a model of your own",
-    "exploring.md": "Explore a graph",
-    "measuring.md": "Measure",
-    "profiles.md": "Profiles from tables",
-    "partitions.md": "Cut a model",
-    "what-if.md": "What if",
-    "sweeps.md": "Sweeps",
-    "evaluation.md": "Evaluation",
-    "serving.md": "Serving a plan",
-    "deploying.md": "Deploy",
-    "placement.md": "Place an LLM",
-    "shared-server.md": "A server for several people",
+    "start/your-model.md": "Bring a model of your own",
+    "guides/exploring.md": "Explore a graph",
+    "guides/measuring.md": "Measure",
+    "guides/profiles.md": "Profiles from tables",
+    "guides/partitions.md": "Cut a model",
+    "guides/what-if.md": "What if",
+    "guides/sweeps.md": "Sweeps",
+    "reference/evaluation.md": "Evaluation",
+    "guides/serving.md": "Serving a plan",
+    "guides/deploying.md": "Deploy",
+    "guides/placement.md": "Place an LLM",
+    "guides/shared-server.md": "A server for several people",
 }
 
 

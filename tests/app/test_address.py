@@ -108,7 +108,7 @@ def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
 
 
 def test_every_word_of_the_metrics_is_found_in_help() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
     assert [one.title for one in words()] == told and len(told) > 80
     assert matching(words(), "normalised")[0].title.startswith("normalised")

@@ -26,7 +26,7 @@ Open = Callable[..., AppTest]
 
 
 def stored() -> EvaluationOutcome:
-    found: EvaluationOutcome = read_file(ROOT / "docs" / "evaluation.json")[1]
+    found: EvaluationOutcome = read_file(ROOT / "docs" / "reference" / "evaluation.json")[1]
     return found
 
 

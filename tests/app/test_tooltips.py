@@ -1,4 +1,4 @@
-"""Heads of tables, cards and badges say what they mean: by the glossary of docs/metrics.md."""
+"""Heads of tables, cards and badges say what they mean: by the glossary of docs/reference/metrics.md."""
 
 from __future__ import annotations
 

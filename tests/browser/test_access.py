@@ -62,7 +62,7 @@ def workspace(address: str, home: Path) -> str:
     partition_job(filled, PartitionParameters(SAMPLE, 2), ignore_progress)
     mix = measured_mix(filled)
     filled.put("plan", mix, workflow.plan(filled.get("plan_request", mix)))
-    filled.put("evaluation", "whole", read_file(ROOT / "docs" / "evaluation.json")[1])
+    filled.put("evaluation", "whole", read_file(ROOT / "docs" / "reference" / "evaluation.json")[1])
     filled.put("placement_request", "tiny", read_file(PLACEMENT)[1])
     place_job(filled, RequestParameters("tiny"), ignore_progress)
     filled.put("strategy_request", "two nodes", read_file(TRAINING)[1])

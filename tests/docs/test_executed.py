@@ -1,4 +1,4 @@
-"""The table of docs/security.md names every place that unpickles or executes, and none that is gone."""
+"""The table of docs/reference/security.md names every place that unpickles or executes, and none that is gone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def found() -> set[tuple[str, str]]:
 
 def named() -> set[tuple[str, str]]:
     """The pairs of the table's first two columns."""
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
     table = text.partition("\n## What unpickles or executes\n")[2].partition("\n## ")[0]
     pairs = set()
     for line in table.splitlines():
@@ -72,8 +72,8 @@ def ticked(cell: str) -> list[str]:
 
 
 def test_the_table_names_every_place_and_none_that_is_gone() -> None:
-    assert found() - named() == set(), "not in the table of docs/security.md"
-    assert named() - found() == set(), "in the table of docs/security.md, but gone"
+    assert found() - named() == set(), "not in the table of docs/reference/security.md"
+    assert named() - found() == set(), "in the table of docs/reference/security.md, but gone"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/metrics.md against the contract: every number of a schema is defined there, and nothing else is named."""
+"""docs/reference/metrics.md against the contract: it defines every number of the schemas, and names no others."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _is_number(leaf: Mapping[str, Any]) -> bool:
 
 @cache
 def named() -> frozenset[Field]:
-    """The fields that docs/metrics.md names."""
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    """The fields that docs/reference/metrics.md names."""
+    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     return frozenset(
         (form, field) for form, listed in NAMED.findall(text) for field in re.findall(r"`([^`]+)`", listed)
     )
@@ -90,7 +90,7 @@ def named() -> frozenset[Field]:
 def words() -> tuple[tuple[str, str], ...]:
     """(word, heading) of every row of the tables, in their order."""
     found, heading = [], ""
-    for line in (DOCS / "metrics.md").read_text(encoding="utf-8").splitlines():
+    for line in (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8").splitlines():
         heading = line.removeprefix("## ") if line.startswith("## ") else heading
         if row := re.match(r"\| \*\*(.+?)\*\* \|", line):
             found.append((row[1], heading))
@@ -109,7 +109,7 @@ def test_no_field_is_named_that_no_schema_has() -> None:
 
 
 def test_a_word_is_defined_once_and_the_index_has_all_in_order() -> None:
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     index = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", text.split("## Index\n")[1])
     assert len({word for word, _ in words()}) == len(words()) > 50
     expected = sorted(words(), key=lambda row: row[0].lower())
@@ -121,7 +121,11 @@ def _anchor(heading: str) -> str:
 
 
 def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> None:
-    table = (DOCS / "metrics.md").read_text(encoding="utf-8").split("## Words that are not used\n")[1]
+    table = (
+        (DOCS / "reference" / "metrics.md")
+        .read_text(encoding="utf-8")
+        .split("## Words that are not used\n")[1]
+    )
     banned = [
         phrase.lower()
         for line in table.splitlines()
@@ -129,7 +133,7 @@ def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> No
         for phrase in re.findall(r'"([^"]+)"', line.split("|")[1])
     ]
     assert "least-served" in banned and len(banned) > 5
-    told = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((ROOT / "app").rglob("*.py"))]
+    told = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "app").rglob("*.py"))]
     # benchmarks.md is written by the benchmarks, metrics.md has the table itself.
     told = [path for path in told if path.name not in ("metrics.md", "benchmarks.md")]
     read = {path: path.read_text(encoding="utf-8").lower() for path in told}
@@ -140,9 +144,9 @@ def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> No
     assert found == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/formulations.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/internals/formulations.md"])
 def test_who_looks_for_a_figure_is_led_there(page: str) -> None:
-    assert re.search(r"\]\((docs/)?metrics\.md\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert re.search(r"\]\((docs/|\.\./)?reference/metrics\.md\)", (ROOT / page).read_text(encoding="utf-8"))
 
 
 def test_help_names_only_pages_that_there_are() -> None:

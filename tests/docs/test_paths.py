@@ -10,7 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 
 CORE = ROOT / "torchsplit_core"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = (
     "app",
     "benchmarks",

@@ -33,7 +33,7 @@ PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
 RULE = replace(PLANNED, planner="first_fit")
 NONE = replace(PLANNED, planner="whole_gpu")
 SETTINGS = EvaluationSettings(quick=True, requests_per_model=400, replications=2, time_limit_s=20.0)
-STORED = ROOT / "docs" / "evaluation.json"
+STORED = ROOT / "docs" / "reference" / "evaluation.json"
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,10 @@ def test_pictures_say_where_a_search_ended_early(stored: EvaluationOutcome) -> N
 
 def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -> None:
     assert stored.complete and not stored.settings.quick
-    found = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    assert found == document(stored), "run torchsplit evaluate -o evaluation --doc docs/evaluation.md"
+    found = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
+    assert found == document(stored), (
+        "run torchsplit evaluate -o evaluation --doc docs/reference/evaluation.md"
+    )
     assert judged(stored.cases) == stored.claims
     assert not re.search(r"@[A-Z]+@", found)
 

@@ -1,4 +1,4 @@
-"""What a child tries to reach and must not, at every level that promises to hold it (see docs/security.md)."""
+"""What a child tries to reach and must not, at every level that promises so (docs/reference/security.md)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_every_name_that_is_served_is_told(tmp_path: Path) -> None:
             "torchsplit_train_rank_communication_ratio",
             "torchsplit_train_rank_block_seconds",
         }
-    told = (ROOT / "docs" / "metrics.md").read_text()
+    told = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     assert names == set(re.findall(r"torchsplit_train_\w+", told))
 
 

@@ -56,7 +56,7 @@ def test_the_check_finds_a_stranger() -> None:
 
 
 def test_the_docs_name_every_span_and_attribute() -> None:
-    text = (ROOT / "docs" / "telemetry.md").read_text()
+    text = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     for name, meaning in schema.SPANS.items():
         assert f"| `{name}` | {meaning} |" in text
     for name, meaning in schema.ATTRIBUTES.items():

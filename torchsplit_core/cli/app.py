@@ -84,7 +84,7 @@ def _tell(address: str, named: Sequence[str], *, private: bool, allowed: bool) -
     if not named:
         print(
             "note: any host name is answered; name those that are meant with --host NAME "
-            "(docs/shared-server.md)",
+            "(docs/guides/shared-server.md)",
             file=sys.stderr,
         )
 

@@ -2,8 +2,8 @@
 
 For work that executes foreign code (a user's model) or may take any time or memory. The child has a private empty
 working directory, an environment of a few names, and limits on time, memory, files, processes. What else holds it
-is the best that the machine offers, see `level`: namespaces, Landlock, or the limits alone; docs/security.md has
-what each promises.
+is the best that the machine offers, see `level`: namespaces, Landlock, or the limits alone;
+docs/reference/security.md has what each promises.
 
     run         call a function and listen      level       which isolation there is, in words
     launch      start the child                 access      which paths it may reach

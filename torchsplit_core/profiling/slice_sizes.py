@@ -63,7 +63,7 @@ def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
 def slice_sample(row: ProfileRow | ProfileFailure, model: str) -> Sample | None:
     """A row as the curves take it, a failure as throughput 0; None where its slice has no size.
 
-    Emulated rows have all the bandwidth: limiting SMs does not divide it (docs/measuring.md).
+    Emulated rows have all the bandwidth: limiting SMs does not divide it (docs/guides/measuring.md).
     """
     size = slice_size(row.gpu_type, row.profile)
     if size is None:

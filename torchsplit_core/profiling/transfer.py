@@ -266,7 +266,7 @@ def grounds(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) 
 
 
 def _measured(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeaks | None:
-    """The peaks of a row's slice; a limit of SMs leaves all the bandwidth (docs/measuring.md)."""
+    """The peaks of a row's slice; a limit of SMs leaves all the bandwidth (docs/guides/measuring.md)."""
     name = row.profile or WHOLE_GPU
     whole = slice_peaks(gpu, gpu.profile(WHOLE_GPU), precision)
     count = name.removeprefix(EMULATED)

@@ -1,6 +1,6 @@
 """Triton's two result tables as profiles: Model Analyzer's metrics-model-inference.csv and perf_analyzer -f.
 
-Sources of the formats: triton-inference-server/model_analyzer, docs/metrics.md, model_analyzer/result/
+Sources of the formats: triton-inference-server/model_analyzer, docs/reference/metrics.md, model_analyzer/result/
 result_table_manager.py (the headers) and its golden CSV files; triton-inference-server/client,
 src/c++/perf_analyzer/report_writer.cc (the headers, latencies in µs) and docs/perf_analyzer.md.
 `triton_runs` says which of the runs is taken.

@@ -1,7 +1,7 @@
 """Spans of our own work (OpenTelemetry), to files or to a collector; off unless the environment asks.
 
 `with span(schema.PROFILE_POINT, model="bert", batch_size=4) as point: ...; point.set(p50_ms=1.2)`.
-Names and units are in `schema`, the whole story in docs/telemetry.md.
+Names and units are in `schema`, the whole story in docs/reference/telemetry.md.
 """
 
 from __future__ import annotations

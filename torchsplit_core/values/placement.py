@@ -98,7 +98,7 @@ class RooflineGpu:
 class RooflineThroughput:
     """Throughput from peaks: the catalogue's by name, or those given in `gpus`; shares of them that are reached.
 
-    None for an efficiency: the share that fits the measured A100 library (docs/placement.md).
+    None for an efficiency: the share that fits the measured A100 library (docs/guides/placement.md).
     """
 
     phase: Literal["prefill", "decode"]

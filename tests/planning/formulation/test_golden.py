@@ -59,7 +59,7 @@ def test_every_constraint_belongs_to_a_documented_family() -> None:
     for build in BUILDS.values():
         for component in constraint_names(build()):
             family = family_of(component, families)
-            assert family is not None, f"{component} is in no table of docs/formulations.md"
+            assert family is not None, f"{component} is in no table of docs/internals/formulations.md"
             met.add(family)
     assert met == set(families)
 

@@ -17,7 +17,7 @@ from torchsplit_core.placement.model.segments import SegmentModel, instance_of
 from torchsplit_core.values import LinearThroughput, PlacementGpu, PlacementModel, PlacementRequest
 
 GOLDEN = ROOT / "tests" / "placement" / "golden"
-DOCS = ROOT / "docs" / "formulations.md"
+DOCS = ROOT / "docs" / "internals" / "formulations.md"
 HEADER = "| family | formula | function |\n"
 CONSTANT = "ONE_VAR_CONSTANT"
 """Pyomo's variable for an objective that is a constant."""

@@ -45,7 +45,7 @@ CONSTANT = "ONE_VAR_CONSTANT"
 """Pyomo's variable for an objective that is a constant."""
 
 GOLDEN = ROOT / "tests" / "planning" / "golden"
-DOCS = ROOT / "docs" / "formulations.md"
+DOCS = ROOT / "docs" / "internals" / "formulations.md"
 
 Row = tuple[tuple[str, ...], str, str]
 """Names of the constraints, formula, function."""

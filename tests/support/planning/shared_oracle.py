@@ -110,7 +110,7 @@ def _leximin(request: PlanRequest, slots: tuple[Slot, ...], gpus: list[int]) -> 
     lower, upper = np.zeros(count + models), np.full(count + models, np.inf)
     upper[:shares] = 1.0
     tied = set().union(*(pair.models for pair in request.colocations))
-    # A tenant that a co-location asks for has at least this share (docs/formulations.md).
+    # A tenant that a co-location asks for has at least this share (docs/internals/formulations.md).
     lower[[i for i, (_, item) in enumerate(tenants) if names_of(request, [item]) & tied]] = 1e-4
     rows: list[np.ndarray] = []
     limits: list[float] = []

@@ -1,4 +1,4 @@
-"""An evaluation as docs/evaluation.md has it."""
+"""An evaluation as docs/reference/evaluation.md has it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def document(outcome: EvaluationOutcome) -> str:
     text = (resources.files("torchsplit_core.evaluation") / "data" / "document.md").read_text("utf-8")
     asked = tied(case.key for case in outcome.cases)
     parts = {
-        "COMMAND": f"{command_words(outcome.settings)} -o evaluation --doc docs/evaluation.md",
+        "COMMAND": f"{command_words(outcome.settings)} -o evaluation --doc docs/reference/evaluation.md",
         "SETTINGS": f"{made_words(outcome)} {settings_words(outcome)}",
         "VERDICTS": _verdicts(outcome),
         "CLAIMS": "\n\n".join(map(_claim, outcome.claims)),

@@ -2,7 +2,7 @@
 
 An allocation a is a segment of layers on particular GPUs that memory permits; a connection (a, b) joins an
 allocation to one that begins with the next layer, on other GPUs and over a link that is not 0. v are their
-throughputs, known beforehand; M is the largest v[a], which no plan passes. docs/formulations.md has the same table.
+throughputs, known beforehand; M is the largest v[a], which no plan passes. Same table: docs/internals/formulations.md
 
 | family | formula | function |
 |---|---|---|

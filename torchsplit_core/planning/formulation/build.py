@@ -1,4 +1,4 @@
-"""The planner's mixed-integer program in Pyomo. docs/formulations.md lists the same families.
+"""The planner's mixed-integer program in Pyomo. docs/internals/formulations.md lists the same families.
 
 Indices: m model, n member of co-locations (a model, or a stage of one), c case (a variant that can run),
 s stage, g GPU group, l layout, p profile, u use (one point of one stage on the slices of one pool). A pool

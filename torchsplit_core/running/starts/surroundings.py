@@ -16,7 +16,7 @@ OVER = os.EX_TEMPFAIL
 
 @contextlib.contextmanager
 def environment(count: int, network: Mapping[str, str]) -> Iterator[None]:
-    """What torch's agent and its processes need set: see docs/training-runs.md."""
+    """What torch's agent and its processes need set: see docs/guides/training-runs.md."""
     cores = len(os.sched_getaffinity(0))
     fixes = {
         # With one store for rendezvous and processes, most restarts after a kill fail.

@@ -2,7 +2,7 @@
 
 The model that is solved: a set of entries takes part, each with all its devices and any choice of its own space for
 its part of the batch; a step takes the longest of theirs and then the exchange of gradients between entries, of
-which nothing is hidden. `docs/training.md` has it in formulas, with the bounds by which parts are ruled out.
+which nothing is hidden. `docs/guides/training.md` has it in formulas, with the bounds by which parts are ruled out.
 """
 
 from __future__ import annotations
