@@ -92,8 +92,8 @@ def table() -> Read:
 def cells() -> Read:
     """Other tables; the first line says which."""
     from torchsplit_core.placement.request.fleets import matrix_of_csv
+    from torchsplit_core.strategy.estimated_table import estimate_table
     from torchsplit_core.tables.arrival_times import arrival_times
-    from torchsplit_core.training.table import estimate_table
 
     def training(data: bytes) -> None:
         found = estimate_table(_text(data))
@@ -166,7 +166,7 @@ def archive() -> Read:
 def config() -> Read:
     """A config.json, as placements and as trainings read it."""
     from torchsplit_core.placement.request import decoders
-    from torchsplit_core.training import presets
+    from torchsplit_core.strategy import presets
     from torchsplit_core.values import InputFault
 
     def read(data: bytes) -> None:

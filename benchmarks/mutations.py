@@ -31,7 +31,7 @@ ROOMS = {
     "simulation": ("torchsplit_core/simulation", ()),
     "latency_slo": ("torchsplit_core/latency_slo", ()),
     "serving": ("torchsplit_core/serving", ()),
-    "training": ("torchsplit_core/training", ()),
+    "training": ("torchsplit_core/strategy", ()),
     "workspace": ("torchsplit_core/workspace", ()),
     "isolation": ("torchsplit_core/isolation", ()),
 }

@@ -9,10 +9,10 @@ import argparse
 import sys
 import time
 
-from torchsplit_core.training.strategy import strategy
-from torchsplit_core.training.strategy.machines import read_fleet
-from torchsplit_core.training.strategy.search import EqualSearch, rank
-from torchsplit_core.training.strategy.space import Space
+from torchsplit_core.strategy.search import search_strategy
+from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, rank
+from torchsplit_core.strategy.search.machines import read_fleet
+from torchsplit_core.strategy.search.space import SearchSpace
 from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
@@ -67,7 +67,7 @@ def main() -> int:
 
 def _searched(name: str, request: StrategyRequest) -> int:
     started = time.perf_counter()
-    outcome = strategy(request)
+    outcome = search_strategy(request)
     seconds = time.perf_counter() - started
     reckoned = outcome.statistics["reckoned"]
     best = outcome.candidates[0].seconds_per_step
@@ -82,11 +82,11 @@ def _searched(name: str, request: StrategyRequest) -> int:
 def _compared(name: str, request: StrategyRequest) -> int:
     (machine,) = read_fleet(request.fleet, request.training.precision)
     assert isinstance(request.model, TransformerSizes)
-    space = Space(request.model.transformer(), request.training.job(), 8, request.fix)
+    space = SearchSpace(request.model.transformer(), request.training.job(), 8, request.fix)
     started = time.perf_counter()
-    found = EqualSearch(machine, space).best(machine.devices, WANTED)
+    found = HomogeneousSearch(machine, space).best(machine.devices, WANTED)
     middle = time.perf_counter()
-    search = EqualSearch(machine, space)
+    search = HomogeneousSearch(machine, space)
     fitting = []
     count = 0
     for choices in space.choices(machine.devices):

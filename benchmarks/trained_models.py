@@ -111,14 +111,14 @@ class Untimed(Staged):
     """Its ranks do not time blocks, as those of GPUs without `--balance`; on cores the run's page shows them."""
 
     def get_model(self) -> nn.Module:
-        from torchsplit_core.running.staged.pipeline import Pipeline
+        from torchsplit_core.training.pipeline.engine import PipelineEngine
 
-        made = Pipeline.__init__
+        made = PipelineEngine.__init__
 
-        def untimed(self: Pipeline, *given: Any, timed: bool) -> None:
+        def untimed(self: PipelineEngine, *given: Any, timed: bool) -> None:
             made(self, *given, timed=False)
 
-        Pipeline.__init__ = untimed  # type: ignore[assignment,method-assign]
+        PipelineEngine.__init__ = untimed  # type: ignore[assignment,method-assign]
         return super().get_model()
 
 

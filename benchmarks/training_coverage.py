@@ -28,8 +28,8 @@ from benchmarks.training_fit import (
     read_steps,
     spreads,
 )
-from torchsplit_core.training.step.constants import constants
-from torchsplit_core.training.step.interval import Spread, calibrated
+from torchsplit_core.strategy.cost_model.constants import constants
+from torchsplit_core.strategy.cost_model.interval import Spread, calibrated
 
 ROUNDS = 3
 """Of a fit that begins at the product's constants; they move it little."""

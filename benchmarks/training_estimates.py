@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.training_fit import Step, judged_families, left_out, read_steps, spreads
-from torchsplit_core.training.judge import FamilyError, MeasuredStep, family_errors
-from torchsplit_core.training.step.estimate import estimate
-from torchsplit_core.training.step.interval import calibrated
+from torchsplit_core.strategy.accuracy import FamilyError, StepComparison, family_errors
+from torchsplit_core.strategy.cost_model.estimate import estimate
+from torchsplit_core.strategy.cost_model.interval import calibrated
 from torchsplit_core.values.training import StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -36,7 +36,7 @@ def reckon(step: Step) -> StepEstimate:
     return estimate(row.model, row.device, row.cluster, row.choices, row.job, row.software)
 
 
-def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, MeasuredStep]]:
+def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, StepComparison]]:
     """Each judged row, reckoned with constants and an interval that did not see its family."""
     found = left_out(steps, rounds)
     measured = []
@@ -48,7 +48,7 @@ def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, M
             seconds = step.seconds * exp(ratio)
             work = ("model", "seq_len", "n_gpus", "global_batch", "precision", "set", "framework")
             group = tuple(step.cells[column] for column in work)
-            told = MeasuredStep(name, group, step.seconds, seconds, seconds * ends.low, seconds * ends.high)
+            told = StepComparison(name, group, step.seconds, seconds, seconds * ends.low, seconds * ends.high)
             measured.append((step, told))
     return measured
 
@@ -58,7 +58,7 @@ def left_out_errors(steps: Sequence[Step], rounds: int = 12) -> tuple[FamilyErro
     return family_errors([told for _, told in left_out_rows(steps, rounds)])
 
 
-def write_left_out(rows: Sequence[tuple[Step, MeasuredStep]]) -> None:
+def write_left_out(rows: Sequence[tuple[Step, StepComparison]]) -> None:
     """The rows that the Train page draws, into the package's data."""
     with WRITTEN.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -67,7 +67,7 @@ def write_left_out(rows: Sequence[tuple[Step, MeasuredStep]]) -> None:
         )
         for step, told in rows:
             cells = step.cells
-            seconds = (told.seconds, told.reckoned_s, told.low_s, told.high_s)
+            seconds = (told.seconds, told.estimated_s, told.low_s, told.high_s)
             table.writerow(
                 (
                     *(told.family, cells["model"], cells["gpu"], cells["n_gpus"]),

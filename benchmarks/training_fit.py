@@ -1,7 +1,7 @@
 """The constants of the training estimate from measured steps, and how far families are off that the fit did not see.
 
     python -m benchmarks.training_fit            # fits, and prints beside what stands in the product
-    python -m benchmarks.training_fit --write    # writes torchsplit_core/training/data/constants.json
+    python -m benchmarks.training_fit --write    # writes torchsplit_core/strategy/data/constants.json
 
 Rows: data/training_steps.csv (source and licences in data/NOTICE.md). A family is a framework on a cluster. The fit
 is least squares on ln(reckoned / measured) with a soft loss: a family's mean counts once against its spread between
@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from torchsplit_core.training.rows.row import TrainingRow, read_row
-from torchsplit_core.training.step.constants import Constants, constants
-from torchsplit_core.training.step.estimate import estimate
-from torchsplit_core.training.step.interval import Spread
+from torchsplit_core.strategy.cost_model.constants import Constants, constants
+from torchsplit_core.strategy.cost_model.estimate import estimate
+from torchsplit_core.strategy.cost_model.interval import Spread
+from torchsplit_core.strategy.table_input.parsed_row import ParsedRow, read_row
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "data" / "training_steps.csv"
@@ -44,7 +44,7 @@ class Step:
 
     family: str
     cells: dict[str, str]
-    row: TrainingRow
+    row: ParsedRow
     seconds: float
 
 

@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchsplit_core.running import RunFolder
+from torchsplit_core.training import RunFolder
 
 STEPS, KILLED_AFTER, EXACT = 30, 8, 1e-6
 LOOK_S, PATIENCE_S = 0.01, 300.0
@@ -93,15 +93,15 @@ class Client:
 
 def slow_down() -> None:
     """Have every block of a pipeline take longer in this process."""
-    from torchsplit_core.running.staged.modules import Part
+    from torchsplit_core.training.pipeline.stage_modules import BlockModule
 
-    at_once = Part.forward
+    at_once = BlockModule.forward
 
-    def slowly(self: Part, *given: Tensor) -> tuple[Tensor, ...]:
+    def slowly(self: BlockModule, *given: Tensor) -> tuple[Tensor, ...]:
         time.sleep(SLOW_S)
         return at_once(self, *given)
 
-    Part.forward = slowly  # type: ignore[method-assign]
+    BlockModule.forward = slowly  # type: ignore[method-assign]
 
 
 if os.environ.get("TRAINING_KILLS_SLOW_RANK", "none") == os.environ.get("RANK"):

@@ -21,13 +21,13 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import Limits
 from torchsplit_core.profiling.steps.run import MeasuredStep as Run
 from torchsplit_core.profiling.steps.run import measure_step, track_peak
-from torchsplit_core.training.strategy.machines import Machine, read_fleet
-from torchsplit_core.training.traced.calibration import device_factors, step_offset
-from torchsplit_core.training.traced.model import TracedModel
-from torchsplit_core.training.traced.step import TracedStep
+from torchsplit_core.strategy.graph_model.calibration import device_factors, step_offset
+from torchsplit_core.strategy.graph_model.model import GraphCostModel
+from torchsplit_core.strategy.graph_model.step import GraphStepModel
+from torchsplit_core.strategy.search.machines import Machine, read_fleet
 from torchsplit_core.values import Profile
 from torchsplit_core.values.strategy.request import MeasuredStep, StrategyNodes
-from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, StepEstimate, TrainingJob
 from torchsplit_core.values.units import MIB
 from torchsplit_core.workflow import profile, trace
 
@@ -51,7 +51,7 @@ class Case:
 
 
 def predicted(
-    model: TracedModel,
+    model: GraphCostModel,
     machine: Machine,
     batch: int,
     known: Profile | None,
@@ -61,14 +61,14 @@ def predicted(
     job = TrainingJob(batch, "fp32")
     factors = device_factors(model, machine, job, known)
     offset = step_offset(model, machine, job, measured, factors)
-    return TracedStep(model, machine, job, offset, factors).estimate(Choices(micro_batch=batch))
+    return GraphStepModel(model, machine, job, offset, factors).estimate(ParallelConfig(micro_batch=batch))
 
 
 def cases(sample: str, batches: Sequence[int], machine: Machine, steps: int) -> list[Case]:
     """A sample at every batch size; the step that calibrates one is that of the next."""
     source = f"sample:{sample}"
     graph: TorchGraph = trace(source)
-    model = TracedModel(graph)
+    model = GraphCostModel(graph)
     _, known = profile(
         source, graph=graph, device="cpu", batch_sizes=tuple(batches), gpu_types=("A100-80GB",)
     )

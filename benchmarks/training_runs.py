@@ -33,15 +33,15 @@ import torch.distributed as dist
 from torch import nn
 
 from benchmarks.trained_models import MEMORY_WIDTH, SMALL, SOURCE, STAGED, UNTIMED, WIDE, WIDTH, client
-from torchsplit_core.running import RunFolder, prepare, train
-from torchsplit_core.running.watch import ask
-from torchsplit_core.training.strategy.machines import Machine, read_fleet
-from torchsplit_core.training.traced.calibration import device_factors, step_offset
-from torchsplit_core.training.traced.model import TracedModel
-from torchsplit_core.training.traced.step import TracedStep
+from torchsplit_core.strategy.graph_model.calibration import device_factors, step_offset
+from torchsplit_core.strategy.graph_model.model import GraphCostModel
+from torchsplit_core.strategy.graph_model.step import GraphStepModel
+from torchsplit_core.strategy.search.machines import Machine, read_fleet
+from torchsplit_core.training import RunFolder, prepare, train
+from torchsplit_core.training.monitor import send_request
 from torchsplit_core.values.strategy.request import StrategyNodes
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.values.training import Choices, StepEstimate, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, StepEstimate, TrainingJob
 from torchsplit_core.values.units import MIB
 from torchsplit_core.workflow import trace
 
@@ -62,7 +62,7 @@ DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 
 def strategy(data: int, **choices: Any) -> RunStrategy:
     """So many data ranks; a pass a step, where the choices say nothing else."""
-    return RunStrategy(Choices(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32"))
+    return RunStrategy(ParallelConfig(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32"))
 
 
 def run(
@@ -116,8 +116,8 @@ def stops(out: Path, folder: Path, steps: int) -> None:
     """In a process of torchrun: seconds that asynchronous and synchronous checkpoints stop the loop, to `out`."""
     import torch.distributed.checkpoint as dcp
 
-    from torchsplit_core.running.divide import own_part
-    from torchsplit_core.running.saving import state_of
+    from torchsplit_core.training.async_checkpoint import state_of
+    from torchsplit_core.training.parallelize import local_optimizer
 
     dist.init_process_group("gloo")
     model = client.get_model()
@@ -131,15 +131,15 @@ def stops(out: Path, folder: Path, steps: int) -> None:
         loop.backward(client.get_loss(loop.model(*inputs), targets))
         if loop.step < 2 or loop.step == steps:
             continue
-        loop.saver.wait()
+        loop.checkpointer.wait()
         dist.barrier()
         began = time.perf_counter()
         loop.save()
         found["async"].append(time.perf_counter() - began)
-        loop.saver.wait()
+        loop.checkpointer.wait()
         dist.barrier()
         began = time.perf_counter()
-        dcp.save(state_of(loop.model, own_part(optimizer)), checkpoint_id=folder / f"sync-{loop.step}")
+        dcp.save(state_of(loop.model, local_optimizer(optimizer)), checkpoint_id=folder / f"sync-{loop.step}")
         found["sync"].append(time.perf_counter() - began)
     if dist.get_rank() == 0:
         out.write_text(json.dumps(found))
@@ -174,7 +174,7 @@ def recovery(folder: Path, turns: int) -> list[float]:
         try:
             kill()
         finally:
-            ask(folder, "stop")
+            send_request(folder, "stop")
 
     thread = threading.Thread(target=kill_and_stop, daemon=True)
     thread.start()
@@ -266,7 +266,7 @@ def memory(folder: Path) -> list[str]:
     """A row a division: what its fullest process has beyond one with next to no model, beside what is predicted."""
     steps = WARM + 3
     program = peak(run(folder / "program", 1, steps, source=SMALL))
-    model = TracedModel(trace(WIDE, trust=True))
+    model = GraphCostModel(trace(WIDE, trust=True))
     measured = {
         name: peak(run(folder / f"memory-{name}", count, steps, source=WIDE, **choices)) - program
         for name, count, choices in DIVISIONS
@@ -276,7 +276,7 @@ def memory(folder: Path) -> list[str]:
         used, whole = measured[name], measured[DIVISIONS[0][0]]
         (machine,) = read_fleet((StrategyNodes(1, count, "CPU-1c"),), "fp32")
         # Of a process: the batch is shared.
-        divided = Choices(**{"data": count, "micro_batch": BATCH // count, **choices})
+        divided = ParallelConfig(**{"data": count, "micro_batch": BATCH // count, **choices})
         told = reckoned(model, machine, divided).memory
         predicted = told.total - told.reserve
         words = (
@@ -287,11 +287,11 @@ def memory(folder: Path) -> list[str]:
     return rows
 
 
-def reckoned(model: TracedModel, machine: Machine, choices: Choices) -> StepEstimate:
+def reckoned(model: GraphCostModel, machine: Machine, choices: ParallelConfig) -> StepEstimate:
     """A step by the model's graph."""
     job = TrainingJob(BATCH, "fp32")
     factors = device_factors(model, machine, job, None)
-    return TracedStep(model, machine, job, step_offset(model, machine, job, (), factors), factors).estimate(
+    return GraphStepModel(model, machine, job, step_offset(model, machine, job, (), factors), factors).estimate(
         choices
     )
 

@@ -301,12 +301,17 @@ def scopes_around(path: str, rename: Rename) -> list[ast.AST]:
 
 def taken_names(path: str, rename: Rename, scopes: list[ast.AST]) -> set[str]:
     """Names that the new one must not be: of the function, of the class's members, or of the module."""
+    if rename.line is not None:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        inner = [smallest_scope(scope, rename.names[-1], rename.line, lines) for scope in scopes]
+        return {name for nodes in inner for node in nodes for name in identifiers(node)}
     if all(isinstance(scope, ast.ClassDef) for scope in scopes):
         nodes = [node for scope in scopes for node in within(scope)]
         return {node.name for node in nodes if isinstance(node, SCOPES)} | {
             node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
-    return {name for scope in scopes for name in identifiers(scope)}
+    # A function's own name is free within it, unless it calls itself.
+    return {name for scope in scopes for node in ast.iter_child_nodes(scope) for name in identifiers(node)}
 
 
 def apply(edits: dict[str, list[dict[str, Any]]]) -> None:
@@ -503,7 +508,10 @@ def main() -> None:
                 print(f"no such file: {rename}")
                 continue
             scopes = scopes_around(rename.path, rename)
-            local = any(isinstance(scope, FUNCTIONS) for scope in scopes)
+            local = rename.line is not None or any(isinstance(scope, FUNCTIONS) for scope in scopes)
+            if not bindings(rename.path, rename, rename.line):
+                print(f"not found: {rename}")
+                continue
             if rename.new in taken_names(rename.path, rename, scopes):
                 print(f"collides: {rename}")
                 continue
@@ -524,7 +532,6 @@ def main() -> None:
                 server.changed(list(edits))
                 edited |= set(edits)
             if not edited:
-                print(f"not found: {rename}")
                 continue
             if not local:
                 server.changed(named_in_strings(rename, edited))

@@ -14,7 +14,7 @@ from app.charts.runs.curves import Curve, Happening
 from app.charts.runs.series import HEAVIEST, MOST_POINTS, RATE_POINTS, rates, running_sum, smoothed, thinned
 from app.runs.words import with_sizes
 from torchsplit_core.pictures.numbers import counted, exact
-from torchsplit_core.running.watch import Event, RunView
+from torchsplit_core.training.monitor import Event, RunView
 
 LOSS, SAMPLES, STEPS, STEP_S = "loss", "samples/s", "steps/s", "s a step"
 UNITS: Mapping[str, str] = {LOSS: "", SAMPLES: "samples/s", STEPS: "steps/s", STEP_S: "s"}

@@ -28,7 +28,7 @@ from app.runs.words import (
     with_sizes,
 )
 from torchsplit_core.pictures.numbers import exact, plain, short
-from torchsplit_core.running.watch import RunView
+from torchsplit_core.training.monitor import RunView
 
 PARTS = {
     "data": "#93b0c9",
@@ -58,7 +58,7 @@ def show(name: str, view: RunView, place: int) -> None:
 def _cards(view: RunView) -> None:
     rate, step_s = lately(view)
     predicted = view.launch.strategy.predicted if view.launch else None
-    of = f"of {exact(view.wanted_steps)}" if view.wanted_steps else ""
+    of = f"of {exact(view.target_steps)}" if view.target_steps else ""
     first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
     reckoned = (
         "no strategy predicted it"

@@ -15,11 +15,11 @@ from app.session.workspace import names, read
 from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
 from torchsplit_core.jobs.names import UploadedFile
-from torchsplit_core.running import on_processes, run_strategy
+from torchsplit_core.training import fit_to_world_size, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.values.training import RUN_PRECISIONS, Choices, TrainingJob
+from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
 SAMPLE, FILE = "A sample", "A file of yours"
@@ -123,13 +123,13 @@ def asked(workspace: Workspace, told: dict[str, Any]) -> tuple[RunStrategy, RunO
     """What the form says, on its processes. Raises InputFault for what is not run."""
     if told["strategy"] == HERE:
         chosen = RunStrategy(
-            Choices(data=told["processes"], micro_batch=told["micro"], shard=told["shard"]),
+            ParallelConfig(data=told["processes"], micro_batch=told["micro"], shard=told["shard"]),
             TrainingJob(told["batch"], told["precision"], told["optimizer"]),
         )
     else:
         outcome = read(workspace, "strategy", told["strategy"])
-        chosen = run_strategy(outcome, told["candidate"] or 1, told["precision"])
-    fitted = on_processes(chosen, told["processes"])
+        chosen = run_strategy_of(outcome, told["candidate"] or 1, told["precision"])
+    fitted = fit_to_world_size(chosen, told["processes"])
     return fitted, RunOptions(steps=told["steps"], checkpoint_every=told["every"])
 
 

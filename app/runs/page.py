@@ -16,7 +16,7 @@ from app.session.thing import RUN
 from app.shell import frame, navigation, tags
 from torchsplit_core.jobs.train import is_own
 from torchsplit_core.pictures.numbers import plain
-from torchsplit_core.running.watch import RunView, ask, endpoints, event_files, is_asked
+from torchsplit_core.training.monitor import RunView, endpoints, event_files, is_requested, send_request
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -77,12 +77,12 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
         with st.container(horizontal=True, vertical_alignment="center"):
             # What is pressed is shown by the next look: drawn anew, the page would begin above it.
             if st.button("Checkpoint now", key="run-checkpoint"):
-                ask(path, "checkpoint")
+                send_request(path, "checkpoint")
             if view.launch is not None and st.button("Stop the run", key="run-stop"):
                 runs.stop(workspace, name, view)
-            if is_asked(path, "stop"):
+            if is_requested(path, "stop"):
                 st.caption("It is asked to stop.")
-            elif is_asked(path, "checkpoint"):
+            elif is_requested(path, "checkpoint"):
                 st.caption("Asked for: it is taken after the step that is under way.")
         return
     if view.launch is None:
@@ -93,10 +93,10 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
 
 def _go_on(workspace: Workspace, name: str, view: RunView) -> None:
     assert view.launch is not None
-    done = view.wanted_steps is not None and view.last_step >= view.wanted_steps
+    done = view.target_steps is not None and view.last_step >= view.target_steps
     with st.container(horizontal=True, vertical_alignment="bottom"):
         steps = st.number_input(
-            "To step", view.last_step + 1, 10**9, max(view.last_step + 1, view.wanted_steps or 0) if not done else
+            "To step", view.last_step + 1, 10**9, max(view.last_step + 1, view.target_steps or 0) if not done else
             2 * view.last_step, key=f"run-steps {view.last_step}", width=180,
         )  # fmt: skip
         own = is_own(workspace, runs.path_of(workspace, name))

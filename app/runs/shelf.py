@@ -18,7 +18,7 @@ from app.session.thing import RUN
 from app.shell import navigation, tags
 from torchsplit_core import jobs
 from torchsplit_core.pictures.numbers import UNKNOWN, plain
-from torchsplit_core.running.watch import RunView
+from torchsplit_core.training.monitor import RunView
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 

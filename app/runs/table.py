@@ -15,8 +15,8 @@ from app.charts.theme import Theme
 from app.format.badges import AS_TEXT
 from app.runs.words import STATES, lately, source_words
 from torchsplit_core.pictures.numbers import UNKNOWN, memory_size
-from torchsplit_core.running.watch import RunView
-from torchsplit_core.training.strategy.words import choice_words
+from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.training.monitor import RunView
 
 SPARK_POINTS = 40
 COLOUR, CURVE = "colour", "loss, all steps"
@@ -31,13 +31,13 @@ def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
         return cells
     rate, step_s = lately(view)
     launch = view.launch
-    times = [line.said for line in view.ranks] + [line.time for line in view.events[-1:]]
+    times = [line.reported_at for line in view.ranks] + [line.time for line in view.events[-1:]]
     return cells | {
         "state": STATES[view.state][0],
         "model": source_words(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
-        "strategy": choice_words(launch.strategy.choices) if launch else None,
+        "strategy": describe_choices(launch.strategy.choices) if launch else None,
         "step": view.last_step,
-        "of": view.wanted_steps,
+        "of": view.target_steps,
         "loss": view.steps.loss[-1] if len(view.steps) and isfinite(view.steps.loss[-1]) else None,
         CURVE: [loss for loss in thinned(view.steps.loss, SPARK_POINTS) if isfinite(loss)],
         "samples/s": rate,

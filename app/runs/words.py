@@ -23,10 +23,10 @@ from torchsplit_core.pictures.numbers import (
     short,
     size,
 )
-from torchsplit_core.running.watch import Event, RunView
-from torchsplit_core.training.strategy.words import choice_words
+from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.training.monitor import Event, RunView
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
-from torchsplit_core.values.training import Choices
+from torchsplit_core.values.training import ParallelConfig
 from torchsplit_core.values.units import GIB
 
 STATES: Mapping[str, tuple[str, Colour]] = {
@@ -54,7 +54,7 @@ LATELY = 20
 
 def candidate_words(one: StrategyCandidate) -> str:
     """The choices of a strategy's candidate in a line."""
-    return choice_words(Choices(**{name: getattr(one, name) for name in Choices.__dataclass_fields__}))
+    return describe_choices(ParallelConfig(**{name: getattr(one, name) for name in ParallelConfig.__dataclass_fields__}))
 
 
 def source_words(source: str) -> str:
@@ -68,7 +68,7 @@ def headline(view: RunView) -> str:
     if launch is not None:
         parts = [
             source_words(launch.source),
-            choice_words(launch.strategy.choices),
+            describe_choices(launch.strategy.choices),
             f"{exact(launch.strategy.job.global_batch)} samples a step",
             launch.strategy.job.precision,
         ]
@@ -165,8 +165,8 @@ def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
             "node": one.node,
             "GPU": str(one.index),
             "name": one.name,
-            **gpu_cells(one.state, one.counted),
-            "told": f"{duration(max(0.0, (now - one.said).total_seconds()))} ago",
+            **gpu_cells(one.state, one.dcgm),
+            "told": f"{duration(max(0.0, (now - one.sampled_at).total_seconds()))} ago",
         }
         for one in view.gpus
     ]
@@ -182,11 +182,11 @@ def left(view: RunView) -> tuple[str, str]:
     _, step_s = lately(view)
     if not view.alive or view.state in ENDED:
         return UNKNOWN, "it is not running"
-    if view.wanted_steps is None:
+    if view.target_steps is None:
         return UNKNOWN, "not known until it has begun"
     if step_s is None or view.state == "starting":
         return UNKNOWN, "not known before a step is measured"
-    steps = max(0, view.wanted_steps - view.last_step)
+    steps = max(0, view.target_steps - view.last_step)
     measured = min(LATELY, len(view.steps))
     return (
         duration(steps * step_s),

@@ -19,7 +19,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
-from torchsplit_core.running.watch import Look, RunView, ask
+from torchsplit_core.training.monitor import RunReader, RunView, send_request
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import JobRecord, Workspace
@@ -39,9 +39,9 @@ def view(workspace: Workspace, name: str) -> RunView | None:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _look(path: str) -> Look:
+def _look(path: str) -> RunReader:
     """What was read of a run, for all sessions."""
-    return Look(path)
+    return RunReader(path)
 
 
 def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
@@ -95,7 +95,7 @@ def start(
 def stop(workspace: Workspace, name: str, view: RunView) -> None:
     """Have a run end: it is asked; one whose work waits for its turn, or only begins, is not begun."""
     if view.alive:
-        ask(path_of(workspace, name), "stop")
+        send_request(path_of(workspace, name), "stop")
     else:
         jobs.end(workspace, RUN.work, name)
 

@@ -8,9 +8,9 @@ from app.components.saving import file_name
 from app.session.trainings import Kept
 from torchsplit_core.deployment import zipped
 from torchsplit_core.pictures.numbers import plain
-from torchsplit_core.running.fleet import Asked, FleetJob, fleet_job, fleet_of
-from torchsplit_core.running.fleet.files import fleet_files
-from torchsplit_core.running.layout import run_strategy
+from torchsplit_core.training.cluster import FleetJob, ResourceRequest, fleet_job, fleet_of
+from torchsplit_core.training.cluster.job_files import fleet_files
+from torchsplit_core.training.fitted_strategy import run_strategy_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes
@@ -39,7 +39,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
                 help="What starts a run by this strategy on a cluster's nodes, as torchsplit train --write-fleet does.",
             )  # fmt: skip
     st.caption(
-        plain(f"For a cluster: {job.fleet.words}, with the sample's synthetic data. Untested on hardware.")
+        plain(f"For a cluster: {job.fleet.description}, with the sample's synthetic data. Untested on hardware.")
     )
 
 
@@ -47,8 +47,8 @@ def _job(kept: Kept, outcome: StrategyOutcome, place: int, source: str) -> Fleet
     """Raises InputFault for a candidate that is not run, and nodes that it does not fill."""
     told = kept.request.training.precision
     precision = told if told in RUN_PRECISIONS else None
-    strategy, options = run_strategy(outcome, place + 1, precision), RunOptions()
-    fleet = fleet_of(kept.request, strategy, options, Asked())
+    strategy, options = run_strategy_of(outcome, place + 1, precision), RunOptions()
+    fleet = fleet_of(kept.request, strategy, options, ResourceRequest())
     return fleet_job(
         source, outcome, fleet, kept.name, options=options, candidate=place + 1, precision=precision
     )

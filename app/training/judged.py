@@ -24,7 +24,7 @@ LICENCES = (
 @cache
 def rows() -> tuple[dict[str, str], ...]:
     """The carried rows."""
-    text = files("torchsplit_core.training").joinpath("data/left_out.csv").read_text(encoding="utf-8")
+    text = files("torchsplit_core.strategy").joinpath("data/left_out.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 

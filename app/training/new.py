@@ -12,7 +12,7 @@ from app.session.workspace import names
 from app.shell import frame, navigation
 from app.shell.inputs import check_nodes, text_of
 from torchsplit_core.hardware import peak_names, peaks
-from torchsplit_core.training.presets import preset, preset_names, read_config
+from torchsplit_core.strategy.presets import preset, preset_names, read_config
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import (
     SourceSizes,

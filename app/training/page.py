@@ -32,7 +32,7 @@ from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
 from torchsplit_core.jobs.names import STRATEGY
 from torchsplit_core.pictures.numbers import exact, percent, plain, short
-from torchsplit_core.training.step.estimate import USABLE
+from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from torchsplit_core.pictures.numbers import exact, percent, short
-from torchsplit_core.training.strategy.words import choice_words
+from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.values.training import Choices
+from torchsplit_core.values.training import ParallelConfig
 
 BOTTLENECKS = {
     "compute": "The GPUs compute most of the step. Faster cards, lower precision or less recomputation shorten it.",
@@ -41,7 +41,7 @@ def choice(one: StrategyCandidate) -> str:
             " → ".join(stage.type for stage in one.stages if stage.group == number) for number in numbers
         )
         return f"groups beside each other: {' | '.join(groups)}"
-    return choice_words(one.choices)
+    return describe_choices(one.choices)
 
 
 def share_rows(one: StrategyCandidate) -> list[dict[str, Any]]:
@@ -76,8 +76,8 @@ def stage_rows(one: StrategyCandidate) -> list[dict[str, Any]]:
                     "devices": entry.devices // entry.stages,
                     "layers": f"{first}–{first + layers - 1}" if layers > 1 else str(first),
                     "layers in all": layers,
-                    "choice": choice_words(
-                        Choices(
+                    "choice": describe_choices(
+                        ParallelConfig(
                             data=entry.data, tensor=entry.tensor, context=entry.context, expert=entry.expert,
                             micro_batch=entry.micro_batch, shard=entry.shard, recompute=entry.recompute,
                             sequence_parallel=entry.sequence_parallel, offload=entry.offload,

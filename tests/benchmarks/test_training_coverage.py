@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.training_coverage import LEAST, MOST, ONE_WAY, inside, steps, ways
 from benchmarks.training_fit import BETWEEN, PRIOR_FAMILIES, WITHIN, judged_families, spreads
-from torchsplit_core.training.step.interval import Spread, calibrated
+from torchsplit_core.strategy.cost_model.interval import Spread, calibrated
 
 
 def test_spreads_go_from_the_fits_own_to_those_that_are_seen() -> None:
@@ -52,7 +52,7 @@ def test_every_way_leaves_out_every_family_and_never_all() -> None:
 
 
 def test_the_rows_left_out_lie_in_their_intervals_as_asked() -> None:
-    text = files("torchsplit_core.training").joinpath("data/left_out.csv").read_text(encoding="utf-8")
+    text = files("torchsplit_core.strategy").joinpath("data/left_out.csv").read_text(encoding="utf-8")
     families: dict[str, list[bool]] = {}
     for row in csv.DictReader(text.splitlines()):
         low, measured, high = (float(row[name]) for name in ("low_s", "measured_s", "high_s"))

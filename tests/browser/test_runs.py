@@ -16,10 +16,10 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import in_scheme, ours, too_wide_for_a_phone
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
-from tests.support.running.folders import left_folder
+from tests.support.training.folders import left_folder
 from tests.support.seeds import repeated
 from torchsplit_core.jobs.train import KNOWN
-from torchsplit_core.running import RunFolder
+from torchsplit_core.training import RunFolder
 from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser

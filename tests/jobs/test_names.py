@@ -39,7 +39,7 @@ from torchsplit_core.jobs.names import (
 )
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
-from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 FILE = UploadedFile("m.py", "ab" * 32)
 FULL: dict[str, JobParameters] = {
@@ -54,7 +54,7 @@ FULL: dict[str, JobParameters] = {
     QUICK_START: QuickStartParameters((("A100-80GB", 2),), "mine", ("sample:clip",)),
     TRAIN: TrainParameters(
         "m-1", "m.py:Net",
-        RunStrategy(Choices(data=2, shard="fsdp"), TrainingJob(8, "bf16", "sgd"), Predicted(1.5, 0.2)),
+        RunStrategy(ParallelConfig(data=2, shard="fsdp"), TrainingJob(8, "bf16", "sgd"), Predicted(1.5, 0.2)),
         RunOptions(9, 3, 1, (3.0, 1.0), 7, False), FILE,
     ),
     TRAIN_ON: TrainOnParameters("m-1", 12, FILE, True),

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from tests.support.paths import ROOT
-from tests.support.running.folders import left_folder
-from tests.support.running.runs import strategy
+from tests.support.training.folders import left_folder
+from tests.support.training.runs import strategy
 from torchsplit_core import jobs
 from torchsplit_core.isolation.execution import VARIABLE
 from torchsplit_core.jobs.names import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, as_stored
 from torchsplit_core.jobs.train import KNOWN, train_job, train_on_job
-from torchsplit_core.running.watch import Look
+from torchsplit_core.training.monitor import RunReader
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.workspace.store import Store, Workspace
@@ -60,7 +60,7 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> N
         workspace, TrainOnParameters("client-1", 4, UploadedFile("client.py", DIGEST)), ignore_progress
     )
     assert told["step"] == 4 and told["restarts"] == 0
-    view = Look(workspace.runs / "client-1").view()
+    view = RunReader(workspace.runs / "client-1").view()
     assert (view.state, list(view.steps.step)) == ("finished", [1, 2, 3, 4])
     assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
 
@@ -85,7 +85,7 @@ def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
         assert time.monotonic() < end
         time.sleep(0.2)
     assert jobs.status(workspace, status.id).state == "done", jobs.log(workspace, status.id)
-    view = Look(workspace.runs / "client-1").view()
+    view = RunReader(workspace.runs / "client-1").view()
     assert (view.state, view.last_step) == ("finished", 3)
 
 
@@ -120,7 +120,7 @@ def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: W
 
 def test_a_launch_is_read_back_as_it_was(tmp_path: Path) -> None:
     left_folder(tmp_path)
-    view = Look(tmp_path).view()
+    view = RunReader(tmp_path).view()
     told = json.loads((tmp_path / "watch" / "launch.json").read_text())
     assert view.launch is not None and told["options"]["steps"] == view.launch.options.steps == 6
     assert view.launch.strategy.predicted is not None and view.launch.strategy.predicted.memory_gib == 1.5

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from torchsplit_core.profiling.steps.run import measure_step, track_peak
-from torchsplit_core.training.step.interval import unseen
-from torchsplit_core.training.strategy.machines import read_fleet
-from torchsplit_core.training.traced.model import TracedModel
-from torchsplit_core.training.traced.step import TracedStep
+from torchsplit_core.strategy.cost_model.interval import unseen
+from torchsplit_core.strategy.graph_model.model import GraphCostModel
+from torchsplit_core.strategy.graph_model.step import GraphStepModel
+from torchsplit_core.strategy.search.machines import read_fleet
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import StrategyNodes
-from torchsplit_core.values.training import Choices, Shard, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, Shard, TrainingJob
 from torchsplit_core.workflow import trace
 
 pytestmark = pytest.mark.torch
@@ -20,27 +20,27 @@ BLOCKS = ("encoder.layer.0", "encoder.layer.1")
 
 
 @pytest.fixture(scope="module")
-def bert() -> TracedModel:
-    return TracedModel(trace("sample:bert"))
+def bert() -> GraphCostModel:
+    return GraphCostModel(trace("sample:bert"))
 
 
-def reckoned(model: TracedModel, shards: int = 1, shard: Shard = "none", recompute: str = "none") -> float:
+def reckoned(model: GraphCostModel, shards: int = 1, shard: Shard = "none", recompute: str = "none") -> float:
     """Bytes of tensors at the peak by the graph."""
     (machine,) = read_fleet((StrategyNodes(shards, 1, "CPU-2c"),), "fp32")
-    step = TracedStep(model, machine, TrainingJob(BATCH * shards, "fp32"), unseen())
-    choices = Choices(data=shards, micro_batch=BATCH, shard=shard, recompute=recompute)  # type: ignore[arg-type]
+    step = GraphStepModel(model, machine, TrainingJob(BATCH * shards, "fp32"), unseen())
+    choices = ParallelConfig(data=shards, micro_batch=BATCH, shard=shard, recompute=recompute)  # type: ignore[arg-type]
     memory = step.estimate(choices).memory
     return memory.total - memory.reserve
 
 
-def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(bert: TracedModel) -> None:
+def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(bert: GraphCostModel) -> None:
     measured = measure_step("sample:bert", BATCH, steps=1)
     assert measured.seconds > 0
     assert track_peak("sample:bert", BATCH) == pytest.approx(measured.peak_bytes, rel=0.05)
     assert reckoned(bert) == pytest.approx(measured.peak_bytes, rel=0.15)
 
 
-def test_shards_are_followed_on_tensors_without_memory(bert: TracedModel) -> None:
+def test_shards_are_followed_on_tensors_without_memory(bert: GraphCostModel) -> None:
     tracked = track_peak("sample:bert", BATCH, shards=4, blocks=BLOCKS)
     assert reckoned(bert, 4, "fsdp") == pytest.approx(tracked, rel=0.25)
     assert track_peak("sample:bert", BATCH, shards=4, blocks=BLOCKS, recompute=True) < tracked

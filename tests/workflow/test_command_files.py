@@ -48,7 +48,7 @@ ELSEWHERE = {
     ("plan request", "serve"): "tests/workflow/test_deployed_servers.py",
     ("routes", "route"): "tests/workflow/test_deployed_servers.py",
     ("partition request", "partition"): "tests/cli/test_examples.py",
-    ("run", "train"): "tests/running",
+    ("run", "train"): "tests/training",
     ("evaluation", "evaluate"): "tests/evaluation",
 }
 """Where it is shown of a command that does not end by itself, takes minutes, or reads what no command writes."""

@@ -153,10 +153,10 @@ def _profile(options: argparse.Namespace) -> int:
         make_slices=_slices_to_make(options),
     )
     if options.engine == "ray":
-        from torchsplit_core.running.fleet.cluster import on_cluster
+        from torchsplit_core.training.cluster.ray_tasks import run_on_cluster
 
         cores, gpus = _reserved(options)
-        graph, result = on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
+        graph, result = run_on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
     else:
         graph, result = with_progress(lambda progress: asked(store=Store(), progress=progress))
     hand_over(replace(result, name=options.name or ""), options)

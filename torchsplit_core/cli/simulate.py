@@ -90,9 +90,9 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.engine == "ray":
-        from torchsplit_core.running.fleet.cluster import on_cluster
+        from torchsplit_core.training.cluster.ray_tasks import run_on_cluster
 
-        outcome = on_cluster(workflow.simulate, request)
+        outcome = run_on_cluster(workflow.simulate, request)
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
     hand_over(outcome, options)

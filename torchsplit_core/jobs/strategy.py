@@ -34,7 +34,7 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
 
     Raises InputFault where the stored request is not the one that was asked about, or nothing fits.
     """
-    from torchsplit_core.training.study import study
+    from torchsplit_core.strategy.sensitivity import sensitivity
 
     name = parameters.request
     if digest(workspace, "strategy_request", name) != parameters.sha256:
@@ -50,7 +50,7 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
     first = solve(request)
     if not first.candidates:
         raise InputFault("study", f"no strategy fits the request {quoted(name)}", "Change the request.")
-    found = study(request, first.candidates[0], solve, progress=progress)
+    found = sensitivity(request, first.candidates[0], solve, progress=progress)
     return asdict(found)
 
 

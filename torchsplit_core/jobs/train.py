@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core.files import replace_file
 from torchsplit_core.jobs.names import TrainOnParameters, TrainParameters, UploadedFile
 from torchsplit_core.jobs.trace import opened_upload
-from torchsplit_core.running.watch import read_launch
+from torchsplit_core.training.monitor import read_launch
 from torchsplit_core.values import InputFault, Progress, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
@@ -99,10 +99,10 @@ def _train(
     trust: bool,
     resume: bool,
 ) -> dict[str, Any]:
-    from torchsplit_core import running
+    from torchsplit_core import training
 
     try:
-        summary = running.train(
+        summary = training.train(
             source, strategy, path, options=options, resume=resume, trust=trust, progress=progress
         )
     except KeyboardInterrupt:

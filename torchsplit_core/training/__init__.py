@@ -1,21 +1,32 @@
-"""Training: what a step takes in seconds and memory, reckoned from sizes without the GPUs; tables of such rows.
+"""Training runs: a model trained by a strategy on the processes that there are, and on after any of them is lost.
 
-`estimate` is a pure function of frozen values (some 20 µs); constants and their sources stand in data/constants.json.
+`train` starts the processes and watches them (`launch`); each is a `rank` with a `TrainingRun` (`loop`), which a
+loop of one's own has as well. The engines are torch's: elastic agent, DDP, FSDP2, DTensor, ZeRO, distributed
+checkpoint. torch is loaded where one of the names is used.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchsplit_core.training.step.estimate import GENERIC, estimate
-from torchsplit_core.training.step.interval import Offset, calibrated
+from torchsplit_core.on_demand import on_demand
 
-__all__ = ["GENERIC", "Offset", "calibrated", "estimate", "prepare"]
+if TYPE_CHECKING:
+    from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+    from torchsplit_core.training.launch import train
+    from torchsplit_core.training.loop import TrainingRun
+    from torchsplit_core.training.run_folder import RunFolder
+    from torchsplit_core.training.user_loop import prepare
 
+__all__ = ["RunFolder", "TrainingRun", "fit_to_world_size", "prepare", "run_strategy_of", "train"]
 
-def __getattr__(name: str) -> Any:
-    """`prepare`, which runs a training: it stands above, with torch, and is known by this room's name."""
-    if name == "prepare":
-        return import_module("torchsplit_core.running").prepare
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "run_folder": "RunFolder",
+        "launch": "train",
+        "fitted_strategy": "fit_to_world_size run_strategy_of",
+        "loop": "TrainingRun",
+        "user_loop": "prepare",
+    },
+)

@@ -102,7 +102,7 @@ class Transformer:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ParallelConfig:
     """How a step is divided: a device of each kind of group, sequences a micro-batch, and what is kept.
 
     `expert` devices of the data-parallel group hold the experts among them; `interleave` chunks of layers a stage.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.values.training import SHARDED, Choices
+from torchsplit_core.values.training import SHARDED, ParallelConfig
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.training.traced.solve import Tracker
+    from torchsplit_core.strategy.graph_model.solve import Tracker
 
 MOST_LOOKED_THROUGH = 512
 """Candidates among which one of use is looked for."""
@@ -38,13 +38,13 @@ def strategy(
     """
     if not isinstance(request.model, SourceSizes):
         return _of_sizes(request, progress)
-    from torchsplit_core.training.traced.solve import traced_strategy
+    from torchsplit_core.strategy.graph_model.solve import search_graph_strategy
     from torchsplit_core.workflow.steps import trace
 
     source = request.model.source
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    found = traced_strategy(
+    found = search_graph_strategy(
         request,
         graph,
         profile,
@@ -65,21 +65,21 @@ def strategy_script(
 
     Raises InputFault for a candidate that no file is written for, with its reason.
     """
-    from torchsplit_core.training.apply.script import Traced, script
+    from torchsplit_core.strategy.export.script import TracedBlocks, script
 
     if not isinstance(request.model, SourceSizes):
         return script(request, candidate)
-    from torchsplit_core.training.traced.solve import stage_starts
+    from torchsplit_core.strategy.graph_model.solve import stage_starts
     from torchsplit_core.workflow.steps import trace
 
     graph = graph or trace(request.model.source, trust=trust)
     blocks, starts = stage_starts(request, graph, candidate)
-    return script(request, candidate, Traced(blocks, starts), trust=trust)
+    return script(request, candidate, TracedBlocks(blocks, starts), trust=trust)
 
 
 def _of_sizes(request: StrategyRequest, progress: Progress) -> StrategyOutcome:
     """The outcome for sizes alone; on equal nodes more candidates are looked through until one is of use."""
-    from torchsplit_core.training.strategy import strategy as solve
+    from torchsplit_core.strategy.search import search_strategy as solve
 
     found = solve(request, progress=progress)
     candidates, asked = found.candidates, request.top_k
@@ -101,8 +101,8 @@ def _usable_first(
 
     The fastest of use is among them although more than `top_k` others are faster.
     """
-    from torchsplit_core.training.apply.refused import not_exportable
-    from torchsplit_core.training.strategy.words import choice_words, loss_words
+    from torchsplit_core.strategy.export.exportability import not_exportable
+    from torchsplit_core.strategy.search.descriptions import describe_choices, describe_slowdown
 
     shown = outcome.candidates
     if not shown:
@@ -116,8 +116,8 @@ def _usable_first(
     if ranked[0] is not fastest:
         loss = ranked[0].seconds_per_step / fastest.seconds_per_step - 1
         message += (
-            f" First stands {choice_words(ranked[0].choices)}, which can be exported and trained: it "
-            f"{loss_words(loss)}, which is within the interval of the estimate."
+            f" First stands {describe_choices(ranked[0].choices)}, which can be exported and trained: it "
+            f"{describe_slowdown(loss)}, which is within the interval of the estimate."
         )
     marked = tuple(replace(one, not_exportable=not_exportable(request, one)) for one in ranked)
     return replace(outcome, candidates=marked, message=message)
@@ -125,13 +125,13 @@ def _usable_first(
 
 def _of_use(request: StrategyRequest, one: StrategyCandidate) -> bool:
     """Whether a file is written for a candidate, and `train` runs it."""
-    from torchsplit_core.running.layout import on_processes, run_strategy
-    from torchsplit_core.training.apply.refused import not_exportable
+    from torchsplit_core.strategy.export.exportability import not_exportable
+    from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
 
     if not_exportable(request, one) is not None:
         return False
     try:
-        on_processes(run_strategy(one, precision=request.training.precision), one.choices.devices)
+        fit_to_world_size(run_strategy_of(one, precision=request.training.precision), one.choices.devices)
     except InputFault:
         return False
     return True
@@ -140,15 +140,15 @@ def _of_use(request: StrategyRequest, one: StrategyCandidate) -> bool:
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
     """What follows a choice in torch; None for choices that its trackers do not know."""
     from torchsplit_core.profiling.steps.run import track_peak
-    from torchsplit_core.training.traced.memory import shards
-    from torchsplit_core.training.traced.parts import chain_of
+    from torchsplit_core.strategy.graph_model.blocks import chain_of
+    from torchsplit_core.strategy.graph_model.memory import shards
 
     assert isinstance(request.model, SourceSizes)
     source, training = request.model.source, request.training
     blocks, per_node = chain_of(graph).blocks, request.fleet[0].gpus_per_node
     half = training.precision in ("bf16", "fp16")
 
-    def follow(choices: Choices) -> int | None:
+    def follow(choices: ParallelConfig) -> int | None:
         gathered = choices.shard in SHARDED
         group = shards(choices, per_node) if gathered else 1
         known = choices.pipeline == 1 and choices.offload == "none" and choices.recompute != "selective"

@@ -15,17 +15,17 @@ from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, Asked, curve, note
 from app.runs.words import left, with_sizes
 from tests.app.runs.test_runs_page import kept, opened
 from tests.support.app.placement_page import said
-from tests.support.running.folders import left_folder
+from tests.support.training.folders import left_folder
 from torchsplit_core.pictures.numbers import THIN, duration
-from torchsplit_core.running import RunFolder
-from torchsplit_core.running.watch import Look, RunView
+from torchsplit_core.training import RunFolder
+from torchsplit_core.training.monitor import RunReader, RunView
 from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
 def view(tmp_path: Path) -> RunView:
     """Six steps of 0.2 s with a loss of 2/step, a checkpoint at 4, a rank lost at 6, gone on with after 4."""
-    return Look(left_folder(tmp_path / "run").path).view()
+    return RunReader(left_folder(tmp_path / "run").path).view()
 
 
 def test_smoothing_is_exponential_and_begins_with_the_first_value() -> None:
@@ -64,8 +64,8 @@ def test_what_happened_is_marked_at_its_step_or_its_time(view: RunView) -> None:
 def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path: Path) -> None:
     folder = left_folder(tmp_path / "run", steps=200, wanted=200)
     for step in range(1, 201):
-        folder.tell("checkpoint", f"checkpoint of step {step} is complete: 5000 bytes", 0)
-    view = Look(tmp_path / "run").view()
+        folder.log_event("checkpoint", f"checkpoint of step {step} is complete: 5000 bytes", 0)
+    view = RunReader(tmp_path / "run").view()
     marked = [one.at for one in curve("a", 0, view, Asked()).happened if one.what == "checkpoint"]
     assert len(marked) <= MOST_MARKS and max(marked) == 200
     assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes({"a": view}, Asked())
@@ -88,9 +88,9 @@ def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view: Ru
 
 def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace: Workspace) -> None:
     path = kept(workspace, "diamond-1", steps=5, wanted=25)
-    RunFolder(path).tell("checkpoint", "checkpoint of step 5 is complete: 2594814 bytes", 0)
-    with RunFolder(path).claimed(resume=True):
-        RunFolder(path).tell("resumed", "goes on after step 5 with 2 processes", 0)
+    RunFolder(path).log_event("checkpoint", "checkpoint of step 5 is complete: 2594814 bytes", 0)
+    with RunFolder(path).exclusive(resume=True):
+        RunFolder(path).log_event("resumed", "goes on after step 5 with 2 processes", 0)
         test: AppTest = opened(workspace, "diamond-1")
         assert {one.label: one.value for one in test.metric}["Time left"] == f"4{THIN}s"
         assert "estimated: 20 steps as long as the last 5" in said(test)

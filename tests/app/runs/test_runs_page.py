@@ -21,7 +21,7 @@ from app.session.thing import RUN
 from tests.app.training.test_training_page import found
 from tests.support.app.placement_page import press, said
 from tests.support.paths import ROOT
-from tests.support.running.folders import left_folder
+from tests.support.training.folders import left_folder
 from torchsplit_core.jobs.names import (
     TRAIN,
     TRAIN_ON,
@@ -31,12 +31,12 @@ from torchsplit_core.jobs.names import (
     as_stored,
 )
 from torchsplit_core.jobs.train import KNOWN, run_paths
-from torchsplit_core.running import RunFolder
-from torchsplit_core.running.watch import is_asked
-from torchsplit_core.running.watch.elsewhere import endpoint_told
+from torchsplit_core.training import RunFolder
+from torchsplit_core.training.monitor import is_requested
+from torchsplit_core.training.monitor.discovery import published_endpoint
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
-from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -193,7 +193,7 @@ def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(works
     path = kept(workspace, "diamond-1")
     assert "Stages" not in {one.value for one in opened(workspace, "diamond-1").header}
     many = dict.fromkeys((f"blocks.{place}" for place in range(3, 10)), None)
-    RunFolder(path).tell("layers_moved", "moved blocks.2 from stage 1 to stage 0 in 2 s", 0)
+    RunFolder(path).log_event("layers_moved", "moved blocks.2 from stage 1 to stage 0 in 2 s", 0)
     for rank, blocks in enumerate(({"blocks.0": 0.25, "blocks.2": 0.5}, many)):
         told = json.loads((path / "watch" / f"rank-{rank}.json").read_text())
         (path / "watch" / f"rank-{rank}.json").write_text(json.dumps({**told, "blocks_s": blocks}))
@@ -222,7 +222,7 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     (path / "tensorboard").mkdir()
     (path / "tensorboard" / "events.out.tfevents.1").touch()
-    with RunFolder(path).claimed(resume=True), endpoint_told(path, "0.0.0.0", 9100):
+    with RunFolder(path).exclusive(resume=True), published_endpoint(path, "0.0.0.0", 9100):
         test = opened(workspace, "diamond-1")
         # Where other tools find its figures, to be copied.
         assert [one.proto.code_text for one in test.get("code")] == [
@@ -230,17 +230,17 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
             f"tensorboard --logdir {path / 'tensorboard'}",
         ]
         press(test, "Checkpoint now")
-        assert is_asked(path, "checkpoint") and not is_asked(path, "stop")
+        assert is_requested(path, "checkpoint") and not is_requested(path, "stop")
         press(test, "Stop the run")
-        assert is_asked(path, "stop")
+        assert is_requested(path, "stop")
 
 
 def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace: Workspace) -> None:
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
-    RunFolder(path).tell("stopped", "node here was stopped by SIGTERM after step 5")
+    RunFolder(path).log_event("stopped", "node here was stopped by SIGTERM after step 5")
     words = said(opened(workspace, "diamond-1"))
     assert "**Stopped at step 5.** Resume goes on from the last checkpoint, of step 4." in words
-    RunFolder(path).tell("stopped", "the data: has no samples. Give at least one.", 1)
+    RunFolder(path).log_event("stopped", "the data: has no samples. Give at least one.", 1)
     shutil.rmtree(path / "checkpoints" / "step-00000004")
     words = said(opened(workspace, "diamond-1"))
     assert (
@@ -259,13 +259,13 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
     )
     told = json.dumps({"state": "running", "share": 0.0, "message": "", "pid": os.getpid()})
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(told)
-    with RunFolder(path).claimed(resume=True) if begun else contextlib.nullcontext():
+    with RunFolder(path).exclusive(resume=True) if begun else contextlib.nullcontext():
         test = opened(workspace, "diamond-1")
         words = said(test)
         assert "[starting]" in words and "It goes on from the last checkpoint, of step 4." in words
         assert "\nof 3\u202f000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
         assert list(table(test, "predicted")["state"]) == ["starting"] * 2
-        RunFolder(path).tell("resumed", "goes on after step 6 with 2 processes", 0)
+        RunFolder(path).log_event("resumed", "goes on after step 6 with 2 processes", 0)
         assert not begun or "[running]" in said(opened(workspace, "diamond-1"))
 
 
@@ -311,7 +311,7 @@ def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
 def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
     (workspace.runs / "net-1").mkdir(parents=True)
     workspace.set_setting(KNOWN, [{"name": "net-1", "path": None}])
-    plan = RunStrategy(Choices(data=2), TrainingJob(8, "fp32"))
+    plan = RunStrategy(ParallelConfig(data=2), TrainingJob(8, "fp32"))
     asked_for = TrainParameters("net-1", "net.py:client", plan, RunOptions(steps=1))
     record = workspace.add_job("Run net-1", TRAIN, as_stored(TRAIN, asked_for))
     told = {"state": "failed", "fault": "net.py is gone"}

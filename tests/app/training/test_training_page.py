@@ -14,7 +14,7 @@ from app.session.trainings import Kept
 from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.training.words import bottleneck, choice, label, share_rows, stage_rows
 from tests.support.app.placement_page import press, said
-from tests.training.test_traced import chain
+from tests.strategy.test_graph_model import chain
 from torchsplit_core.jobs.names import (
     STRATEGY,
     STRATEGY_STUDY,
@@ -22,8 +22,8 @@ from torchsplit_core.jobs.names import (
     RequestParameters,
 )
 from torchsplit_core.jobs.strategy import strategy_job, study_job
-from torchsplit_core.training.presets import preset_names
-from torchsplit_core.training.study import study
+from torchsplit_core.strategy.presets import preset_names
+from torchsplit_core.strategy.sensitivity import sensitivity
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import (
@@ -191,7 +191,7 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
 
 def test_each_choice_changed_alone_is_no_faster_than_the_best() -> None:
     best = strategy(SMALL).candidates[0]
-    around = study(SMALL, best, strategy)
+    around = sensitivity(SMALL, best, strategy)
     assert {one.choice for one in around.changed} >= {"data", "shard", "recompute", "micro_batch"}
     assert all(one.seconds is None or one.seconds >= best.seconds_per_step for one in around.changed)
     assert all(one.seconds is not None or one.why_not for one in around.changed)

@@ -53,7 +53,7 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    from torchsplit_core.training.table import estimate_table
+    from torchsplit_core.strategy.estimated_table import estimate_table
 
     table = estimate_table(
         read_table(options.rows),

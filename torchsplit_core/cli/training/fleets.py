@@ -7,17 +7,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.cli.common import engine_option, with_progress
-from torchsplit_core.running.fleet import FORMATS, Pods, fleet_job
+from torchsplit_core.training.cluster import FORMATS, PodSpec, fleet_job
 from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
-    from torchsplit_core.running.fleet import Fleet
+    from torchsplit_core.training.cluster import Fleet
     from torchsplit_core.values.strategy.run import Exports, RunOptions, RunStrategy, RunSummary
 
 
 def add_fleet_options(made: argparse.ArgumentParser) -> None:
     """`--engine`, `--write-fleet`, and what they need to know."""
-    pods = Pods()
+    pods = PodSpec()
     engine_option(made)
     made.add_argument(
         "--write-fleet",
@@ -58,7 +58,7 @@ def write_fleet(
 ) -> int:
     """Write the files and say where they are."""
     from torchsplit_core.deployment import write_deployment
-    from torchsplit_core.running.fleet.files import fleet_files
+    from torchsplit_core.training.cluster.job_files import fleet_files
 
     job = fleet_job(
         options.source,
@@ -71,10 +71,10 @@ def write_fleet(
         trust=options.trust,
         exports=exports,
     )
-    pods = Pods(options.image or Pods().image, options.claim or Pods().claim)
+    pods = PodSpec(options.image or PodSpec().image, options.claim or PodSpec().claim)
     for path in write_deployment(fleet_files(job, options.write_fleet, pods), options.output):
         print(path)
-    print(f"{fleet.words}. Untested on hardware.", file=sys.stderr)
+    print(f"{fleet.description}. Untested on hardware.", file=sys.stderr)
     return 0
 
 
@@ -82,7 +82,7 @@ def train_on_cluster(
     options: argparse.Namespace, strategy: RunStrategy, fleet: Fleet, what: RunOptions, exports: Exports
 ) -> RunSummary:
     """Train on a Ray cluster."""
-    from torchsplit_core.running.fleet.on_ray import train_on_ray
+    from torchsplit_core.training.cluster.ray_launcher import train_on_ray
 
     summary: RunSummary = with_progress(
         lambda progress: train_on_ray(

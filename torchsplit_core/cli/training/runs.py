@@ -9,7 +9,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from torchsplit_core import files, running
+from torchsplit_core import files, training
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.cli.training.fleets import (
@@ -156,19 +156,19 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
-    strategy = running.run_strategy(given, options.candidate, options.precision)
+    strategy = training.run_strategy_of(given, options.candidate, options.precision)
     numbers = _node_numbers(options.nnodes)
     if options.write_fleet or options.engine == "ray":
-        from torchsplit_core.running.fleet import Asked, fleet_of
+        from torchsplit_core.training.cluster import ResourceRequest, fleet_of
 
-        asked = Asked(numbers, options.processes, options.cores, not options.no_gpus)
+        asked = ResourceRequest(numbers, options.processes, options.cores, not options.no_gpus)
         fleet = fleet_of(given, strategy, what, asked)
         if options.write_fleet:
             return write_fleet(options, given, fleet, what, exports)
         return _told(options, train_on_cluster(options, strategy, fleet, what, exports))
     try:
         summary: RunSummary = with_progress(
-            lambda progress: running.train(
+            lambda progress: training.train(
                 options.source,
                 strategy,
                 options.output,
@@ -182,7 +182,7 @@ def _train(options: argparse.Namespace) -> int:
             )
         )
     except KeyboardInterrupt:
-        last = running.RunFolder(options.output).last_step()
+        last = training.RunFolder(options.output).last_step()
         at = f"at step {last['step']}" if last else "before the first step"
         print(
             f"{options.output}: stopped {at}; --resume goes on from the last complete checkpoint",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
-from torchsplit_core.values.training import Choices, Offload, Recompute, Shard
+from torchsplit_core.values.training import Offload, ParallelConfig, Recompute, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +119,17 @@ class StrategyCandidate:
     @property
     def across(self) -> bool:
         """Whether it is one pipeline across entries of the fleet."""
-        return any(one.seconds_per_stage for one in self.stages) and not self.beside
+        return any(stage.seconds_per_stage for stage in self.stages) and not self.beside
 
     @property
     def beside(self) -> bool:
         """Whether it is groups of entries beside each other, a pipeline across entries among them."""
-        return any(one.group for one in self.stages)
+        return any(stage.group for stage in self.stages)
 
     @property
-    def choices(self) -> Choices:
+    def choices(self) -> ParallelConfig:
         """The choices among what it says."""
-        return Choices(**{one.name: getattr(self, one.name) for one in fields(Choices)})
+        return ParallelConfig(**{option.name: getattr(self, option.name) for option in fields(ParallelConfig)})
 
 
 @dataclass(frozen=True, slots=True)

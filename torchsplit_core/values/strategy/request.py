@@ -34,7 +34,7 @@ class TransformerSizes:
 
     def transformer(self) -> Transformer:
         """The sizes as the estimate takes them. Raises InputFault for sizes that do not go together."""
-        return Transformer(**{one.name: getattr(self, one.name) for one in fields(Transformer)})
+        return Transformer(**{size.name: getattr(self, size.name) for size in fields(Transformer)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class StrategyFix:
 
     def given(self) -> dict[str, int | str | bool]:
         """Those that are fixed, by name."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        return {option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

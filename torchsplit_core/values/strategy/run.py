@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from torchsplit_core.values.errors import InputFault, quoted
-from torchsplit_core.values.training import Choices, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class RunStrategy:
     `layers`: blocks of each stage of the pipeline, where the strategy says them.
     """
 
-    choices: Choices
+    choices: ParallelConfig
     job: TrainingJob
     predicted: Predicted | None = None
     layers: tuple[int, ...] = ()

@@ -1,0 +1,73 @@
+"""Seconds of one kernel on one device: matrix products, attention, operations bound by memory."""
+
+from __future__ import annotations
+
+from torchsplit_core.strategy.cost_model.constants import Constants
+from torchsplit_core.values.training import Attention, Precision, TrainingDevice
+
+TILE = 128
+"""Rows and columns of the tile that a multiprocessor makes at a time."""
+BACKWARD_ATTENTION = 2.5
+"""Products of the backward pass of fused attention over those of the forward: five against two (FlashAttention-2)."""
+
+
+class Kernels:
+    """The device's speeds under a precision; every method gives seconds."""
+
+    __slots__ = (
+        "attention_flops", "bytes_per_s", "depth", "flops", "launch_s", "peak_flops", "softmax", "wave", "width",
+    )  # fmt: skip
+
+    def __init__(
+        self, device: TrainingDevice, precision: Precision, attention: Attention, c: Constants
+    ) -> None:
+        new = device.generation in ("hopper", "blackwell")
+        power = float(device.power_share**c.power_exponent)
+        share = c.gemm_share_hopper if new else c.gemm_share_ampere
+        if precision == "fp8" and device.eight_bit_flops > device.half_flops:
+            peak = device.half_flops * c.eight_bit_gain
+        elif precision in ("fp32", "tf32"):
+            peak = device.single_flops
+        else:
+            peak = device.half_flops
+        self.peak_flops = peak * power
+        self.flops = self.peak_flops * share
+        self.width = 4 if precision in ("fp32", "tf32") else 2
+        self.bytes_per_s = device.bytes_per_s * c.memory_share
+        self.wave = c.gemm_wave * device.multiprocessors * TILE * TILE
+        self.depth = c.gemm_depth if device.multiprocessors else 0.0
+        self.launch_s = c.launch_s
+        self.softmax = c.softmax_passes
+        of = {
+            "triton": (c.triton_share_ampere, c.triton_share_hopper),
+            "flash": (c.flash_share_ampere, c.flash_share_hopper),
+            "cudnn": (c.flash_share_ampere, c.cudnn_share),
+            "unfused": (share, share),
+        }[attention]
+        half = device.half_flops if self.width == 2 else device.single_flops
+        self.attention_flops = half * of[new] * power
+
+    def gemm(self, rows: float, columns: float, depth: float) -> float:
+        """A product of rows × depth by depth × columns: its operations with part-filled waves of tiles and the
+        start of a tile's inner loop, or its bytes, whichever is longer."""
+        flops = 2.0 * depth * (rows * columns + self.wave) * (1.0 + self.depth / depth)
+        moved = self.width * (rows * depth + depth * columns + rows * columns)
+        return max(flops / self.flops, moved / self.bytes_per_s) + self.launch_s
+
+    def gemm_backward(self, rows: float, columns: float, depth: float) -> float:
+        """The two products that the gradients of both factors need."""
+        return self.gemm(rows, depth, columns) + self.gemm(depth, columns, rows)
+
+    def fused_attention(self, tokens: float, seen: float, width: float) -> float:
+        """The forward pass over `seen` keys, causal: half of 4 · tokens · seen · width operations."""
+        return 2.0 * tokens * seen * width / self.attention_flops + self.launch_s
+
+    def unfused_attention(self, tokens: float, seen: float, width: float, heads: float) -> float:
+        """Two products without regard to the mask, and the scores through memory several times."""
+        products = 4.0 * tokens * seen * width / self.attention_flops
+        scores = self.softmax * self.width * tokens * seen * heads / self.bytes_per_s
+        return products + scores + 4 * self.launch_s
+
+    def moved(self, size_bytes: float) -> float:
+        """Bytes through the device's memory."""
+        return size_bytes / self.bytes_per_s

@@ -1,0 +1,56 @@
+"""Seconds of collectives: rings over the two tiers of a cluster."""
+
+from __future__ import annotations
+
+from math import log2
+
+from torchsplit_core.strategy.cost_model.constants import Constants
+from torchsplit_core.values.training import TrainingCluster
+
+
+class Network:
+    """The cluster's speeds. A group is told by its size and by the distance of neighbours in it (`stride`)."""
+
+    __slots__ = ("hop_s", "inside", "latency_s", "node", "per_node")
+
+    def __init__(self, cluster: TrainingCluster, c: Constants) -> None:
+        self.per_node = cluster.gpus_per_node
+        self.inside = cluster.inside_bytes_per_s * c.inside_share
+        self.node = cluster.between_bytes_per_s * c.between_share
+        self.latency_s = c.inside_latency_s
+        self.hop_s = c.hop_s
+
+    def within(self, size: int, stride: int) -> bool:
+        """Whether a group of that size and stride stands in one node."""
+        return size * stride <= self.per_node
+
+    def rate(self, size: int, stride: int) -> float:
+        """Bytes/s at which a ring passes a member: the link inside, or its part of the node's, whose cards all
+        groups of the node share."""
+        if self.within(size, stride):
+            return self.inside
+        members = max(1, self.per_node // stride)
+        return min(self.inside, self.node * members / self.per_node)
+
+    def gather(self, size_bytes: float, size: int, stride: int) -> float:
+        """All-gather (or reduce-scatter) of `size_bytes` in all: (n − 1)/n of them pass each member (ring)."""
+        if size <= 1:
+            return 0.0
+        passed = size_bytes * (size - 1) / size / self.rate(size, stride)
+        if self.within(size, stride):
+            return passed + self.latency_s * log2(size)
+        return passed + self.hop_s * size
+
+    def reduce(self, size_bytes: float, size: int, stride: int) -> float:
+        """All-reduce: a reduce-scatter and an all-gather; its latency counts once."""
+        if size <= 1:
+            return 0.0
+        passed = 2.0 * size_bytes * (size - 1) / size / self.rate(size, stride)
+        if self.within(size, stride):
+            return passed + self.latency_s * log2(size)
+        return passed + self.hop_s * size
+
+    def send(self, size_bytes: float, stride: int) -> float:
+        """From one pipeline stage to the next, every device its own part."""
+        rate = self.inside if 2 * stride <= self.per_node else min(self.inside, self.node / self.per_node)
+        return size_bytes / rate + self.latency_s

@@ -1,0 +1,100 @@
+"""A traced model as a chain of parts: its repeated blocks in the order in which they run, with what is around them.
+
+A block is a module whose name ends in a number: an entry of a ModuleList or Sequential, the outermost of them
+(`encoder.layer.3`). It is what is sharded, run again and cut at. What runs between two blocks belongs to the later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.values import GraphNode
+
+AROUND = ""
+"""The name of what belongs to no block."""
+
+
+def block_of(module: str) -> str:
+    """The outermost numbered module on a path; "" where there is none."""
+    names = module.split(".")
+    for place, name in enumerate(names):
+        if name.isdigit():
+            return ".".join(names[: place + 1])
+    return AROUND
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChain:
+    """Blocks in the order in which they run. `part_of`: of every operation the place of its block, or of the one that
+    it stands before (behind the last: the last). `within`: operations that belong to a block.
+
+    `no_stages`: why the chain cannot be cut into stages; `late_input`: why not into stages of which the first alone is
+    given the model's inputs; "" where it can.
+    """
+
+    blocks: tuple[str, ...]
+    part_of: dict[str, int]
+    within: frozenset[str]
+    no_stages: str
+    late_input: str = ""
+
+    @property
+    def no_cut(self) -> str:
+        """Why it is not cut into stages as a file of the strategy does it, which gives inputs to the first alone."""
+        return self.no_stages or self.late_input
+
+
+def chain_of(graph: TorchGraph) -> BlockChain:
+    """The chain of a graph; a model without blocks is one part."""
+    runs: list[str] = []
+    part_of: dict[str, int] = {}
+    within: set[str] = set()
+    last = AROUND
+    for node in graph.nodes:
+        if node.kind != "op":
+            continue
+        block = block_of(node.module)
+        if block != AROUND:
+            within.add(node.id)
+            if block != last:
+                runs.append(block)
+            last = block
+        # Before its block is known, an operation waits for the next one.
+        part_of[node.id] = len(runs) - (1 if block != AROUND else 0)
+    most = max(len(runs) - 1, 0)
+    part_of = {name: min(place, most) for name, place in part_of.items()}
+    blocks = tuple(dict.fromkeys(runs))
+    if len(blocks) < len(runs):
+        twice = next(block_name for block_name in blocks if runs.count(block_name) > 1)
+        first = {block: place for place, block in enumerate(blocks)}
+        # One part for each block; a chain that comes back to one cannot be cut.
+        part_of = {node.id: first.get(block_of(node.module), 0) for node in graph.nodes if node.kind == "op"}
+        return BlockChain(blocks, part_of, frozenset(within), f"the work comes back to {twice} after other blocks")
+    late = _late_input(graph, blocks, part_of)
+    return BlockChain(blocks, part_of, frozenset(within), _no_stages(graph, blocks, part_of), late)
+
+
+def _late_input(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int]) -> str:
+    for node in graph.input_nodes:
+        late = [user for user in graph.users[node.id] if part_of.get(user, 0) > 0]
+        if late:
+            return f"block {blocks[part_of[late[0]]]} reads the model's input {node.id}, which the first stage has"
+    return ""
+
+
+def _no_stages(graph: TorchGraph, blocks: tuple[str, ...], part_of: dict[str, int]) -> str:
+    if len(blocks) < 2:
+        return "it has no repeated blocks"
+    if graph.subgraphs:
+        return "its path depends on data (cond or while)"
+    for node in weights(graph):
+        parts = {part_of[user] for user in graph.users[node.id] if user in part_of}
+        if len(parts) > 1:
+            return f"two blocks read the weight {node.id}, and a stage has its own"
+    return ""
+
+
+def weights(graph: TorchGraph) -> tuple[GraphNode, ...]:
+    """The parameters, each once."""
+    return tuple(node for node in graph.nodes if node.kind == "parameter")

@@ -1,0 +1,113 @@
+"""What measurements say of a traced model's steps: rows of its profile, and whole steps of one's own."""
+
+from __future__ import annotations
+
+import re
+from math import exp, log, sqrt
+
+from torchsplit_core.graph.sizes import element_bytes
+from torchsplit_core.profiling.estimate import interval
+from torchsplit_core.profiling.flops import node_costs
+from torchsplit_core.strategy.cost_model.interval import Offset, calibrated, unseen, widened
+from torchsplit_core.strategy.graph_model.blocks import weights
+from torchsplit_core.strategy.graph_model.model import GraphCostModel
+from torchsplit_core.strategy.graph_model.step import GraphStepModel, StageLoad
+from torchsplit_core.strategy.search.machines import Machine
+from torchsplit_core.values import Profile
+from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.request import MeasuredStep
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
+
+Factors = tuple[tuple[int, float], ...]
+"""Batch sizes with what was measured over what is reckoned there, of a forward pass."""
+HOST_SPREAD = 3.0
+"""A processor's peaks are assumed: a step may take a third or three times what is reckoned. An assumption."""
+MOST_STEPS = 3
+
+
+def device_factors(
+    model: GraphCostModel, machine: Machine, job: TrainingJob, profile: Profile | None
+) -> Factors:
+    """Forward seconds that the profile measured on this machine's device over those reckoned, by batch.
+
+    Rows of slices, of other devices, of several processes and of a precision other than the step's say nothing here.
+    Raises InputFault for a profile of another architecture.
+    """
+    if profile is None:
+        return ()
+    if profile.architecture_hash and profile.architecture_hash != model.graph.architecture_hash:
+        raise InputFault(
+            "model.profile",
+            f"{quoted(profile.source)} is a profile of another architecture",
+            "Profile the model again.",
+        )
+    traced = max((element_bytes(node.dtype) for node in weights(model.graph)), default=4.0)
+    if (traced == 2.0) != (job.precision in ("bf16", "fp16")):
+        return ()
+    step = GraphStepModel(model, machine, job, unseen())
+    factors: dict[int, float] = {}
+    for row in profile.rows:
+        if row.basis != "measured" or row.stage != "whole" or row.processes != 1 or row.sequence_length:
+            continue
+        if _is_measured_on(row.gpu_type, row.profile, machine):
+            estimated = _forward_s(step, row.batch_size)
+            factors[row.batch_size] = row.batch_size / row.throughput_rps / estimated
+    return tuple(sorted(factors.items()))
+
+
+def _is_measured_on(gpu_type: str, profile: str | None, machine: Machine) -> bool:
+    if not machine.host:
+        return gpu_type == machine.type and profile is None
+    cores = re.fullmatch(r"CPU-(\d+)c", gpu_type)
+    if cores:
+        return gpu_type == machine.type
+    return gpu_type == "CPU" and profile in (None, machine.type.removeprefix("CPU-"))
+
+
+def _forward_s(step: GraphStepModel, batch: int) -> float:
+    """Seconds reckoned of a forward pass, the host's share as in `TracedStep.seconds`."""
+    figures = step.figures(ParallelConfig(micro_batch=batch))
+    device = sum(part.forward for part in figures)
+    # A part's host seconds are of both passes; the forward one starts about a third of the kernels.
+    return step.seconds([StageLoad(device, sum(part.host for part in figures) / 3.0)])
+
+
+def step_offset(
+    model: GraphCostModel,
+    machine: Machine,
+    job: TrainingJob,
+    measured: tuple[MeasuredStep, ...],
+    factors: Factors,
+) -> Offset:
+    """The offset and interval of this model's steps on this machine's devices.
+
+    What was fitted to trainings of transformers is widened by what the roofline is off for other models; on a
+    processor, whose peaks are assumed, by `HOST_SPREAD`; unless rows of a profile stand in for either. Measured steps
+    of one device calibrate it as rows of a framework do (`step.interval`): the wider the interval without them, the
+    more they count.
+    """
+    if len(measured) > MOST_STEPS:
+        raise InputFault(
+            "model.measured_steps", f"has {len(measured)} steps, more than {MOST_STEPS}", "Give fewer."
+        )
+    ratios = []
+    for measured_step in measured:
+        alone = GraphStepModel(
+            model, machine, TrainingJob(measured_step.batch, job.precision, job.optimizer), unseen(), factors
+        )
+        choices = ParallelConfig(micro_batch=measured_step.batch)
+        ratios.append(log(measured_step.seconds / alone.estimate(choices).parts_s.total))
+    if factors:
+        return calibrated(tuple(ratios))
+    low, high = 1.0 / HOST_SPREAD, HOST_SPREAD
+    if not machine.host:
+        worst, best = interval(node_costs(model.graph, model.graph.traced_batch), machine.type)
+        low, high = 1.0 / best, 1.0 / worst
+    if ratios:
+        return calibrated(tuple(ratios), widened(low, high))
+    known = unseen()
+    return Offset(
+        known.factor,
+        exp(-sqrt(log(known.low) ** 2 + log(low) ** 2)),
+        exp(sqrt(log(known.high) ** 2 + log(high) ** 2)),
+    )

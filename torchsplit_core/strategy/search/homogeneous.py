@@ -1,0 +1,310 @@
+"""The best choices for equal devices: all that divide, the memory of each told, the slow ones ruled out by bounds.
+
+A choice's memory is the sum of its shape's activations and its storage's states, so that what fits is counted
+without a look at each. A shape's seconds without exchanges of data and the optimizer are a bound on all that store
+its states one way or another; shapes go by that bound, and the search ends where it passes the k-th best found.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from torchsplit_core.strategy.cost_model.constants import constants
+from torchsplit_core.strategy.cost_model.estimate import USABLE, estimate
+from torchsplit_core.strategy.cost_model.kernels import Kernels
+from torchsplit_core.strategy.cost_model.layers import LayerModel, LayerTime
+from torchsplit_core.strategy.cost_model.memory import activation_bytes, layers_on, state_bytes
+from torchsplit_core.strategy.cost_model.network import Network
+from torchsplit_core.strategy.search.machines import Machine
+from torchsplit_core.strategy.search.software import SOFTWARE
+from torchsplit_core.strategy.search.space import BATCH_RULE, OFFLOADS, RECOMPUTES, SHARDS, SearchSpace
+from torchsplit_core.values.training import Offload, ParallelConfig, Shard, StepEstimate
+from torchsplit_core.values.units import GIB
+
+ROUNDING = 1e-9
+"""A bound is that much below what it was summed to: sums of other orders differ in their last digits."""
+EQUAL = 1e-8
+"""Seconds that differ by less, relative to themselves, may be equal in their rank."""
+
+MOST_NODES_TRIED = 512
+"""Fleets that are tried for the smallest that would do."""
+
+
+@dataclass(slots=True)
+class RefusedChoices:
+    """Choices refused for one reason, and of them the one that lacks the fewest bytes."""
+
+    count: int = 0
+    closest: ParallelConfig | None = None
+    missing_bytes: float = 0.0
+
+    def add(self, count: int, closest: ParallelConfig | None = None, missing_bytes: float = 0.0) -> None:
+        """So many more."""
+        self.count += count
+        if closest is not None and (self.closest is None or missing_bytes < self.missing_bytes):
+            self.closest, self.missing_bytes = closest, missing_bytes
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """The best, with their estimates; how many choices were told, how many of them were reckoned whole."""
+
+    best: list[tuple[ParallelConfig, StepEstimate]] = field(default_factory=list)
+    considered: int = 0
+    estimated: int = 0
+    refused: dict[str, RefusedChoices] = field(default_factory=dict)
+
+
+MEMORY = "memory"
+"""The reason of choices that divide and do not fit."""
+HOST_MEMORY = "host memory"
+"""The reason of choices whose offloaded states do not fit on the hosts."""
+Storage = tuple[float, Shard, Offload]
+"""Bytes of states, and how they are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """Ways to store the states: those that the hosts have room for, the least bytes first; the others."""
+
+    possible: tuple[Storage, ...]
+    others: tuple[Storage, ...]
+    """Their bytes are those that the host lacks for a device."""
+
+
+class HomogeneousSearch:
+    """A search over one machine's devices."""
+
+    def __init__(self, machine: Machine, space: SearchSpace) -> None:
+        self.machine, self.space, self.c = machine, space, constants()
+        self.kernels = Kernels(machine.device, space.job.precision, SOFTWARE.attention, self.c)
+        self.network = Network(machine.cluster, self.c)
+        self.usable_bytes = USABLE * machine.device.memory_bytes - self.c.reserve_gib * GIB
+        self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.times: dict[ParallelConfig, tuple[LayerTime, LayerTime]] = {}
+        """Of a layer and of the words, in parts, for who asks for them by shape."""
+
+    def with_batch(self, sequences: int) -> HomogeneousSearch:
+        """The same search for another global batch; seconds of layers are shared."""
+        job = replace(self.space.job, global_batch=sequences)
+        made = HomogeneousSearch(self.machine, replace(self.space, job=job))
+        made._layers, made.times = self._layers, self.times
+        return made
+
+    def least_per_sequence(self, devices: int) -> float:
+        """Seconds a sequence of a step takes at least, whatever the batch up to the job's; infinite: nothing fits.
+
+        A layer's seconds by sequence never rise with the micro-batch (all its terms are constants and multiples of
+        the tokens), so of each shape the largest that fits counts, as if the batch divided evenly.
+        """
+        least = float("inf")
+        space, most = self.space, self.space.job.global_batch
+        for layout, broken in space.layouts(devices):
+            if broken not in ("", BATCH_RULE) or layout.data > most:
+                continue
+            job = replace(space.job, global_batch=layout.data)
+            plain = replace(space, job=job, fix=replace(space.fix, micro_batch=None, interleave=1))
+            for shape in plain.shapes(layout):
+                if widest := self._widest(shape, most // layout.data):
+                    layer, logits = self._layer(widest)
+                    busy = space.model.layers * layer + logits
+                    least = min(least, busy / (layout.pipeline * layout.data * widest.micro_batch))
+        return least * (1.0 - ROUNDING)
+
+    def _widest(self, shape: ParallelConfig, most: int) -> ParallelConfig | None:
+        """The shape with the largest micro-batch that fits with one of them in flight; None: not one sequence."""
+        storages = self._storages(shape).possible
+        if not storages:
+            return None
+        left = self.usable_bytes - storages[0][0]
+        fixed = self.space.fix.micro_batch
+
+        def size(micro_batch: int) -> float:
+            job = replace(self.space.job, global_batch=shape.data * micro_batch)
+            wide = replace(shape, micro_batch=micro_batch)
+            return activation_bytes(self.space.model, wide, job, SOFTWARE) * self.c.fragmentation
+
+        if fixed is not None:
+            return replace(shape, micro_batch=fixed) if fixed <= most and size(fixed) <= left else None
+        fitting = bisect_right(range(1, most + 1), left, key=size)
+        return replace(shape, micro_batch=fitting) if fitting else None
+
+    def best(self, devices: int, top_k: int) -> SearchResult:
+        """The `top_k` fastest choices that fit, fastest first."""
+        result = SearchResult()
+        fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]] = []
+        for layout, broken in self.space.layouts(devices):
+            if broken:
+                result.considered += 1
+                result.refused.setdefault(broken, RefusedChoices()).add(1)
+                continue
+            self._collect_fitting(layout, result, fitting)
+        fitting.sort(key=lambda item: item[0])
+        self._rank(fitting, result, top_k)
+        return result
+
+    def _collect_fitting(
+        self, layout: ParallelConfig, result: SearchResult, fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]]
+    ) -> None:
+        """Every shape of a layout: which of its storages fit, and its bound."""
+        by_expert: dict[int, Storages] = {}
+        for shape in self.space.shapes(layout):
+            every = by_expert.get(shape.expert)
+            if every is None:
+                every = by_expert[shape.expert] = self._storages(shape)
+            storages = every.possible
+            result.considered += len(storages) + len(every.others)
+            if every.others:
+                size, shard, offload = every.others[0]
+                refused_choices = replace(shape, shard=shard, offload=offload)
+                result.refused.setdefault(HOST_MEMORY, RefusedChoices()).add(len(every.others), refused_choices, size)
+            left = self.usable_bytes - self._activations(shape)
+            fits = bisect_right(storages, left, key=lambda storage: storage[0])
+            if fits < len(storages):
+                size, shard, offload = storages[fits]
+                refused_choices = replace(shape, shard=shard, offload=offload)
+                refused = result.refused.setdefault(MEMORY, RefusedChoices())
+                refused.add(len(storages) - fits, refused_choices, size - left)
+            if fits:
+                fitting.append((self.bound(shape), shape, storages[:fits]))
+
+    def _rank(
+        self, fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]], result: SearchResult, top_k: int
+    ) -> None:
+        ranked: list[tuple[tuple[object, ...], ParallelConfig, StepEstimate]] = []
+        for bound, shape, storages in fitting:
+            if len(ranked) == top_k and bound > ranked[-1][2].seconds * (1.0 + EQUAL):
+                break
+            for _, shard, offload in storages:
+                choices = replace(shape, shard=shard, offload=offload)
+                result.estimated += 1
+                step = self.estimate(choices)
+                insort(ranked, (rank(choices, step), choices, step), key=lambda item: item[0])
+                del ranked[top_k:]
+        result.best = [(choices, step) for _, choices, step in ranked]
+
+    def estimate(self, choices: ParallelConfig) -> StepEstimate:
+        """The step of a choice."""
+        machine = self.machine
+        return estimate(self.space.model, machine.device, machine.cluster, choices, self.space.job, SOFTWARE)
+
+    def bound(self, shape: ParallelConfig) -> float:
+        """Seconds below which no choice of that shape comes: its layers, its bubble, the constant."""
+        layer, logits = self._layer(shape)
+        p, v = shape.pipeline, shape.interleave
+        m = self.space.job.global_batch // (shape.data * shape.micro_batch)
+        every = self.space.model.layers * layer + logits
+        busy = m * every
+        if p > 1:
+            longest = layers_on(self.space.model, shape) * layer + logits
+            busy = m * longest + (every - longest) / v
+        return (busy + self.c.fixed_s) * (1.0 - ROUNDING)
+
+    def fits(self, devices: int) -> bool:
+        """Whether a choice for so many devices fits: a device's memory grows with the micro-batch."""
+        return self.closest_infeasible(devices)[1] <= 0
+
+    def closest_infeasible(self, devices: int) -> tuple[ParallelConfig | None, float]:
+        """The choice that needs least for so many devices, and the bytes it lacks (infinite: none divides)."""
+        best: ParallelConfig | None = None
+        least = float("inf")
+        for layout, broken in self.space.layouts(devices):
+            if broken:
+                continue
+            by_expert: dict[int, Storages] = {}
+            for shape in self._smallest(layout):
+                if shape.expert not in by_expert:
+                    by_expert[shape.expert] = self._storages(shape)
+                storages = by_expert[shape.expert].possible
+                if not storages:
+                    continue
+                missing = storages[0][0] + self._activations(shape) - self.usable_bytes
+                if missing < least:
+                    best = replace(shape, shard=storages[0][1], offload=storages[0][2])
+                    least = missing
+            if least <= 0:
+                break
+        return best, least
+
+    def smallest_fleet(self) -> int:
+        """Nodes of the smallest larger fleet of which every device has a use; 0: none among those tried."""
+        per_node = self.machine.cluster.gpus_per_node
+        nodes = self.machine.devices // per_node
+        tried = range(nodes + 1, nodes + MOST_NODES_TRIED + 1)
+        return next((count for count in tried if self.fits(count * per_node)), 0)
+
+    def _smallest(self, layout: ParallelConfig) -> Iterator[ParallelConfig]:
+        """Shapes of a layout, one of which needs least: micro-batches in flight times their size never fall with it.
+
+        A given number of chunks asks for rounds of micro-batches, which only larger ones may make.
+        """
+        fix = self.space.fix
+        if fix.interleave is not None:
+            return self.space.shapes(layout)
+        sizes = self.space.micro_batches(layout)[:1]
+        return (
+            shape
+            for size in sizes
+            for shape in replace(self.space, fix=replace(fix, micro_batch=size, interleave=1)).shapes(layout)
+        )
+
+    def _storages(self, shape: ParallelConfig) -> Storages:
+        model, job, per_node = self.space.model, self.space.job, self.machine.cluster.gpus_per_node
+        possible, others = [], []
+        for shard, offload in self.space.storages(shape):
+            stored = replace(shape, shard=shard, offload=offload)
+            missing_bytes = self.host_bytes(stored) - self.machine.host_bytes
+            if missing_bytes > 0:
+                others.append((missing_bytes, shard, offload))
+            else:
+                possible.append((sum(state_bytes(model, stored, job, SOFTWARE, per_node)), shard, offload))
+        return Storages(tuple(sorted(possible)), tuple(sorted(others)))
+
+    def host_bytes(self, choices: ParallelConfig) -> float:
+        """Bytes of states that a device's host keeps for it."""
+        if choices.offload == "none":
+            return 0.0
+        per_node = self.machine.cluster.gpus_per_node
+        resident = replace(choices, offload="none")
+        weights, gradients, optimizer, _ = state_bytes(
+            self.space.model, resident, self.space.job, SOFTWARE, per_node
+        )
+        return optimizer if choices.offload == "optimizer" else weights + gradients + optimizer
+
+    def _activations(self, shape: ParallelConfig) -> float:
+        return activation_bytes(self.space.model, shape, self.space.job, SOFTWARE) * self.c.fragmentation
+
+    def _layer(self, shape: ParallelConfig) -> tuple[float, float]:
+        """Seconds of a layer and of the words for a micro-batch; shapes that differ elsewhere share them."""
+        key = (
+            shape.tensor,
+            shape.context,
+            shape.expert,
+            shape.micro_batch,
+            shape.recompute,
+            shape.sequence_parallel,
+        )
+        if key not in self._layers:
+            model = LayerModel(self.space.model, shape, SOFTWARE, self.kernels, self.network, self.c)
+            self._layers[key] = model.time().total, model.logits().total
+        return self._layers[key]
+
+
+def rank(choices: ParallelConfig, step: StepEstimate) -> tuple[object, ...]:
+    """What candidates are ordered by: seconds to nine digits, then memory, then the plainer choice."""
+    return (
+        float(f"{step.seconds:.9g}"),
+        step.memory.total,
+        choices.tensor,
+        choices.pipeline,
+        choices.context,
+        choices.expert,
+        choices.interleave,
+        -choices.micro_batch,
+        RECOMPUTES.index(choices.recompute),
+        SHARDS.index(choices.shard),
+        OFFLOADS.index(choices.offload),
+        choices.sequence_parallel,
+    )

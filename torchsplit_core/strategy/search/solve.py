@@ -1,0 +1,137 @@
+"""A strategy request to its outcome."""
+
+from __future__ import annotations
+
+import time
+
+from torchsplit_core.strategy.search.candidate import candidate
+from torchsplit_core.strategy.search.constraints import check_fixed_choices, check_fixed_choices_of_any
+from torchsplit_core.strategy.search.descriptions import (
+    describe_best,
+    describe_shortfall,
+    describe_smallest_fleet,
+    refusals_of,
+)
+from torchsplit_core.strategy.search.hetero_data_parallel import HeteroDataParallelSearch, NodeGroup
+from torchsplit_core.strategy.search.hetero_outcome import hetero_outcome
+from torchsplit_core.strategy.search.hetero_pipeline.branch_and_bound import DevicePool, HeteroPipelineSearch
+from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, SearchResult
+from torchsplit_core.strategy.search.machines import Machine, read_fleet
+from torchsplit_core.strategy.search.replica_groups import ReplicaGroupSearch
+from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.progress import Progress, ignore_progress
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+
+MOST_DEVICES = 2**17
+"""Of a fleet."""
+FIRST_SHARE, COPIES_SHARE = 0.5, 0.9
+"""Of the time: until then pipelines across entries are searched first, for they may rule copies out; and copies."""
+MOST_ENTRIES = 8
+"""Of a fleet: every set of them is a way to train."""
+
+
+def search_strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
+    """The fastest choices that fit, with what was refused and why.
+
+    Raises InputFault for sizes that do not go together, unknown GPUs, links of 0, a precision that a card lacks and
+    fixes that contradict.
+    """
+    started = time.monotonic()
+    model = request.model
+    if isinstance(model, SourceSizes):
+        raise InputFault(
+            "model.kind",
+            f"is {quoted(model.kind)}: a traced model is planned from its graph (workflow.strategy)",
+            "Give the model's layers, hidden, heads, kv_heads, ffn, vocab and sequence.",
+        )
+    machines = read_fleet(request.fleet, request.training.precision)
+    devices = sum(machine.devices for machine in machines)
+    if devices > MOST_DEVICES:
+        raise InputFault(
+            "fleet",
+            f"has {devices} devices, more than the {MOST_DEVICES} that are planned at once",
+            "Plan a part of it.",
+        )
+    sizes, job = model.transformer(), request.training.job()
+    spaces = [SearchSpace(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
+    if len(machines) > 1:
+        check_fixed_choices_of_any(spaces, [machine.devices for machine in machines])
+        return _solve_heterogeneous(machines, spaces, request, started, progress)
+    check_fixed_choices(spaces[0], devices)
+    return _solve_homogeneous(machines[0], spaces[0], request.top_k, started, progress)
+
+
+def _solve_heterogeneous(
+    machines: tuple[Machine, ...],
+    spaces: list[SearchSpace],
+    request: StrategyRequest,
+    started: float,
+    progress: Progress,
+) -> StrategyOutcome:
+    if len(machines) > MOST_ENTRIES:
+        raise InputFault(
+            "fleet",
+            f"has {len(machines)} entries, more than the {MOST_ENTRIES} that are planned at once",
+            "Join equal ones.",
+        )
+    model, job = spaces[0].model, spaces[0].job
+    progress(0.0, f"{len(machines)} kinds of nodes, pipelines across them")
+    entries = tuple(NodeGroup(machine, space) for machine, space in zip(machines, spaces, strict=True))
+    limit = request.solver.time_limit_s
+    pipelines = HeteroPipelineSearch(DevicePool([entry.search for entry in entries]))
+    pipelines.run(started + FIRST_SHARE * limit)
+    progress(0.5, "copies of the model")
+    search = HeteroDataParallelSearch(entries, model, job.global_batch, started + COPIES_SHARE * limit, pipelines.least_s)
+    copies = search.run(request.top_k)
+    known = copies.best[0].seconds if copies.best else float("inf")
+    pipelines.run(started + limit, known, to_the_end=True)
+    progress(0.8, "groups beside each other")
+    groups = ReplicaGroupSearch(entries, pipelines.pool)
+    groups.run(started + limit, min(known, pipelines.least_s))
+    return hetero_outcome(copies, pipelines, groups, entries, request.top_k, started)
+
+
+def _solve_homogeneous(machine: Machine, space: SearchSpace, top_k: int, started: float, progress: Progress) -> StrategyOutcome:
+    search = HomogeneousSearch(machine, space)
+    progress(0.0, f"{machine.devices} devices")
+    result = search.best(machine.devices, top_k)
+    used = machine.devices
+    if not result.best:
+        # Where the devices do not divide, the most that do are used.
+        used = next((count for count in range(machine.devices - 1, 0, -1) if search.fits(count)), 0)
+        if not used:
+            return _infeasible(search, machine, result, started)
+        progress(0.5, f"{used} of {machine.devices} devices")
+        result = search.best(used, top_k)
+    return StrategyOutcome(
+        "optimal",
+        tuple(
+            candidate(space.model, machine.device, space.job, choices, step) for choices, step in result.best
+        ),
+        result.considered,
+        refusals_of(result.refused),
+        describe_best(result.best, machine.devices, used),
+        result.best[0][1].seconds,
+        _statistics(result, started),
+    )
+
+
+def _infeasible(search: HomogeneousSearch, machine: Machine, result: SearchResult, started: float) -> StrategyOutcome:
+    """Proven: nothing fits. What is missing, and the smallest fleet of such nodes that would do."""
+    closest, missing = search.closest_infeasible(machine.devices)
+    message = f"No choice fits on {machine.devices} × {machine.type}"
+    if closest is None:
+        message += ": none for all of them divides the model and the batch"
+    else:
+        message += f": {describe_shortfall(closest, missing)}, which is the least"
+    message += f". {describe_smallest_fleet(search)}"
+    statistics = _statistics(result, started)
+    return StrategyOutcome(
+        "infeasible", (), result.considered, refusals_of(result.refused), f"{message}.", None, statistics
+    )
+
+
+def _statistics(result: SearchResult, started: float) -> dict[str, str | int | float]:
+    return {"reckoned": result.estimated, "seconds": time.monotonic() - started}

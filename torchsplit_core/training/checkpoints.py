@@ -1,0 +1,176 @@
+"""Complete checkpoints: a folder each, which has its name only when all of it is on disk and can be checked.
+
+`step-00000050/` has what torch's distributed checkpoint wrote and `manifest.json`, with the size and SHA-256 of every
+file; until then it is `.step-00000050.partial/`. `LATEST` has the name of the newest one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.values import InputFault, quoted, system_reason
+from torchsplit_core.values.limits import LARGEST_WHOLE
+
+MANIFEST, LATEST = "manifest.json", "LATEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a checkpoint is of. `files`: size in bytes and SHA-256 by name; `samples`: of the data, in all."""
+
+    step: int
+    epoch: int
+    offset: int
+    world_size: int
+    global_batch: int
+    samples: int
+    seed: int
+    model: str
+    model_sha256: str
+    torch_version: str
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoints of a run."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        self.folder, self.keep = folder, keep
+
+    def partial_folder(self, step: int) -> Path:
+        """Where the checkpoint of that step is written until it is complete."""
+        return self.folder / f".{_name(step)}.partial"
+
+    def discard_after(self, step: int) -> None:
+        """Remove what was begun and not completed, and what is of steps that are done again; LATEST names that step.
+
+        A run may have ended between a checkpoint's name and LATEST, or LATEST name one that is damaged.
+        """
+        for later in self.steps():
+            if later > step:
+                self._remove(later)
+        for path in self.folder.glob(".step-*.partial"):
+            shutil.rmtree(path, ignore_errors=True)
+        if step:
+            replace_file(self.folder / LATEST, f"{_name(step)}\n")
+
+    def _remove(self, step: int) -> None:
+        """Without its name first: one that is half removed is none."""
+        shutil.rmtree(self.partial_folder(step), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (self.folder / _name(step)).rename(self.partial_folder(step))
+        shutil.rmtree(self.partial_folder(step), ignore_errors=True)
+
+    def discard_partial(self, step: int) -> None:
+        """Remove what was written of a checkpoint that could not be completed."""
+        shutil.rmtree(self.partial_folder(step), ignore_errors=True)
+
+    def publish(self, manifest: Manifest) -> Path:
+        """Make the written room the newest complete checkpoint, and drop the oldest. Raises OSError."""
+        partial, complete = self.partial_folder(manifest.step), self.folder / _name(manifest.step)
+        files = {path.name: (path.stat().st_size, _sha256(path)) for path in sorted(partial.iterdir())}
+        text = json.dumps({**asdict(manifest), "files": files}, indent=1) + "\n"
+        with (partial / MANIFEST).open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _sync_folder(partial)
+        partial.rename(complete)
+        _sync_folder(self.folder)
+        replace_file(self.folder / LATEST, f"{complete.name}\n")
+        for step in self.steps()[: -self.keep]:
+            self._remove(step)
+        return complete
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that have a name, in order."""
+        return sorted(int(path.name[5:]) for path in self.folder.glob("step-*") if path.name[5:].isdigit())
+
+    def newest(self, on_damaged: Callable[[str], None]) -> tuple[Path, Manifest] | None:
+        """The newest complete checkpoint, None where there is none yet; `told` hears of each that is damaged.
+
+        Raises InputFault where every one of them is damaged.
+        """
+        damaged = []
+        for step in reversed(self.steps()):
+            path = self.folder / _name(step)
+            try:
+                return path, read_manifest(path)
+            except InputFault as fault:
+                damaged.append(f"{path.name}: {fault.problem}")
+                on_damaged(str(fault))
+        if damaged:
+            raise InputFault(
+                str(self.folder), f"holds no complete checkpoint: {'; '.join(damaged)}", "Start another run."
+            )
+        return None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint of which every file is as it was written. Raises InputFault for any other."""
+    try:
+        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = Manifest(**{**data, "files": {name: tuple(size_and_digest) for name, size_and_digest in data["files"].items()}})
+        _check_types(manifest)
+        if path.name != _name(manifest.step):
+            raise ValueError("step")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not the list of the files"
+        raise _damaged(path, MANIFEST, f"cannot be read: {reason}") from error
+    for name, (size, digest) in manifest.files.items():
+        try:
+            if Path(name).name != name or ((path / name).exists() and not (path / name).is_file()):
+                raise _damaged(path, MANIFEST, f"names {quoted(name)}, which is no file beside it")
+            actual = (path / name).stat().st_size
+            if actual != size:
+                raise _damaged(path, name, f"has {actual} of {size} bytes")
+            if _sha256(path / name) != digest:
+                raise _damaged(path, name, "has another content than was written")
+        except OSError as error:
+            raise _damaged(path, name, f"cannot be read: {system_reason(error)}") from error
+    return manifest
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raises TypeError for a value of another type than it is written with, ValueError for a number out of range."""
+    for item in fields(manifest):
+        value = getattr(manifest, item.name)
+        if item.name != "files" and type(value).__name__ != item.type:
+            raise TypeError(item.name)
+        minimum = -LARGEST_WHOLE if item.name == "seed" else 0
+        if isinstance(value, int) and not minimum <= value <= LARGEST_WHOLE:
+            raise ValueError(item.name)
+    for size, digest in manifest.files.values():
+        if not (isinstance(size, int) and isinstance(digest, str)):
+            raise TypeError("files")
+
+
+def _damaged(path: Path, name: str, how: str) -> InputFault:
+    return InputFault(
+        f"checkpoint {path.name}", f"{name} {how}", "The run goes on from an earlier one, if it has one."
+    )
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,209 @@
+"""A run on the nodes of a Ray cluster: a task a node, whose agents meet as those of several machines do.
+
+Ray says where the nodes are and starts a lost one's task on another; what a run survives, and what it writes, is the
+run's own. Ray's TorchTrainer would start its workers anew, all of them, for every lost rank, and knows neither marks
+of ranks that hang nor a global batch that stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.model_source import parse_source
+from torchsplit_core.training.cluster.ray_node import AGENT_END_S, NodeResult, NodeTask, run_node
+from torchsplit_core.training.cluster.ray_tasks import count_matching_nodes, describe_resources, ray_cluster
+from torchsplit_core.training.cluster.resources import Fleet
+from torchsplit_core.training.launch import report_progress
+from torchsplit_core.training.monitor.exporters import export_metrics
+from torchsplit_core.training.run_folder import RunFolder
+from torchsplit_core.values import InputFault, Progress, ignore_progress
+from torchsplit_core.values.strategy.run import Exports, RunOptions, RunStrategy, RunSummary
+
+PLACEMENT_TIMEOUT_S = 30.0
+"""In which nodes that other work holds are waited for, before the run begins with fewer or not at all."""
+RETRIES = 3
+"""Of a node whose agent was killed."""
+POLL_S = 1.0
+STRAGGLER_WAIT_S = 10.0
+"""All nodes end together; those whose machines are lost are waited for so long."""
+
+
+def train_on_ray(
+    source: str,
+    strategy: RunStrategy,
+    fleet: Fleet,
+    folder: str | Path,
+    *,
+    options: RunOptions | None = None,
+    resume: bool = False,
+    trust: bool = False,
+    exports: Exports | None = None,
+    progress: Progress = ignore_progress,
+) -> RunSummary:
+    """Train as `train` does, on nodes of the Ray cluster that RAY_ADDRESS names or that runs here.
+
+    All nodes see the folder by the same path and have this program. Raises InputFault as `train` does, where Ray is
+    not installed or no cluster answers, and where the cluster has not as many nodes as the run needs.
+    """
+    options = options or RunOptions()
+    parsed, run = parse_source(source, trust=trust), RunFolder(folder, "ray")
+    with contextlib.ExitStack() as stack:
+        ray = stack.enter_context(ray_cluster())
+        count = count_usable_nodes(ray.nodes(), fleet)
+        with run.exclusive(resume=resume):
+            # The nodes share it from here on.
+            probe_file = run.logs / f"fleet-{uuid.uuid4().hex[:12]}"
+            probe_file.touch()
+        stack.callback(probe_file.unlink, missing_ok=True)
+        group, count = stack.enter_context(_reserve_nodes(fleet, count))
+        fleet = replace(fleet, most=count)
+        rendezvous = stack.enter_context(_serve_store(ray))
+        stack.enter_context(report_progress(run, options.steps, progress))
+        stack.enter_context(export_metrics(run.path, exports or Exports()))
+        stack.enter_context(_interrupt_on_sigterm())
+        task = NodeTask(parsed.text, trust, strategy, options, str(run.path), fleet, rendezvous, str(probe_file))
+        restarts = _NodeTasks(ray, group, task).supervise()
+    last = run.last_step()
+    return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
+
+
+def count_usable_nodes(nodes: Sequence[Mapping[str, Any]], fleet: Fleet) -> int:
+    """How many nodes of the cluster (`ray.nodes()`) the run can have at once.
+
+    Raises InputFault where they are too few, whatever else they do: such a placement group would wait for ever.
+    """
+    return min(count_matching_nodes(nodes, _bundle(fleet), fleet.least), fleet.most)
+
+
+def _bundle(fleet: Fleet) -> dict[str, int]:
+    """What a node's part of the run takes, by Ray's names."""
+    needed = {"CPU": fleet.processes * fleet.cores}
+    return needed if fleet.gpu is None else {**needed, "GPU": fleet.processes}
+
+
+@contextlib.contextmanager
+def _reserve_nodes(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
+    """A place on a node of its own for each node of the run; of fewer, not below the least, where more are not free."""
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    for number in range(count, fleet.least - 1, -1):
+        group = placement_group([_bundle(fleet)] * number, strategy="STRICT_SPREAD")
+        try:
+            if group.wait(PLACEMENT_TIMEOUT_S):
+                yield group, number
+                return
+        finally:
+            remove_placement_group(group)
+    raise InputFault(
+        "the Ray cluster",
+        f"had no {fleet.least} nodes with {describe_resources(_bundle(fleet))} free within {PLACEMENT_TIMEOUT_S:g} s",
+        "Wait for the work that holds them (`ray status` names it), or ask for less.",
+    )
+
+
+@contextlib.contextmanager
+def _serve_store(ray: Any) -> Iterator[str]:
+    """Where the nodes meet: a store that this process serves, so that no node's loss takes it along."""
+    import torch.distributed as dist
+
+    host = ray.util.get_node_ip_address()
+    store = dist.TCPStore(host, 0, is_master=True, multi_tenant=True, wait_for_workers=False)
+    yield f"[{host}]:{store.port}" if ":" in host else f"{host}:{store.port}"
+
+
+@contextlib.contextmanager
+def _interrupt_on_sigterm() -> Iterator[None]:
+    """SIGTERM is what Ctrl-C is: the nodes are told to end before this process does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass
+class _NodeTasks:
+    """The tasks of a run's nodes. One whose machine is lost is started by Ray as soon as there is another."""
+
+    ray: Any
+    group: Any
+    task: NodeTask
+
+    def __post_init__(self) -> None:
+        self._index_of_task: dict[Any, int] = {}
+        self._tries: Counter[int] = Counter()
+        self._summaries: list[RunSummary] = []
+
+    def supervise(self) -> int:
+        """Until the run has ended well; how often its ranks were started again. Raises InputFault where it has not."""
+        try:
+            for index in range(self.task.fleet.most):
+                self._start(index)
+            while not self._summaries:
+                self._poll(POLL_S)
+            end = time.monotonic() + STRAGGLER_WAIT_S
+            while self._index_of_task and time.monotonic() < end:
+                self._poll(POLL_S)
+        finally:
+            for task in self._index_of_task:
+                self.ray.cancel(task)
+            if self._index_of_task:
+                self.ray.wait([*self._index_of_task], num_returns=len(self._index_of_task), timeout=AGENT_END_S)
+        return max(summary.restarts for summary in self._summaries)
+
+    def _start(self, index: int) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        needed = _bundle(self.task.fleet)
+        placement = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=index)
+        remote = self.ray.remote(
+            num_cpus=needed["CPU"], num_gpus=needed.get("GPU", 0), max_retries=-1, scheduling_strategy=placement
+        )(_in_worker)
+        self._index_of_task[remote.remote(self.task, index)] = index
+
+    def _poll(self, wait_s: float) -> None:
+        for done in self.ray.wait([*self._index_of_task], timeout=wait_s)[0]:
+            index = self._index_of_task.pop(done)
+            try:
+                result: NodeResult = self.ray.get(done)
+            except self.ray.exceptions.RayError as error:
+                result = NodeResult(message=f"Ray lost one ({type(error).__name__})")
+            if result.summary:
+                self._summaries.append(result.summary)
+            elif self._summaries:
+                # The run is done without it.
+                continue
+            elif result.stopped:
+                raise KeyboardInterrupt
+            elif result.fault or self._tries[index] == RETRIES:
+                self._drop_node(result)
+            else:
+                self._tries[index] += 1
+                self._start(index)
+
+    def _drop_node(self, result: NodeResult) -> None:
+        """Go on without a node. Raises InputFault where too few are left."""
+        if len(self._index_of_task) < self.task.fleet.least:
+            raise result.fault or InputFault(
+                "",
+                f"too few nodes are left: {result.message}",
+                "Give --resume to go on from the last complete checkpoint.",
+            )
+
+
+def _in_worker(task: NodeTask, index: int) -> NodeResult:
+    import ray
+
+    return run_node(task, index, ray.get_runtime_context().get_node_id())

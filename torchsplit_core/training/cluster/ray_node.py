@@ -1,0 +1,114 @@
+"""A node of a run on a Ray cluster: in a task of Ray, the agent in a process of its own.
+
+Ray's worker has threads and a main module of its own, which processes that are forked from its children would load
+again, and sets how many threads torch takes; the agent is started as the command line starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchsplit_core.bundle import python_path
+from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
+from torchsplit_core.training.cluster.resources import Fleet
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
+
+AGENT_END_S = 30.0
+"""In which an agent that is told to end has ended its ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTask:
+    """What a node does. `meeting`: HOST:PORT of the run's store; `shown`: a file that all who share the folder see."""
+
+    source: str
+    trust: bool
+    strategy: RunStrategy
+    options: RunOptions
+    folder: str
+    fleet: Fleet
+    rendezvous: str
+    probe_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """How a node ended: well, refusing, stopped, or (none of these) in words."""
+
+    summary: RunSummary | None = None
+    fault: InputFault | None = None
+    stopped: bool = False
+    message: str = ""
+
+
+def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
+    """In a worker of Ray: train as a node of the run until it ends. `place`: among the run's nodes."""
+    if not Path(task.probe_file).exists():
+        return NodeResult(
+            fault=InputFault(
+                "-o",
+                f"is {quoted(task.folder)}, which node {machine} does not see",
+                "Name a folder that all nodes share by the same path.",
+            )
+        )
+    # A node that takes the place of a lost one has another name: that one may still be there, cut off.
+    name = f"node-{index}-{machine[:8]}"
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(task.fleet.cores),
+        "PYTHONPATH": python_path(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        result_file = Path(folder) / "end"
+        command = [sys.executable, "-c", f"from {__name__} import main; main()", str(result_file)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as agent:
+            try:
+                assert agent.stdin
+                agent.stdin.write(pickle.dumps((task, name)))
+                agent.stdin.close()
+                agent.wait()
+            except KeyboardInterrupt:
+                agent.terminate()
+                try:
+                    agent.wait(AGENT_END_S)
+                except subprocess.TimeoutExpired:
+                    agent.kill()
+                return NodeResult(stopped=True)
+        if not result_file.exists():
+            return NodeResult(message=f"the agent of {name} ended with {agent.returncode}")
+        result: NodeResult = pickle.loads(result_file.read_bytes())
+        return result
+
+
+def main() -> None:
+    """The agent: what it does comes in by standard input, how it ended goes into the file that is named."""
+    signal_at_parents_end()
+    # Loaded here: who only hands over tasks needs no torch.
+    from torchsplit_core.training.launch import train
+
+    task, name = pickle.load(sys.stdin.buffer)
+    fleet = task.fleet
+    try:
+        summary = train(
+            task.source,
+            task.strategy,
+            task.folder,
+            options=task.options,
+            processes=fleet.processes,
+            nodes=Nodes(fleet.least, fleet.most, task.meeting, name),
+            resume=True,
+            trust=task.trust,
+        )
+        result = NodeResult(summary=summary)
+    except InputFault as fault:
+        result = NodeResult(fault=fault)
+    except KeyboardInterrupt:
+        result = NodeResult(stopped=True)
+    Path(sys.argv[1]).write_bytes(pickle.dumps(result))

@@ -1,0 +1,359 @@
+"""A training loop over the processes that it was started on: divided, weighted, written down, saved, gone on with.
+
+    run = prepare(model, optimizer, loader, strategy, "RUN")
+    for inputs, targets in run:
+        run.backward(loss_of(run.model(*inputs), targets))
+
+It runs alone, or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils.data import DataLoader
+
+from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
+from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
+from torchsplit_core.training.checkpoints import Checkpoints, Manifest
+from torchsplit_core.training.fitted_strategy import check_options
+from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
+from torchsplit_core.training.monitor.rank_status import RankReporter
+from torchsplit_core.training.parallelize import (
+    apply_autocast_bf16,
+    data_rank,
+    finite_gradients,
+    local_optimizer,
+    mesh_of,
+    parallelize,
+    rebuild_optimizer,
+    to_device,
+)
+from torchsplit_core.training.pipeline.parameter_names import name_in_model
+from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, scalar_loss
+from torchsplit_core.training.process_group import check_same_torch
+from torchsplit_core.training.rank_loader import RankBatches
+from torchsplit_core.training.rebalance.migration import StageMigration
+from torchsplit_core.training.rebalance.rebalancer import Rebalancer
+from torchsplit_core.training.rebalance.step_report import RankReport, all_gather_reports, find_not_finite
+from torchsplit_core.training.resume import Resumption
+from torchsplit_core.training.run_folder import MAKE_ROOM, RunFolder
+from torchsplit_core.training.sampling import sample_position
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import SHARDED
+
+if TYPE_CHECKING:
+    from torchsplit_core.training.pipeline.engine import PipelineEngine
+
+WRAPPED = "_checkpoint_wrapped_module."
+
+
+class TrainingRun:
+    """Iterated over, it gives this process's batches; each is answered by `backward(loss)`, the mean over the batch.
+
+    The gradients of a step are those of the mean over all its samples, however they are divided. `model` and
+    `optimizer` are what was given, divided. `step` counts the steps that are done, those before a resumption too.
+    `began_s`: when its processes were begun, in seconds of the epoch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loader: DataLoader[Any],
+        strategy: RunStrategy,
+        folder: RunFolder,
+        options: RunOptions,
+        *,
+        name: str = "",
+        tensor_plan: Mapping[str, str] | None = None,
+        unused_weights: bool = False,
+        heartbeat: Callable[[str, int], None] | None = None,
+        began_s: float | None = None,
+    ) -> None:
+        self.folder, self.options, self.strategy = folder, options, strategy
+        self._heartbeat = heartbeat or (lambda doing, step: None)
+        self.name = name or type(model).__name__
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.nodes = check_same_torch(folder.node)
+        choices, precision = strategy.choices, strategy.job.precision
+        self.device = (
+            torch.device("cuda", torch.cuda.current_device())
+            if torch.cuda.is_available()
+            else torch.device("cpu")
+        )
+        check_options(strategy, options)
+        mesh = mesh_of(choices, self.device.type, int(os.environ.get("LOCAL_WORLD_SIZE", self.world_size)))
+        batches_class = StageBatches if choices.pipeline > 1 else RankBatches
+        self.batches: RankBatches = batches_class(
+            loader, strategy.job.global_batch, choices.micro_batch, data_rank(choices, self.rank), choices.data,
+            options.shares, options.seed,
+        )  # fmt: skip
+        self.last_step = self.batches.steps_per_epoch if options.steps is None else options.steps
+        self.digest = model_digest(model)
+        before = dict(model.named_parameters())
+        self.pipeline = self._make_pipeline(model.train(), mesh)
+        if self.pipeline:
+            self.model = model = self.pipeline.model
+        else:
+            model.to(self.device)
+            if precision == "bf16" and choices.shard not in SHARDED:
+                apply_autocast_bf16(model, self.device.type)
+            self.model = parallelize(
+                model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
+            )
+        after = {name_in_model(key.replace(WRAPPED, "")): weight for key, weight in model.named_parameters()}
+        self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
+        if precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+        self._group = dist.new_group(backend="gloo")
+        self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
+        # A group of its own: checkpoints are written by another thread, between this one's exchanges.
+        self.checkpointer = AsyncCheckpointer(folder, self.checkpoints, dist.new_group(backend="gloo"))
+        self.rebalancer = Rebalancer(self.batches, strategy, options, self.device, self._log_event, self.pipeline)
+        self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = 0, False, True
+        self._loss_sum = 0.0
+        self._step_samples = self._rank_samples = 0
+        self._memory_bytes = 0
+        self._checkpoint_requested = False
+        seed_all(options.seed, self.rank)
+        self._heartbeat(CHECKPOINT_PHASE, 0)
+        resumption = Resumption(folder, self.checkpoints, self.digest, self._facts(), self._notes())
+        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group)
+        self.checkpointer.newest = self.step or None
+        self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
+        self.repartition = False
+        """Whether it has ended because the next start of the processes goes on with other stages."""
+        self._migration: StageMigration | None = None
+        if self.rebalancer.stage_balancer:
+            self._migration = StageMigration(folder, self.rank, began_s or time.time(), self.rebalancer, self.checkpointer)
+
+    def _make_pipeline(self, model: nn.Module, mesh: DeviceMesh) -> PipelineEngine | None:
+        """Where the strategy has a pipeline."""
+        if not isinstance(self.batches, StageBatches):
+            return None
+        # It brings torch's tracer, which other runs do without.
+        from torchsplit_core.training.pipeline.engine import PipelineEngine
+
+        timed = self.options.balance or self.device.type == "cpu"
+        return PipelineEngine(model, self.batches, mesh, self.strategy, self.device, timed=timed)
+
+    def _facts(self) -> dict[str, Any]:
+        """What run.json says."""
+        return {
+            "source": self.name,
+            "global_batch": self.strategy.job.global_batch,
+            "seed": self.options.seed,
+            "steps": self.last_step,
+            "shuffled": self.batches.shuffle,
+            "samples": self.batches.samples,
+            "processes": self.world_size,
+            "nodes": self.nodes,
+            "choices": asdict(self.strategy.choices),
+            "precision": self.strategy.job.precision,
+            "optimizer": type(self.optimizer).__name__,
+            "device": str(self.device),
+            "backend": str(dist.get_backend()),
+            "torch_version": torch.__version__,
+        }
+
+    def _notes(self) -> tuple[str, ...]:
+        """What the first event says of the division."""
+        choices = self.strategy.choices
+        if self.pipeline:
+            stages = ", ".join(self.pipeline.describe_stages())
+            return (f"{choices.pipeline} stages of blocks: {stages}",)
+        if choices.tensor > 1 and choices.sequence_parallel:
+            return (
+                "without sequence parallelism: the results are the same, activations take more than was reckoned",
+            )
+        return ()
+
+    def train(self, loss_of: Loss) -> None:
+        """Train to the last step, or to one at which blocks move (`moves`).
+
+        `loss_of(outputs, targets)` is the mean over the samples of a batch.
+        Raises InputFault where the loss or a gradient of a step is not finite: nothing was changed by that step.
+        """
+        if self.pipeline is None:
+            for inputs, targets in self:
+                self.backward(loss_of(self.model(*inputs), targets))
+            return
+        while self.step < self.last_step:
+            began = self._begin_step()
+            self._rank_samples = self.pipeline.fetch(self.step)
+            self.reporter.record_phase("data")
+            self._heartbeat("stages", self.step)
+            self._loss_sum = self.pipeline.step(self._rank_samples, self._step_samples, loss_of)
+            self.reporter.record_phases("waiting for stages", self.pipeline.seconds)
+            self.rebalancer.record(sum(self.pipeline.seconds.values()))
+            self.reporter.blocks_s = self.pipeline.local_blocks()
+            self._end_step()
+            self._finish_step(began)
+            if self._migration and self._migration.start_pending(self.step, self.save):
+                self.repartition = True
+                return
+        self._finish()
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.step < self.last_step:
+            began = self._begin_step()
+            for micro_batch in self.batches.iter_micro_batches(self.step):
+                self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = micro_batch.samples, micro_batch.last, False
+                if isinstance(self.model, nn.parallel.DistributedDataParallel):
+                    # What `no_sync` does, which a loop of the user's cannot be put into.
+                    self.model.require_backward_grad_sync = micro_batch.last
+                batch = to_device(micro_batch.batch, self.device)
+                self.reporter.record_phase("data")
+                self._heartbeat("forward pass", self.step)
+                yield batch
+                if not self._backward_called:
+                    raise InputFault(
+                        "the training loop",
+                        f"did not call run.backward(loss) for a batch of step {self.step + 1}",
+                        "Call it once in each turn of the loop.",
+                    )
+                self._heartbeat(DATA_PHASE, self.step)
+            self._finish_step(began)
+        self._finish()
+
+    def _begin_step(self) -> float:
+        """When it began."""
+        began = time.perf_counter()
+        self.reporter.start_phase()
+        self._heartbeat(DATA_PHASE, self.step)
+        self.rebalancer.begin(step=True)
+        self._loss_sum, self._step_samples = 0.0, len(self.batches.indices(self.step))
+        self._rank_samples = 0
+        return began
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Take the mean loss of the batch that was given last: gradients, and at the end of a step the optimizer.
+
+        Raises InputFault where the loss or a gradient of the step is not finite: nothing was changed by that step.
+        """
+        scalar_loss(loss)
+        self._backward_called = True
+        self.reporter.record_phase("forward")
+        self.rebalancer.end_micro_batch(self._micro_batch_samples)
+        self._rank_samples += self._micro_batch_samples
+        weight = self._micro_batch_samples / self._step_samples
+        self._heartbeat("backward pass", self.step)
+        # DDP and FSDP average over ranks.
+        (loss.float() * (weight * self.strategy.choices.data)).backward()
+        if self._micro_batch_samples:
+            self._loss_sum += float(loss.detach()) * weight
+        self.reporter.record_phase("backward")
+        if self._is_last_micro_batch:
+            self._end_step()
+        else:
+            self.rebalancer.begin()
+
+    def _end_step(self) -> None:
+        """The step's gradients are there: what all say of it, and the optimizer."""
+        self._heartbeat("sum of the losses", self.step)
+        reports = self._gather_reports()
+        # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
+        self._loss_sum = float(sum(report.loss for report in reports[:: self.strategy.choices.tensor]))
+        self._memory_bytes = int(max(report.peak_bytes for report in reports))
+        self.reporter.record_phase("agreement")
+        self._heartbeat("optimizer", self.step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.reporter.record_phase("optimizer")
+        self.step += 1
+        self.rebalancer.after_step(self.step, reports, self.last_step - self.step)
+
+    def _log_event(self, kind: str, words: str, rank: int | None) -> None:
+        """What all ranks know, told by the first."""
+        if self.rank == 0:
+            self.folder.log_event(kind, words, rank)
+
+    def _gather_reports(self) -> list[RankReport]:
+        """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
+        # Asked of the run, heard by rank 0, done by all in the same step.
+        requested = float(self.rank == 0 and is_requested(self.folder.path, "checkpoint"))
+        report = self.rebalancer.local_report(
+            self._loss_sum,
+            finite_gradients(self.model),
+            self._rank_samples,
+            checkpoint_requested=requested,
+            move_s=self._migration.estimated_seconds() if self._migration else 0.0,
+        )
+        reports = all_gather_reports(report, self._group)
+        self._checkpoint_requested = bool(reports[0].checkpoint_requested)
+        if bad := find_not_finite(reports):
+            self._fail_not_finite(*bad, reports[bad[1][0]].loss)
+        return reports
+
+    def _fail_not_finite(self, what: str, ranks: list[int], value: float) -> None:
+        self.checkpointer.close()
+        step = self.step + 1
+        checkpoint_steps = self.checkpoints.steps()
+        where = f"step {step}, rank {', '.join(map(str, ranks))}"
+        last = f"the checkpoint of step {checkpoint_steps[-1]} is kept" if checkpoint_steps else "there is no checkpoint yet"
+        if self.rank == 0:
+            self.folder.log_event("not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0])
+        raise InputFault(
+            f"the {what} of {where}",
+            f"is {value if what == 'loss' else 'nan or inf'}; nothing of that step was taken, and {last}",
+            "Lower the learning rate, look at the samples of that step, or choose another precision.",
+        )
+
+    def _finish_step(self, began: float) -> None:
+        if self.rank == 0:
+            seconds = time.perf_counter() - began
+            self.folder.add_step(
+                self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
+            )
+        if (self._checkpoint_requested or self.step % self.options.checkpoint_every == 0) and self.step < self.last_step:
+            self.reporter.start_phase()
+            self.save()
+            self.reporter.record_phase("checkpoint")
+        if self._checkpoint_requested and self.rank == 0:
+            acknowledge(self.folder.path, "checkpoint")
+        self.reporter.end_step(self.step)
+
+    def save(self) -> None:
+        """Begin a checkpoint of the steps that are done."""
+        self._heartbeat(CHECKPOINT_PHASE, self.step)
+        position = sample_position(self.step, self.batches.samples, self.strategy.job.global_batch)
+        manifest = Manifest(
+            step=self.step,
+            epoch=position.epoch,
+            offset=position.offset,
+            world_size=self.world_size,
+            global_batch=self.strategy.job.global_batch,
+            samples=self.batches.samples,
+            seed=self.options.seed,
+            model=self.name,
+            model_sha256=self.digest,
+            torch_version=torch.__version__,
+        )
+        self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest)
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        dist.barrier(group=self._group)
+
+    def _finish(self) -> None:
+        """The last checkpoint. Raises InputFault where it could not be written."""
+        if self.checkpointer.newest != self.step:
+            self.save()
+        self._heartbeat(CHECKPOINT_PHASE, self.step)
+        reason = self.checkpointer.close()
+        self._heartbeat("end", self.step)
+        self.reporter.publish(self.step, ended=True)
+        if reason:
+            raise InputFault(f"checkpoint of step {self.step}", f"was not written: {reason}", MAKE_ROOM)
+        if self.rank == 0:
+            self.folder.log_event("finished", f"step {self.step} of {self.last_step} is done", 0)

@@ -1,0 +1,83 @@
+"""What is asked of a run from outside, as an empty file in its folder: a checkpoint now, or to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from torchsplit_core.training.periodic import run_periodically
+from torchsplit_core.training.run_folder import STOP, WATCH
+from torchsplit_core.values import InputFault, system_reason
+
+ControlRequest = Literal["checkpoint", "stop"]
+
+
+def send_request(run: Path, what: ControlRequest) -> None:
+    """Ask the run that writes to the folder. Raises InputFault where the folder cannot be written."""
+    try:
+        _file(run, what).parent.mkdir(exist_ok=True)
+        _file(run, what).touch()
+    except OSError as error:
+        raise InputFault(
+            str(run), f"cannot be written: {system_reason(error)}", "Make the folder writable for you."
+        ) from error
+
+
+def is_requested(run: Path, what: ControlRequest) -> bool:
+    """Whether it is asked and was not answered yet."""
+    return _file(run, what).exists()
+
+
+def acknowledge(run: Path, what: ControlRequest) -> None:
+    """It was done."""
+    with contextlib.suppress(OSError):
+        _file(run, what).unlink(missing_ok=True)
+
+
+class StopRequest:
+    """Stops that are asked of a run after this was made: each node of the run hears each once.
+
+    The file stays until the run is started again: the node that hears first would else take it from the others.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._file = _file(run, STOP)
+        self._last_stamp = self._stamp()
+
+    def is_new(self) -> bool:
+        """Whether one was asked since the last look."""
+        before, self._last_stamp = self._last_stamp, self._stamp()
+        return self._last_stamp is not None and self._last_stamp != before
+
+    def _stamp(self) -> int | None:
+        with contextlib.suppress(OSError):
+            return self._file.stat().st_mtime_ns
+        return None
+
+
+@contextlib.contextmanager
+def stop_on_request(run: Path) -> Iterator[None]:
+    """While this process starts the ranks: a stop that is asked is to it what SIGTERM is.
+
+    In a thread that is not the main one a signal would end what this is only a part of: nothing is heard there.
+    """
+    stop_request = StopRequest(run)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def poll() -> None:
+        if stop_request.is_new():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with run_periodically(poll, "asked"):
+        yield
+
+
+def _file(run: Path, what: ControlRequest) -> Path:
+    return run / WATCH / what

@@ -1,0 +1,241 @@
+"""A model and its optimizer divided over the processes of a run, by PyTorch's own engines."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+)
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, Recompute
+
+TENSOR_STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
+"""Products of matrices, of which selective recomputation keeps every second one."""
+
+
+def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
+    """The ranks as data × tensor, neighbours in tensor groups; for hsdp data is replicas × shards.
+
+    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
+    stages × data, neighbours in the data ranks of a stage.
+    """
+    if choices.pipeline > 1:
+        return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
+    if choices.shard != "hsdp":
+        return init_device_mesh(device, (choices.data, choices.tensor), mesh_dim_names=("data", "tensor"))
+    inside = ranks_per_node if ranks_per_node < choices.data else choices.data // 2
+    inside = inside if inside and choices.data % inside == 0 else choices.data
+    return init_device_mesh(device, (choices.data // inside, inside), mesh_dim_names=("replica", "shard"))
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that repeat: the members of module lists, else the model's own children that have weights."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    inner = {id(nested) for outer in lists for member in outer for nested in member.modules()}
+    blocks = [member for modules in lists if id(modules) not in inner for member in modules]
+    if not blocks:
+        blocks = [child for child in model.children() if any(True for _ in child.parameters())]
+    return blocks
+
+
+def apply_recompute(model: nn.Module, mode: Recompute) -> None:
+    """Have the layers that repeat run again in the backward pass: whole, or all but every second product."""
+    if mode == "none":
+        return
+    chosen = {id(block) for block in blocks_of(model)}
+
+    def wrap(module: nn.Module) -> nn.Module:
+        if mode == "full":
+            return checkpoint_wrapper(module, preserve_rng_state=True)
+        return checkpoint_wrapper(module, context_fn=_selective_contexts, preserve_rng_state=True)
+
+    apply_activation_checkpointing(
+        model, checkpoint_wrapper_fn=wrap, check_fn=lambda module: id(module) in chosen
+    )
+
+
+def _selective_contexts() -> Any:
+    seen = {True: 0, False: 0}
+
+    def policy(context: Any, operation: Any, *given: Any, **named: Any) -> CheckpointPolicy:
+        if operation in MATMULS:
+            seen[context.is_recompute] += 1
+            return (
+                CheckpointPolicy.MUST_SAVE
+                if seen[context.is_recompute] % 2
+                else CheckpointPolicy.PREFER_RECOMPUTE
+            )
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def apply_autocast_bf16(model: nn.Module, device: str) -> None:
+    """Have the model run in bf16 where that is safe (autocast), and hand its results over in fp32."""
+    forward = torch.autocast(device, torch.bfloat16)(model.forward)
+
+    def half(*given: Any, **named: Any) -> Any:
+        return pytree.tree_map(
+            lambda leaf: (
+                leaf.float() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+            ),
+            forward(*given, **named),
+        )
+
+    model.forward = half
+
+
+def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None) -> None:
+    """Cut the modules that the plan names over the tensor ranks.
+
+    Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
+    """
+    if not plan:
+        raise InputFault(
+            "the strategy's tensor",
+            f"is {mesh.size()}, but the client has no tensor_plan, which says how its modules are cut",
+            "Give it one, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
+        )
+    for name, style in plan.items():
+        if style not in TENSOR_STYLES:
+            raise InputFault(
+                f"tensor_plan[{name!r}]",
+                f"unknown style {quoted(style)}",
+                suggestion(style, TENSOR_STYLES, "styles"),
+            )
+    parallelize_module(model, mesh, {name: TENSOR_STYLES[style]() for name, style in plan.items()})
+
+
+def apply_fsdp(model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision) -> nn.Module:
+    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
+    inner = mesh if choices.shard == "hsdp" else mesh["data"]
+    # The passes of a pipeline are in one another: weights stay whole from the first to the last.
+    reshard = choices.shard != "zero2" and choices.pipeline == 1
+    settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
+    inside, whole = MixedPrecisionPolicy(), MixedPrecisionPolicy()
+    if precision == "bf16":
+        inside = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        whole = replace(inside, output_dtype=torch.float32)
+    if choices.offload == "parameters":
+        settings["offload_policy"] = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
+    for block in blocks_of(model):
+        fully_shard(block, mp_policy=inside, **settings)
+    return fully_shard(model, mp_policy=whole, **settings)
+
+
+def apply_ddp(model: nn.Module, mesh: DeviceMesh, *, unused_weights: bool) -> nn.Module:
+    """The model whole on every data rank, its gradients averaged (DDP)."""
+    return DistributedDataParallel(
+        model, process_group=mesh["data"].get_group(), find_unused_parameters=unused_weights
+    )
+
+
+def parallelize(
+    model: nn.Module,
+    mesh: DeviceMesh,
+    choices: ParallelConfig,
+    precision: Precision,
+    *,
+    tensor_plan: Mapping[str, str] | None,
+    unused_weights: bool,
+) -> nn.Module:
+    """The model as the choices have it. Raises InputFault for what does not go together."""
+    sharded = choices.shard in SHARDED
+    if sharded and unused_weights:
+        raise InputFault(
+            "the strategy's shard",
+            f"is {choices.shard}, which needs every weight in every step, but this model may leave some out",
+            "Fix shard to none or zero1.",
+        )
+    if choices.tensor > 1:
+        apply_tensor_parallel(model, mesh["tensor"], tensor_plan)
+    apply_recompute(model, choices.recompute)
+    if sharded:
+        return apply_fsdp(model, mesh, choices, precision)
+    if choices.tensor > 1:
+        return model
+    return apply_ddp(model, mesh, unused_weights=unused_weights)
+
+
+def rebuild_optimizer(
+    optimizer: torch.optim.Optimizer,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    choices: ParallelConfig,
+    mesh: DeviceMesh,
+) -> torch.optim.Optimizer:
+    """The optimizer over the weights as they are after the division (`before` and `after` by name), fresh as it was.
+
+    Those of another stage are left out. zero1: another one, that has each weight's state on one rank. Raises
+    InputFault for one that has been stepped with, or has weights that are not the model's.
+    """
+    if optimizer.state:
+        raise InputFault(
+            "the optimizer",
+            "has state already, so it is not a fresh one",
+            "Make a new one: a run restores its state from its own checkpoints.",
+        )
+    names = {id(weight): name for name, weight in before.items()}
+    for group in optimizer.param_groups:
+        if not all(id(weight) in names for weight in group["params"]):
+            raise InputFault(
+                "the optimizer", "has weights that are not the model's", "Make it of the model's parameters."
+            )
+        parameter_names = (names[id(weight)] for weight in group["params"])
+        group["params"] = [after[name] for name in parameter_names if name in after]
+        if choices.tensor > 1:
+            # Its weights lie on several meshes, which one fused operation cannot take.
+            group["foreach"] = False
+    if choices.shard != "zero1":
+        return optimizer
+    accepted = inspect.signature(type(optimizer)).parameters
+    defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
+    groups = [
+        {name: value for name, value in group.items() if name in ("params", *defaults)}
+        for group in optimizer.param_groups
+    ]
+    return ZeroRedundancyOptimizer(
+        groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults
+    )
+
+
+def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """What of the optimizer is this rank's: of zero1 a part of the weights, else all of it."""
+    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+
+
+def data_rank(choices: ParallelConfig, rank: int) -> int:
+    """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
+    return rank % choices.data if choices.pipeline > 1 else rank // choices.tensor
+
+
+def finite_gradients(model: nn.Module) -> float:
+    """1 where every gradient of this rank's part is finite, else 0."""
+    grads = [
+        parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad
+        for parameter in model.parameters()
+        if parameter.grad is not None
+    ]
+    norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
+    return float(bool(torch.isfinite(norms).all()))
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """The batch's tensors on the device."""
+    return pytree.tree_map_only(torch.Tensor, lambda leaf: leaf.to(device), batch)

@@ -1,0 +1,27 @@
+"""What looks at a run beside it while this process waits for the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+INTERVAL_S = 0.5
+
+
+@contextlib.contextmanager
+def run_periodically(callback: Callable[[], object], name: str, every_s: float = INTERVAL_S) -> Iterator[None]:
+    """Look every `every_s` meanwhile, in a thread of that name; the last look has ended when this has."""
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.wait(every_s):
+            callback()
+
+    thread = threading.Thread(target=loop, daemon=True, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,267 @@
+"""A step of a pipeline: micro-batches through the stages by torch's schedules, each process with its own stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median_low
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleLoopedBFS,
+)
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.training.parallelize import apply_ddp, apply_fsdp, apply_recompute, to_device
+from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
+from torchsplit_core.training.pipeline.split_program import SplitProgram, partition_stages, split_model
+from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, scalar_loss
+from torchsplit_core.training.pipeline.stage_modules import PipelineStages, StageModule
+from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.run import RunStrategy
+from torchsplit_core.values.training import SHARDED
+
+MIN_S = 1e-9
+"""What takes less than a clock shows takes so long."""
+MAX_SCHEDULES = 2
+"""A whole step has one, and the last of a pass over the data; each has its buffers."""
+
+
+class _TimedStage(PipelineStage):  # type: ignore[misc]
+    """torch's, with the seconds of its passes, without waiting for other stages.
+
+    `moments`: of each backward pass by that clock, its beginning and its end.
+    """
+
+    forward_s = backward_s = 0.0
+    timer: DeviceTimer | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.timestamps: list[tuple[Timestamp, Timestamp]] = []
+
+    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        outputs = super().forward_maybe_with_nosync(*args, **kwargs)
+        self.forward_s += time.perf_counter() - began
+        return outputs
+
+    def backward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        began, first = time.perf_counter(), self.timer and self.timer.now()
+        gradients = super().backward_maybe_with_nosync(*args, **kwargs)
+        self.backward_s += time.perf_counter() - began
+        if self.timer and first is not None:
+            self.timestamps.append((first, self.timer.now()))
+        return gradients
+
+
+class PipelineEngine:
+    """This process's stages of the model, and the step that all processes do together.
+
+    `model` has the weights of these stages, by names that `name_in_model` brings back. `timed`: also by block. Raises
+    InputFault for a model that cannot be cut into the stages.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: StageBatches,
+        mesh: DeviceMesh,
+        strategy: RunStrategy,
+        device: torch.device,
+        *,
+        timed: bool,
+    ) -> None:
+        choices, precision = strategy.choices, strategy.job.precision
+        self.batches, self.device, self.data_ranks = batches, device, choices.data
+        self._group, place = mesh["pipeline"].get_group(), mesh["pipeline"].get_local_rank()
+        self._count, self._processes = choices.pipeline * choices.interleave, choices.pipeline
+        chain = split_model(
+            model, lambda count: tuple(batches.batch([index % batches.samples for index in range(count)])[0])
+        )
+        self.cut = partition_stages(chain, self._count, strategy.layers)
+        self.blocks, self._values, self._inputs = chain.blocks, chain.values, chain.inputs
+        self._result = chain.result
+        self._numbers = range(place, self._count, choices.pipeline)
+        autocast = precision == "bf16" and choices.shard not in SHARDED
+        self._timer = DeviceTimer(device) if timed else None
+        local_stages = [
+            StageModule(
+                chain, self.cut[number], device, lambda micro_batch: self._inputs_of_micro_batch[micro_batch],
+                precise=not autocast, timer=self._timer,
+            )
+            for number in self._numbers
+        ]  # fmt: skip
+        self.model = PipelineStages(local_stages, _rest(model, chain, device) if place == 0 else {})
+        # What other processes have is given back.
+        model.to("meta")
+        for stage in local_stages:
+            apply_recompute(stage, choices.recompute)
+        self._stages: list[nn.Module] = [_parallelize_stage(stage, mesh, strategy) for stage in local_stages]
+        self._fetches = any(stage.reads_inputs or stage.is_last for stage in local_stages)
+        self._schedules: dict[tuple[int, int], tuple[Any, list[_TimedStage]]] = {}
+        self._inputs_of_micro_batch: list[dict[str, Any]] = []
+        self._targets: list[Any] = []
+        self._weight = self._loss_sum = 0.0
+        self._loss: Loss | None = None
+        self._loss_timestamps: list[tuple[Timestamp, Timestamp]] = []
+        self.seconds: dict[str, float] = {}
+        """Of this process's stages in the last step, by `forward` and `backward`, without what it waited."""
+        self.blocks_s: tuple[float, ...] = ()
+        """Where it is timed: of a micro-batch of the last step in each block, 0 in those of others, and in the loss."""
+
+    def describe_stages(self) -> list[str]:
+        """The blocks of each stage."""
+        return [self.blocks.describe(blocks) for blocks in self.cut]
+
+    def local_blocks(self) -> dict[str, float | None]:
+        """The blocks of this process, with the seconds of a micro-batch where they are known."""
+        return {
+            self.blocks.names[place]: self.blocks_s[place] if self.blocks_s else None
+            for number in self._numbers
+            for place in self.cut[number]
+        }
+
+    def fetch(self, step: int) -> int:
+        """Have the micro-batches of the step ready; how many samples they are."""
+        batches = self.batches.micro_batch_indices(step)
+        counted = sum(map(len, batches))
+        # A rank that has no sample left runs one that counts nothing.
+        batches = batches or (tuple(self.batches.indices(step)[:1]),)
+        self._inputs_of_micro_batch, self._targets = [], []
+        self._size = len(batches[0])
+        for indices in batches if self._fetches else ():
+            inputs, targets = self.batches.batch(indices)
+            leaves = pytree.tree_leaves((tuple(inputs), {}))
+            self._check(leaves)
+            self._inputs_of_micro_batch.append(to_device(dict(zip(self._inputs, leaves, strict=True)), self.device))
+            self._targets.append(to_device(targets, self.device))
+        self._number = len(batches)
+        return counted
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        """Raises InputFault for inputs of other sizes than those that the stages were traced with."""
+        for name, leaf in zip(self._inputs, leaves, strict=True):
+            value = self._values.get(name)
+            if value is None:
+                continue
+            expected, actual = (value.sizes(self._size), value.dtype), (tuple(leaf.shape), leaf.dtype)
+            if actual != expected:
+                raise InputFault(
+                    "the data",
+                    f"{name} is {actual[0]} of {actual[1]}, but the samples before had {expected[0]} of {expected[1]}",
+                    "Pad the samples to one size, or fix pipeline to 1.",
+                )
+
+    def step(self, counted: int, samples: int, loss: Loss) -> float:
+        """Gradients of what was fetched: `counted` samples of the step's; this process's part of the step's loss."""
+        key = self._size, self._number
+        schedule, stages = self._schedules.pop(key) if key in self._schedules else self._schedule(*key)
+        self._schedules[key] = schedule, stages
+        while len(self._schedules) > MAX_SCHEDULES:
+            self._schedules.pop(next(iter(self._schedules)))
+        self._loss_timestamps.clear()
+        for stage, stage_module in zip(stages, self.model.stages, strict=True):
+            stage.forward_s = stage.backward_s = 0.0
+            stage.timestamps.clear()
+            stage_module.timestamps.clear()
+        self._loss, self._loss_sum = loss, 0.0
+        self._weight = self._size / samples if counted else 0.0
+        numbers = torch.arange(self._number)
+        try:
+            schedule.step(target=numbers, number=numbers, return_outputs=False)
+        except RuntimeError as error:
+            # A stage's own error stands behind torch's.
+            raise error.__cause__ or error from None
+        finally:
+            self._inputs_of_micro_batch, self._targets = [], []
+        self.seconds = {
+            "forward": sum(stage.forward_s for stage in stages),
+            "backward": sum(stage.backward_s for stage in stages),
+        }
+        if self._timer:
+            self.blocks_s = self._block_seconds(self._timer, stages)
+        return self._loss_sum
+
+    def _block_seconds(self, timer: DeviceTimer, stages: Sequence[_TimedStage]) -> tuple[float, ...]:
+        """Seconds of the usual micro-batch: the last of a step has the exchange of gradients in it.
+
+        The backward pass of a stage is its blocks' as the forward pass is.
+        """
+        block_s = [0.0] * (len(self.blocks.names) + 1)
+        for stage, stage_module, number in zip(stages, self.model.stages, self._numbers, strict=True):
+            forward_s = [
+                median_low(timer.elapsed_s(timestamps[place], timestamps[place + 1]) for timestamps in stage_module.timestamps)
+                for place in range(len(self.cut[number]))
+            ]
+            backward_s = median_low([timer.elapsed_s(*span) for span in stage.timestamps] or [0.0])
+            for place, seconds in zip(self.cut[number], forward_s, strict=True):
+                block_s[place] = seconds * (1 + backward_s / max(sum(forward_s), MIN_S))
+        block_s[-1] = median_low([timer.elapsed_s(*span) for span in self._loss_timestamps] or [0.0])
+        return tuple(block_s)
+
+    def _loss_of(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
+        """A micro-batch's part of the mean over the step's samples; over data ranks it is averaged."""
+        assert self._loss is not None
+        first = self._timer and self._timer.now()
+        loss = scalar_loss(self._loss(self._result.rebuild(outputs), self._targets[int(number)]))
+        if self._timer and first is not None:
+            self._loss_timestamps.append((first, self._timer.now()))
+        self._loss_sum += float(loss.detach()) * self._weight if self._weight else 0.0
+        return loss.float() * (self._weight * self.data_ranks)
+
+    def _schedule(self, size: int, count: int) -> tuple[Any, list[_TimedStage]]:
+        """torch's schedule for so many micro-batches of that size, with stages that know the sizes of their values."""
+        stages = [
+            self._stage(module, stage_module, number, size)
+            for module, stage_module, number in zip(self._stages, self.model.stages, self._numbers, strict=True)
+        ]
+        settings: dict[str, Any] = {"loss_fn": self._loss_of, "scale_grads": False}
+        if len(stages) > 1:
+            rounds = max(1, count // self._processes)
+            interleaved = ScheduleLoopedBFS if count % rounds else ScheduleInterleaved1F1B
+            return interleaved(stages, count, **settings), stages
+        plain = Schedule1F1B if count >= self._count else ScheduleGPipe
+        return plain(stages[0], count, **settings), stages
+
+    def _stage(self, module: nn.Module, stage_module: StageModule, number: int, size: int) -> _TimedStage:
+        meta = torch.device("meta")
+        taken, handed = (
+            tuple(self._values[name].example(size, meta) for name in names)
+            for names in (stage_module.received_names, stage_module.sent_names)
+        )
+        stage = _TimedStage(
+            module, number, self._count, self.device, input_args=taken, output_args=handed, group=self._group
+        )
+        stage.timer = self._timer
+        return stage
+
+
+def _rest(model: nn.Module, chain: SplitProgram, device: torch.device) -> dict[str, Any]:
+    """Weights and buffers that no part reads."""
+    specs = {spec.arg.name: spec.target for spec in chain.program.graph_signature.input_specs}
+    read = {specs[name] for part in chain.parts for name in part.weights}
+    return {
+        name: nn.Parameter(value.to(device), value.requires_grad)
+        if isinstance(value, nn.Parameter)
+        else value.to(device)
+        for name, value in model.state_dict(keep_vars=True).items()
+        if name not in read
+    }
+
+
+def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrategy) -> nn.Module:
+    """The stage over its data ranks."""
+    choices = strategy.choices
+    if choices.shard in SHARDED:
+        return apply_fsdp(stage, mesh, choices, strategy.job.precision)
+    if choices.data == 1 or not any(parameter.requires_grad for parameter in stage.parameters()):
+        return stage
+    return apply_ddp(stage, mesh, unused_weights=False)

@@ -1,0 +1,207 @@
+"""What each process of `torchsplit train` does: the client's model, data, loss and optimizer, step by step."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+
+from torchsplit_core.files import move_into_place
+from torchsplit_core.isolation import is_out_of_memory
+from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
+from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
+from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
+from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
+from torchsplit_core.training.fitted_strategy import fit_to_world_size
+from torchsplit_core.training.loop import TrainingRun
+from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_launch
+from torchsplit_core.training.process_group import Address, join_process_group
+from torchsplit_core.training.rebalance.overrides import apply_overrides
+from torchsplit_core.training.run_folder import RunFolder
+from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+
+ExitReason = Literal["done", "moves"]
+"""How a start is over: all steps are done, or the next one goes on with other stages."""
+PEER_FAILURE_WAIT_S, PEER_FAILURE_WAIT_LOCAL_S = 1.0, 10.0
+"""A process that fails because another is gone ends this much after it, so that the other one is named. The second on
+one machine, where the agent sees the other one's end and ends this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTask:
+    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with.
+
+    `agents`: where those of several machines meet, None where all processes are of this one.
+    """
+
+    source: str
+    trust: bool
+    strategy: RunStrategy
+    options: RunOptions
+    folder: str
+    node: str
+    reports: str
+    launcher: int
+    launch: LaunchRecord
+    agents: Address | None
+
+
+def train_in_rank(task: RankTask) -> None:
+    """Train, and end this process; called in each that the launcher starts. Raises whatever ends it before that, told
+    in `reports`."""
+    began_s = time.time()
+    _exit_with_parent(task.launcher)
+    # Read when torch was loaded, in the process that this one was forked from.
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    folder = RunFolder(task.folder, task.node)
+    heartbeat = HeartbeatWriter(Path(task.reports), int(os.environ["RANK"]), folder.node)
+    heartbeat("start")
+    # Where nodes come, ranks start again in the same round: what one said before is no more.
+    _report_file(Path(task.reports)).unlink(missing_ok=True)
+    for path in Path(task.reports).glob(exit_file("moves", "*")):
+        path.unlink(missing_ok=True)
+    with folder.rank_lock():
+        try:
+            join_process_group(task.agents or Path(task.reports))
+            folder.log_event("joined", f"process {os.getpid()}", dist.get_rank())
+            _train(task, folder, heartbeat, began_s)
+        except Exception as error:
+            _report(Path(task.reports), task.node, error, PEER_FAILURE_WAIT_S if task.agents else PEER_FAILURE_WAIT_LOCAL_S)
+            raise
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_s: float) -> None:
+    client = load_train_client(task.source, task.trust)
+    model = open_model(client)  # type: ignore[arg-type]
+    if not isinstance(model, torch.nn.Module):
+        raise InputFault(
+            "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
+        )
+    with foreign_code("get_optimizer()"):
+        optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
+    with foreign_code("get_dataset()"):
+        data = client.get_dataset()
+    fitted = [apply_overrides(fit_to_world_size(task.strategy, dist.get_world_size()), task.options, folder.path)]
+    # What the first rank has read counts: another node may be writing it.
+    dist.broadcast_object_list(fitted, src=0)
+    strategy, options = fitted[0]
+    sampler = RandomSampler if task.options.shuffle else SequentialSampler
+    run = TrainingRun(
+        model, optimizer, DataLoader(data, sampler=sampler(data)),
+        strategy, folder, options,
+        name=task.source,
+        tensor_plan=getattr(client, "tensor_plan", None),
+        unused_weights=bool(getattr(client, "unused_weights", False)),
+        heartbeat=heartbeat,
+        began_s=began_s,
+    )  # fmt: skip
+    # Only now it is sure that the folder is gone on with by this.
+    if run.rank == 0:
+        save_launch(folder.path, task.launch)
+
+    def loss_of(outputs: Any, targets: Any) -> torch.Tensor:
+        with foreign_code("get_loss()"):
+            loss: torch.Tensor = client.get_loss(outputs, targets)
+        return loss
+
+    run.train(loss_of)
+    _exit(run, Path(task.reports) / exit_file("moves" if run.repartition else "done", run.rank))
+
+
+def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
+    """End this process when the first rank has left that the start is over: whoever is killed from then on, it is.
+
+    To end well would be to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
+    """
+    if run.rank == 0:
+        exit_marker.touch()
+    run.barrier()
+    # The agent of each node looks for those of its own ranks: the first one's may come late over the network.
+    exit_marker.touch()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ATTEMPT_OVER_EXIT_CODE)
+
+
+def load_train_client(source: str, trust: bool) -> TrainClient:
+    """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
+    client = load_trained(source, trust)
+    missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
+    if missing:
+        raise InputFault(
+            "model source",
+            f"{quoted(source)} cannot be trained: its client lacks {', '.join(missing)}",
+            "Give it get_dataset(), get_loss(outputs, targets) and get_optimizer(parameters, kind).",
+        )
+    checked: TrainClient = client
+    return checked
+
+
+def _report(folder: Path, node: str, error: BaseException, wait_s: float) -> None:
+    """Say why this process ends; one whose partners are gone lets them be seen first."""
+    report: dict[str, Any]
+    if isinstance(error, InputFault):
+        report = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
+    else:
+        cause = last_cause(error)
+        line = user_line(cause) or user_line(error)
+        words = " ".join(f"{type(cause).__name__}: {cause}".split())[:500]
+        report = {
+            "error": words + (f" ({line})" if line else ""),
+            "others": _is_peer_failure(error) or _is_peer_failure(cause),
+            "short_of_memory": is_out_of_memory(error) or is_out_of_memory(cause),
+        }
+    # Whole or not at all: the others' end may end this process here. Where the disk is full the words are lost.
+    with contextlib.suppress(OSError):
+        move_into_place(_report_file(folder), json.dumps({**report, "node": node, "time": time.time()}))
+    if report.get("others"):
+        time.sleep(wait_s)
+
+
+def exit_file(reason: ExitReason, rank: int | str) -> str:
+    """The name of what a rank leaves in `reports` when the start is over."""
+    return f"{reason}-{rank}"
+
+
+def _report_file(folder: Path) -> Path:
+    return folder / f"rank-{os.environ['RANK']}.json"
+
+
+def _is_peer_failure(error: BaseException) -> bool:
+    """Whether another process's end is what this one fails by."""
+    words = str(error)
+    return isinstance(error, dist.DistError) or any(
+        word in words
+        for word in ("Connection closed by peer", "Connection reset", "gloo", "NCCL", "Broken pipe")
+    )
+
+
+def _exit_with_parent(launcher: int) -> None:
+    """End this process when the launcher or the process that forked it ends, however that ends."""
+    signal_at_parents_end()
+    try:
+        handle = os.pidfd_open(launcher)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def wait_for_parent() -> None:
+        select.select([handle], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait_for_parent, daemon=True, name="launcher").start()

@@ -1,0 +1,106 @@
+"""The batches of one rank: its samples of every step, in passes that all ranks have as many of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+
+from torchsplit_core.model_source import foreign_code
+from torchsplit_core.training.sampling import (
+    apportion_samples,
+    count_micro_batches,
+    sample_position,
+    split_micro_batches,
+    steps_per_epoch,
+)
+from torchsplit_core.values import InputFault
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One forward and backward pass: a batch, how many of its samples count, whether it is the last of its step.
+
+    A rank that has no sample left runs one that counts nothing, since the others wait for it.
+    """
+
+    batch: Any
+    samples: int
+    last: bool
+
+
+class RankBatches:
+    """What a data-parallel rank is given: `rank` of `ranks`, by `shares` (none: equal).
+
+    Raises InputFault for a dataset without a length, without samples, or that is only iterated.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], global_batch: int, micro_batch: int, rank: int, ranks: int,
+        shares: Sequence[float], seed: int,
+    ) -> None:  # fmt: skip
+        data: Any = loader.dataset
+        if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+            raise InputFault(
+                "the data",
+                f"is a {type(data).__name__} without a length or without samples by number",
+                "Give a dataset with __len__ and __getitem__.",
+            )
+        if not len(data):
+            raise InputFault("the data", "has no samples", "Give at least one.")
+        self.data, self.collate, self.samples = data, loader.collate_fn, len(data)
+        self.global_batch, self.micro_batch = global_batch, micro_batch
+        self.rank, self.ranks, self.shares = rank, ranks, tuple(shares)
+        self.shuffle, self.seed = isinstance(loader.sampler, RandomSampler), seed
+        self._order: tuple[int, Sequence[int]] = (-1, ())
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that take every sample once."""
+        return steps_per_epoch(self.samples, self.global_batch)
+
+    @property
+    def largest_micro_batch(self) -> int:
+        """Samples of the largest pass of a whole step."""
+        counts = self.counts(self.global_batch)
+        return -(-max(counts) // count_micro_batches(counts, self.micro_batch))
+
+    def counts(self, samples: int) -> tuple[int, ...]:
+        """How many of a step's samples each rank takes."""
+        return apportion_samples(samples, self.ranks, self.shares)
+
+    def indices(self, step: int) -> Sequence[int]:
+        """The samples of the step after `step` steps; the last step of a pass has what is left."""
+        position = sample_position(step, self.samples, self.global_batch)
+        if self._order[0] != position.epoch:
+            self._order = position.epoch, self._order_of(position.epoch)
+        return self._order[1][position.offset : position.offset + self.global_batch]
+
+    def rank_indices(self, step: int) -> Sequence[int]:
+        """This rank's samples of that step."""
+        indices = self.indices(step)
+        counts = self.counts(len(indices))
+        start = sum(counts[: self.rank])
+        return indices[start : start + counts[self.rank]]
+
+    def iter_micro_batches(self, step: int) -> Iterator[MicroBatch]:
+        """This rank's passes of that step."""
+        indices = self.indices(step)
+        parts = split_micro_batches(self.rank_indices(step), count_micro_batches(self.counts(len(indices)), self.micro_batch))
+        for number, part in enumerate(parts, start=1):
+            yield MicroBatch(self.batch(part or indices[:1]), len(part), number == len(parts))
+
+    def batch(self, indices: Sequence[int]) -> Any:
+        """These samples together."""
+        with foreign_code("the data"):
+            return self.collate([self.data[index] for index in indices])
+
+    def _order_of(self, epoch: int) -> Sequence[int]:
+        if not self.shuffle:
+            return range(self.samples)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order: list[int] = torch.randperm(self.samples, generator=generator).tolist()
+        return order

@@ -1,7 +1,0 @@
-"""Why a row of a table can't be predicted."""
-
-from __future__ import annotations
-
-
-class RowFault(ValueError):
-    """One reason, in words for the person who wrote the row."""

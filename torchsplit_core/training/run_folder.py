@@ -1,0 +1,284 @@
+"""A run's folder: who may write to it, what it trains, a line a step, a line an event."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Final
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.values import InputFault, quoted, system_reason
+
+RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
+LOCK, _RANKS, _RENDEZVOUS, _NODE = ".lock", ".ranks", ".meeting", ".node-"
+WATCH, TENSORBOARD = "watch", "tensorboard"
+STOP: Final = "stop"
+"""What a run says of its moments, and is asked; see `watch`."""
+OVERRIDES = ".setting.json"
+"""What the run goes on with after it ran out of memory, until its command ends."""
+MAKE_ROOM = "Free disk space or mend the folder, then resume the run."
+"""What to do where a file of a run cannot be written."""
+TAIL_BYTES = 4096
+LOCK_WAIT_S = 0.5
+"""Seconds in which a lock that somebody only looks at is given back."""
+RANKS_END_S = 10.0
+"""Seconds that ranks without a launcher are waited for."""
+FIRST_NODE_S = RANKS_END_S + 5.0
+"""Seconds in which the first node has made its folder ready for the others."""
+
+
+class RunFolder:
+    """The files of a run. Lines are appended whole, by one call each."""
+
+    def __init__(self, path: str | Path, node: str = "") -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.node = node or socket.gethostname()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def logs(self) -> Path:
+        return self.path / LOGS
+
+    @contextlib.contextmanager
+    def exclusive(self, *, resume: bool) -> Iterator[None]:
+        """Alone with the folder, which is made where it is not there; processes that still write have ended.
+
+        Raises InputFault where another run writes there, where a run is and `resume` was not said, and where there is
+        something else.
+        """
+        with self._open_lock() as lock:
+            if not _try_lock(lock, LOCK_WAIT_S):
+                raise self._in_use()
+            self._check_free(resume)
+            yield
+
+    @contextlib.contextmanager
+    def shared(self, rendezvous: str, *, resume: bool) -> Iterator[None]:
+        """With the other nodes of a run that meets there; the first of them is as alone as `claimed` has it.
+
+        Raises InputFault as that does, and where another node has this one's name or another run is there.
+        """
+        with self._open_lock() as lock, (self.path / f"{_NODE}{self.node}").open("a") as node_lock:
+            if not _try_lock(node_lock, 0.0):
+                raise InputFault(
+                    "--node",
+                    f"is {quoted(self.node)}, the name of another node of this run",
+                    "Give each node a name of its own.",
+                )
+            if _try_lock(lock, LOCK_WAIT_S):
+                self._check_free(resume)
+                (self.path / _RENDEZVOUS).write_text(rendezvous, encoding="utf-8")
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            elif not _try_lock(lock, FIRST_NODE_S, fcntl.LOCK_SH) or self._rendezvous() != rendezvous:
+                raise self._in_use()
+            yield
+
+    def _rendezvous(self) -> str:
+        return (self.path / _RENDEZVOUS).read_text(encoding="utf-8")
+
+    def _open_lock(self) -> IO[str]:
+        """The folder's lock, of a folder that is made where it is not there and has nothing else."""
+        if self.path.is_dir() and not (self.path / RUN).exists():
+            known = {LOCK, _RANKS, _RENDEZVOUS, OVERRIDES, LOGS, CHECKPOINTS, EVENTS, WATCH, TENSORBOARD}
+            foreign = [
+                path.name
+                for path in self.path.iterdir()
+                if path.name not in known and not path.name.startswith(_NODE)
+            ]
+            if foreign:
+                raise InputFault(
+                    str(self.path),
+                    f"holds {quoted(min(foreign))}, which is no part of a run",
+                    "Choose another folder by -o.",
+                )
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.logs.mkdir(exist_ok=True)
+            return (self.path / LOCK).open("a")
+        except OSError as error:
+            raise InputFault(
+                str(self.path), f"cannot be written: {system_reason(error)}", "Choose another folder by -o."
+            ) from error
+
+    def _check_free(self, resume: bool) -> None:
+        """Raises InputFault where ranks still write, or a run is there and `resume` was not said.
+
+        What an earlier command had to give way to, and that it was asked to stop, is forgotten.
+        """
+        with (self.path / _RANKS).open("a") as ranks:
+            # Ranks of a launcher that was killed end by themselves.
+            if not _try_lock(ranks, RANKS_END_S):
+                raise self._in_use()
+        if (self.path / RUN).exists() and not resume:
+            raise InputFault(
+                str(self.path),
+                "holds a run already",
+                "Go on with it by --resume, or choose another folder by -o.",
+            )
+        (self.path / OVERRIDES).unlink(missing_ok=True)
+        (self.path / WATCH / STOP).unlink(missing_ok=True)
+
+    def _in_use(self) -> InputFault:
+        return InputFault(
+            str(self.path),
+            "is in use: another run writes to it",
+            "Wait for its end, or choose another folder by -o.",
+        )
+
+    @contextlib.contextmanager
+    def rank_lock(self) -> Iterator[None]:
+        """While a rank writes no other run may: it holds the folder after its launcher was killed too."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / _RANKS).open("a") as ranks:
+            fcntl.flock(ranks, fcntl.LOCK_SH)
+            yield
+
+    def write_facts(self, facts: dict[str, Any], fixed: tuple[str, ...]) -> None:
+        """Write what the run is. Raises InputFault where one of the `fixed` facts is not the one it began with."""
+        before = self.facts()
+        for name in fixed:
+            if before and before.get(name) != facts[name]:
+                raise InputFault(
+                    f"{self.path.name}: {name.replace('_', ' ')}",
+                    f"is {quoted(facts[name])}, but the run began with {quoted(before.get(name))}",
+                    "Give what it began with, or start another run.",
+                )
+        replace_file(self.path / RUN, json.dumps(facts, indent=1) + "\n")
+
+    def facts(self) -> dict[str, Any]:
+        """What the run is, empty before its first start. Raises InputFault for a file that is not JSON."""
+        path = self.path / RUN
+        if not path.exists():
+            return {}
+        try:
+            facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(facts, dict):
+                raise ValueError
+            return facts
+        except (OSError, ValueError, RecursionError) as error:
+            reason = system_reason(error) if isinstance(error, OSError) else "it is not JSON"
+            raise InputFault(str(path), f"cannot be read: {reason}", "Start another run.") from error
+
+    def log_event(self, kind: str, words: str, rank: int | None = None) -> None:
+        """Append an event: what happened, to which rank (None: to the run)."""
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "kind": kind,
+            "rank": rank,
+            "node": self.node,
+            "words": words,
+        }
+        try:
+            self._append(EVENTS, line)
+        except OSError as error:
+            # What happened to the run must not end it because it cannot be told.
+            print(
+                f"{EVENTS}: cannot be written: {system_reason(error)}. Not told there: {words}",
+                file=sys.stderr,
+            )
+
+    def add_step(
+        self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
+    ) -> None:
+        """Append a step's line. Raises InputFault where it cannot be written."""
+        line = {
+            "step": step,
+            "loss": loss,
+            "samples": samples,
+            "step_s": round(step_s, 6),
+            "world_size": world_size,
+            "memory_bytes": memory_bytes,
+        }
+        try:
+            self._append(METRICS, line)
+        except OSError as error:
+            raise InputFault(
+                str(self.path / METRICS), f"cannot be written: {system_reason(error)}", MAKE_ROOM
+            ) from error
+
+    def sync_steps(self) -> None:
+        """The lines so far are on disk when this returns."""
+        with contextlib.suppress(FileNotFoundError), (self.path / METRICS).open("rb") as stream:
+            os.fsync(stream.fileno())
+
+    def _append(self, name: str, line: dict[str, Any]) -> None:
+        """Add a line, whole or not at all. Raises OSError."""
+        text = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            written = os.write(descriptor, text)
+            if written < len(text):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The lines of the steps, to the first that was cut off."""
+        return [step for step, _ in self._lines()]
+
+    def _lines(self) -> list[tuple[dict[str, Any], str]]:
+        path = self.path / METRICS
+        steps = []
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if (step := _step_of(line)) is None:
+                break
+            steps.append((step, line))
+        return steps
+
+    def last_step(self) -> dict[str, Any] | None:
+        """The line of the last step that was done, if any."""
+        path = self.path / METRICS
+        if not path.exists():
+            return None
+        with path.open("rb") as stream:
+            # A line is a tenth of a kilobyte, a run may have millions.
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").splitlines()
+        return next((step for line in reversed(lines) if (step := _step_of(line)) is not None), None)
+
+    def truncate_steps_after(self, step: int) -> int:
+        """Leave the lines to `step`, since the later ones are done again; how many went."""
+        lines = self._lines()
+        remaining = [line for record, line in lines if record["step"] <= step]
+        text = "".join(remaining)
+        path = self.path / METRICS
+        if path.exists() and path.read_bytes() != text.encode():
+            replace_file(path, text)
+        return len(lines) - len(remaining)
+
+
+def _step_of(line: str) -> dict[str, Any] | None:
+    """A step's line; None for one that was cut off, or that no run wrote."""
+    try:
+        record = json.loads(line)
+        return record if type(record["step"]) is int and isinstance(record["loss"], int | float) else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+def _try_lock(lock: IO[str], wait_s: float, how: int = fcntl.LOCK_EX) -> bool:
+    """Whether the file's lock is ours within the wait."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.05)
+        else:
+            return True
