@@ -27,8 +27,8 @@ import numpy as np
 
 from torchsplit_core.files import write_file
 from torchsplit_core.planning.planner import plan
-from torchsplit_core.serving.load.capacity import measure_costs, processor_ms
-from torchsplit_core.serving.load.session import Served, send
+from torchsplit_core.serving.load_test.frontend_costs import measure_costs, processor_ms
+from torchsplit_core.serving.load_test.session import ServerHandle, send_load
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +60,7 @@ class Client:
 
 
 @contextmanager
-def serving(root: Path, floats: int, batch: int, options: Sequence[str] = ()) -> Iterator[Served]:
+def serving(root: Path, floats: int, batch: int, options: Sequence[str] = ()) -> Iterator[ServerHandle]:
     """The empty model served by the checkout at `root`: inputs of so many floats, batches of up to `batch`; `options`
     are more of the command's."""
     with tempfile.TemporaryDirectory() as directory:
@@ -89,21 +89,21 @@ def serving(root: Path, floats: int, batch: int, options: Sequence[str] = ()) ->
             front.wait()
 
 
-def _ready(front: subprocess.Popen[bytes], ready: Path, log: Path) -> Served:
+def _ready(front: subprocess.Popen[bytes], ready: Path, log: Path) -> ServerHandle:
     until = time.monotonic() + START_S
     while not ready.exists():
         if front.poll() is not None or time.monotonic() > until:
             raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
         time.sleep(0.05)
     address = urlsplit(json.loads(ready.read_text())["url"])
-    return Served(str(address.hostname), int(address.port or 0), ())
+    return ServerHandle(str(address.hostname), int(address.port or 0), ())
 
 
-def p95_ms(server: Served, rate_rps: float, seconds: float, seed: int = 0) -> float:
+def p95_ms(server: ServerHandle, rate_rps: float, seconds: float, seed: int = 0) -> float:
     """At clients, of Poisson arrivals at that rate; infinite where a request has no result."""
     gaps = np.random.default_rng(seed).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
-    answers = send(server, {MODEL: server.request_of(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
+    answers = send_load(server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
     if any(status != 200 for _, _, status in answers):
         return float("inf")
     return float(np.percentile([response for _, response, _ in answers], 95)) * 1e3
@@ -126,7 +126,7 @@ def highest_rate(
         return highest_of(server, seconds, limit_ms)
 
 
-def highest_of(server: Served, seconds: float, limit_ms: float = LIMIT_MS) -> float:
+def highest_of(server: ServerHandle, seconds: float, limit_ms: float = LIMIT_MS) -> float:
     """`highest_rate` of a front that is ready."""
     p95_ms(server, FIRST_RPS, 1.0)
     good, bad, rate = 0.0, MOST_RPS, FIRST_RPS
@@ -141,12 +141,12 @@ def highest_of(server: Served, seconds: float, limit_ms: float = LIMIT_MS) -> fl
     return good
 
 
-def core_share(server: Served, rate_rps: float, seconds: float) -> float:
+def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
     """The front's processor time over that of the clock, at a rate."""
     before = processor_ms(server.pid)
     gaps = np.random.default_rng(2).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
-    answers = send(server, {MODEL: server.request_of(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
+    answers = send_load(server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
     spent = processor_ms(server.pid) - before
     return spent / 1e3 / max(due + response for due, response, _ in answers)
 

@@ -281,21 +281,21 @@ class _Application:
         self.held: list[Any] = []
 
     def admit(self, request: Any) -> int:
-        from torchsplit_core.serving.wire.tensors import RequestFault
+        from torchsplit_core.serving.protocol.tensors import RequestFault
 
         if request.path == "/closed":
             raise RequestFault("the request", "is not wanted", "Go.", 403, "host")
         return 4096
 
     def handle(self, request: Any) -> None:
-        from torchsplit_core.serving.wire.http import json_answer
+        from torchsplit_core.serving.protocol.http_server import json_response
 
         told = request.method, request.path, bytes(request.body), tuple(sorted(request.headers.items()))
         self.got.append(told)
         if request.path == "/held":
             self.held.append(request)
         else:
-            request.reply(json_answer({}))
+            request.reply(json_response({}))
 
     def refused(self, request: Any, fault: Any) -> None:
         str(fault).encode()
@@ -309,8 +309,8 @@ ANSWERS = re.compile(
 
 def http() -> Read:
     """A connection: the same requests in any pieces, answers that are HTTP, an end in time, and nothing kept."""
+    from torchsplit_core.serving.protocol.http_server import HttpServer, ServerConnection
     from torchsplit_core.serving.settings import Limits
-    from torchsplit_core.serving.wire.http import Connection, HttpServer
 
     limits = Limits(head_bytes=2000, body_bytes=4096, held_bytes=2**20)
 
@@ -318,13 +318,13 @@ def http() -> Read:
         return HttpServer(_Application(), limits)
 
     server = asyncio.run(made())
-    server._tell_date()
+    server._update_date()
 
     def spoken(pieces: list[bytes]) -> _Application:
         application, wire, clock = _Application(), _Wire(), [0.0]
-        server.connections, server.in_work, server.held_bytes = set(), 0, 0
+        server.connections, server.active_requests, server.held_bytes = set(), 0, 0
         server.application, server.now = application, lambda: clock[0]
-        connection = Connection(server)
+        connection = ServerConnection(server)
         connection.connection_made(wire)
         for piece in pieces:
             if wire.closed:
@@ -332,16 +332,16 @@ def http() -> Read:
             connection.data_received(piece)
             clock[0] += 0.001
         while application.held and not wire.closed:
-            from torchsplit_core.serving.wire.http import json_answer
+            from torchsplit_core.serving.protocol.http_server import json_response
 
-            application.held.pop(0).reply(json_answer({}))
+            application.held.pop(0).reply(json_response({}))
         for _ in range(4):
             clock[0] += 1000
             if not wire.closed:
                 connection.expire(clock[0])
         assert wire.closed, "a connection without an end"
         connection.connection_lost(None)
-        kept = server.connections, server.in_work, server.held_bytes
+        kept = server.connections, server.active_requests, server.held_bytes
         assert kept == (set(), 0, 0), f"kept after the end: {kept}"
         assert ANSWERS.fullmatch(bytes(wire.sent)), f"no answers: {bytes(wire.sent)[:300]!r}"
         assert b" 500 " not in wire.sent, f"an internal fault: {bytes(wire.sent)[:300]!r}"
@@ -365,7 +365,7 @@ def http() -> Read:
 
 
 def _ports() -> tuple[Any, ...]:
-    from torchsplit_core.serving.wire.tensors import TensorPort
+    from torchsplit_core.serving.protocol.tensors import TensorPort
 
     return (
         TensorPort("a", "FP32", (3,)),
@@ -377,10 +377,10 @@ def _ports() -> tuple[Any, ...]:
 
 def infer() -> Read:
     """A request's body; the first line has its encoding, and the length of its JSON or -."""
+    from torchsplit_core.serving.protocol.body_readers import read_body
+    from torchsplit_core.serving.protocol.http_body import parse_json_length
+    from torchsplit_core.serving.protocol.tensors import MOST_ROWS
     from torchsplit_core.serving.settings import Limits
-    from torchsplit_core.serving.wire.bodies import json_length
-    from torchsplit_core.serving.wire.reader import read_body
-    from torchsplit_core.serving.wire.tensors import MOST_ROWS
     from torchsplit_core.values.serving.datatypes import SIZES
 
     ports = _ports()
@@ -392,7 +392,7 @@ def infer() -> Read:
         head, _, body = data.partition(b"\n")
         words = [*head.decode("latin-1").split(" "), "", "", ""]
         inputs = ways.get(words[0], ports)
-        length = json_length(None if words[2] in ("-", "") else words[2])
+        length = parse_json_length(None if words[2] in ("-", "") else words[2])
         found = read_body(body, words[1].replace("-", ""), length, inputs, ("x", "y"), limits)
         assert 1 <= found.rows <= MOST_ROWS, found.rows
         assert len(found.inputs) == len(found.shapes) == len(inputs)
@@ -400,7 +400,7 @@ def infer() -> Read:
             assert shape[0] == found.rows and len(shape) == 1 + len(port.shape), shape
             assert all(told in (-1, size) for size, told in zip(shape[1:], port.shape, strict=True)), shape
             assert raw.nbytes == math.prod(shape) * SIZES[port.datatype], (shape, raw.nbytes)
-        assert all(name in ("x", "y") and isinstance(binary, bool) for name, binary in found.wanted)
+        assert all(name in ("x", "y") and isinstance(binary, bool) for name, binary in found.requested_outputs)
         found.id.encode()
         assert found.timeout_s is None or 0 < found.timeout_s < math.inf
 
@@ -409,14 +409,14 @@ def infer() -> Read:
 
 def answer() -> Read:
     """An answer; the first line has the length of its JSON or -. Refused is ValueError there."""
-    from torchsplit_core.serving.wire.asking import outputs_of
+    from torchsplit_core.serving.protocol.client import decode_outputs
     from torchsplit_core.values import InputFault
     from torchsplit_core.values.serving.datatypes import SIZES
 
     def read(data: bytes) -> None:
         head, _, body = data.partition(b"\n")
         try:
-            found = outputs_of(body, None if head in (b"-", b"") else head.decode("latin-1"))
+            found = decode_outputs(body, None if head in (b"-", b"") else head.decode("latin-1"))
         except ValueError as error:
             raise InputFault("the answer", repr(str(error)), "Ask again.") from error
         for tensor in found:
@@ -431,8 +431,8 @@ TOKEN = "a-token-of-32-letters-0123456789"
 
 def guard() -> Read:
     """A head: path, host, origin and authorization, a line each."""
+    from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
     from torchsplit_core.serving.settings import Access
-    from torchsplit_core.serving.wire.guard import HEALTH, Guard
 
     names = ("localhost", "127.0.0.1", "::1", "plan.example.com")
 
@@ -445,7 +445,7 @@ def guard() -> Read:
         given = zip((b"host", b"origin", b"authorization"), lines[1:], strict=False)
         headers = {name: value for name, value in given if value}
         head: Any = Head(lines[0].decode("latin-1"), headers)
-        Guard(Access(names, TOKEN)).check(head)
+        AccessGuard(Access(names, TOKEN)).check(head)
         host = headers.get(b"host", b"")
         assert TAKEN.fullmatch(host), f"a host that is not served: {host!r}"
         assert headers.get(b"origin", b"x://" + host).partition(b"://")[2] == host, headers

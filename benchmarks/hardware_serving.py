@@ -20,9 +20,9 @@ from torchsplit_core import workflow
 from torchsplit_core.hardware import catalogue, choose_devices, gpu_type, plain_profiles
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.edit import with_stages
-from torchsplit_core.serving.load.session import Served, served
+from torchsplit_core.serving.load_test.session import ServerHandle, serving_session
+from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings, StandIn
-from torchsplit_core.serving.wire.asking import Tensor, outputs_of
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -148,11 +148,11 @@ def parts(
         return ()
     found = measured(ground, (source,), BATCHES[:1])
     rows: list[tuple[object, ...]] = []
-    answers: dict[str, tuple[Tensor, ...]] = {}
+    answers: dict[str, tuple[RawTensor, ...]] = {}
     for case in (WHOLE, CUT):
         request = request_of(ground, case, found)
         plan = workflow.plan(request)
-        with served(
+        with serving_session(
             plan, request, ServeSettings(port=0, stand_in=ground.stand_in), ignore_progress
         ) as server:
             times, answers[case.name] = ask_alone(server, request.models[0].name)
@@ -174,9 +174,9 @@ PARTS = (
 NO_SLICES = "n/a: this GPU's type has no MIG profiles with known SMs.\n"
 
 
-def ask_alone(server: Served, model: str) -> tuple[list[float], tuple[Tensor, ...]]:
+def ask_alone(server: ServerHandle, model: str) -> tuple[list[float], tuple[RawTensor, ...]]:
     """ms of requests of the model's own example one at a time, and the last answer. Raises RuntimeError."""
-    request = server.request_of(model)
+    request = server.example_request(model)
     times = []
     with socket.create_connection((server.host, server.port), timeout=60) as connection:
         for _ in range(ALONE):
@@ -188,10 +188,10 @@ def ask_alone(server: Served, model: str) -> tuple[list[float], tuple[Tensor, ..
             times.append(1e3 * (time.perf_counter() - started))
             if answer.status != 200:
                 raise RuntimeError(f"{answer.status}: {body[:200]!r}")
-    return times, outputs_of(body, answer.headers["inference-header-content-length"])
+    return times, decode_outputs(body, answer.headers["inference-header-content-length"])
 
 
-def furthest(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+def furthest(wanted: Sequence[RawTensor], found: Sequence[RawTensor]) -> float:
     """The largest difference of two answers, as a share of the first's largest number; infinite for other forms."""
     if [one.shape for one in wanted] != [one.shape for one in found]:
         return float("inf")

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchsplit_core import workflow
 from torchsplit_core.deployment import FORMATS, deploy
-from torchsplit_core.deployment.placement_launch import launches
+from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_file, read_text, write_text
 from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.partitioning.solve import solve_partition
@@ -80,7 +80,7 @@ USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.partition_request": lambda value: solve_partition(_quick(value)),
     "torchsplit.placement_request": lambda value: workflow.place(_quick(value)),
     "torchsplit.simulation_request": workflow.simulate,
-    "torchsplit.placement": lambda value: launches(ASKED, value),
+    "torchsplit.placement": lambda value: launch_commands(ASKED, value),
 }
 """Format → what its command does with the value; the other formats are read and written again."""
 

@@ -39,9 +39,9 @@ from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import example_arguments, load_client, open_model
 from torchsplit_core.partitioning import solve_partitioning_problem
 from torchsplit_core.stages import StagedModel, StagePipeline, export_stages
+from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.export_child import write_stages
-from torchsplit_core.stages.same import same_bits
-from torchsplit_core.stages.wire import receive_values, send_values
+from torchsplit_core.stages.tensor_transport import receive_values, send_values
 from torchsplit_core.tracing.export import describe_program, export_program
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow
 

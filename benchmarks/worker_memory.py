@@ -21,7 +21,7 @@ from benchmarks.served_models import SOURCE
 from torchsplit_core import workflow
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.points import Settings
-from torchsplit_core.serving.load.session import send, served
+from torchsplit_core.serving.load_test.session import send_load, serving_session
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, Profile, ignore_progress
 
@@ -55,10 +55,10 @@ def held(request: PlanRequest, plan: PlanOutcome) -> tuple[int, float, float, fl
     """Workers that ran, and MiB: PSS of all, its anonymous part, the fall of MemAvailable."""
     before = available()
     settings = ServeSettings(port=0, trust=True, stand_in="cpu")
-    with served(plan, request, settings, ignore_progress) as server:
+    with serving_session(plan, request, settings, ignore_progress) as server:
         name = request.models[0].name
         times = [GAP_S * number for number in range(REQUESTS)]
-        send(server, {name: server.request_of(name)}, {name: times}, [])
+        send_load(server, {name: server.example_request(name)}, {name: times}, [])
         time.sleep(1.0)
         own = [rollup(pid) for pid in workers_here()]
         fell = before - available()
@@ -75,7 +75,7 @@ def workers_here() -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-            if "torchsplit_core.serving.front" in path.with_name("cmdline").read_text().split("\0"):
+            if "torchsplit_core.serving.frontend" in path.with_name("cmdline").read_text().split("\0"):
                 fronts.add(int(path.parent.name))
         except OSError:  # it has ended
             continue

@@ -3,8 +3,8 @@
 A line of a table moves a module or a package, or renames one name where it is defined:
 
     module torchsplit_core/serving/protocol -> torchsplit_core/serving/protocol
-    name torchsplit_core/serving/process.py:WorkerProcess.run.found -> reply
-    name torchsplit_core/serving/process.py:WorkerProcess.run.item@57 -> tensor
+    name torchsplit_core/serving/worker_process.py:WorkerProcess.run.found -> reply
+    name torchsplit_core/serving/worker_process.py:WorkerProcess.run.item@57 -> tensor
 
 References are those that a language server finds (basedpyright, as pip installs it). `@57` means only the scope
 (function, comprehension, lambda) that binds the name on line 57. Module names in strings and documents are moved as

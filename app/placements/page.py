@@ -27,7 +27,7 @@ from app.session.placements import Kept
 from app.session.thing import PLACEMENT
 from app.shell import frame, things, widgets
 from torchsplit_core import jobs
-from torchsplit_core.deployment.placement_launch import launches
+from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.names import PLACE
 from torchsplit_core.pictures.numbers import counted, exact, percent, plain, short
@@ -233,9 +233,9 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
 def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     with st.expander("Launch arguments: vLLM, torchrun"):
         widgets.badge("untested on hardware", "yellow")
-        for one in launches(request, outcome):
+        for one in launch_commands(request, outcome):
             st.markdown(f"**{one.launcher}**")
-            if one.why_not:
-                st.write(plain(one.why_not))
+            if one.unsupported_reason:
+                st.write(plain(one.unsupported_reason))
             else:
                 st.code(one.text, language=None, height="content", wrap_lines=True)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app.components.saving import file_name
 from app.session.trainings import Kept
-from torchsplit_core.deployment import zipped
+from torchsplit_core.deployment import zip_files
 from torchsplit_core.pictures.numbers import plain
 from torchsplit_core.training.cluster import FleetJob, ResourceRequest, fleet_job, fleet_of
 from torchsplit_core.training.cluster.job_files import fleet_files
@@ -34,7 +34,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
     with st.container(horizontal=True):
         for name, label in OFFERED.items():
             st.download_button(
-                label, zipped(fleet_files(job, name)), f"{stem}.{name}.zip", "application/zip",
+                label, zip_files(fleet_files(job, name)), f"{stem}.{name}.zip", "application/zip",
                 on_click="ignore", icon=":material/lan:",
                 help="What starts a run by this strategy on a cluster's nodes, as torchsplit train --write-fleet does.",
             )  # fmt: skip

@@ -12,14 +12,14 @@ from benchmarks import hardware_serving as steps
 from benchmarks.hardware_serving import CASES, WHOLE, Ground, Measured, cores_ground, furthest, request_of
 from tests.support.hardware.listings import DATA
 from torchsplit_core import workflow
-from torchsplit_core.serving.places import find_places
-from torchsplit_core.serving.wire.asking import Tensor
+from torchsplit_core.serving.device_binding import bind_slices
+from torchsplit_core.serving.protocol.client import RawTensor
 from torchsplit_core.values import InputFault, PartitionOutcome, Profile, ProfileRow
 from torchsplit_core.values.serving.measurement import MeasuredModel, MeasuredTimes, Measurement
 
 
-def tensor(*numbers: float, shape: tuple[int, ...] | None = None) -> Tensor:
-    return Tensor("y", "FP32", shape or (len(numbers),), struct.pack(f"<{len(numbers)}f", *numbers))
+def tensor(*numbers: float, shape: tuple[int, ...] | None = None) -> RawTensor:
+    return RawTensor("y", "FP32", shape or (len(numbers),), struct.pack(f"<{len(numbers)}f", *numbers))
 
 
 def test_answers_are_compared_by_their_largest_number() -> None:
@@ -91,7 +91,7 @@ def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch: pytest.MonkeyPatch)
     profiles = tuple(emulated(source, ground, 2.0) for source in steps.SOURCES)
     for case, sms in ((WHOLE, [42, 42]), (CASES[1], [42, 42]), (CASES[2], [98])):
         request = request_of(ground, case, Measured(profiles, PartitionOutcome("infeasible", (), None, None)))
-        places = find_places(workflow.plan(request), ground.stand_in)
+        places = bind_slices(workflow.plan(request), ground.stand_in)
         assert [one.device.kind for one in places] == ["sm"] * len(sms), case.name
         assert [one.device.sm_count for one in places] == sms, case.name
     monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(DATA / "t4_without_mig.json"))

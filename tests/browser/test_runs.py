@@ -16,8 +16,8 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.access import in_scheme, ours, too_wide_for_a_phone
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
-from tests.support.training.folders import left_folder
 from tests.support.seeds import repeated
+from tests.support.training.folders import left_folder
 from torchsplit_core.jobs.train import KNOWN
 from torchsplit_core.training import RunFolder
 from torchsplit_core.workspace.store import Store

@@ -28,7 +28,7 @@ ANSWERS = {
     "placement_frontier.json": "what `place` writes",
     "simulation.json": "what `simulate` writes",
     "stages.json": "what `partition --export` writes beside the parts",
-    "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/routing",
+    "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/router",
 }
 """Files that no command reads, or none that ends."""
 

@@ -132,7 +132,7 @@ def test_help_and_version_load_no_package() -> None:
         assert (status, packages(modules)) == (0, set()), name
     # Of the rooms, what choices and defaults are: no file is read, nothing planned, nothing measured.
     assert rooms(told[1][1]) == EVERY
-    few = EVERY | {"bundle", "graph", "isolation", "profiling", "running", "serving", "workflow"}
+    few = EVERY | {"bundle", "graph", "isolation", "profiling", "training", "serving", "workflow"}
     assert rooms(told[-1][1]) <= few
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import cli, workflow
 from torchsplit_core.files import write_file
-from torchsplit_core.serving.load import capacity
+from torchsplit_core.serving.load_test import frontend_costs
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import Measurement
@@ -36,8 +36,8 @@ def test_serve_says_what_the_front_does_not_pass_before_it_starts(
     assert cli.main(["serve", *written(tmp_path, replace(REQUEST, front=SLOW))]) == 0
     assert cli.main(["serve", *written(tmp_path, REQUEST)]) == 0
     # A request that does not tell: what is kept for this host counts.
-    monkeypatch.setattr(capacity, "measure_costs", lambda progress: SLOW)
-    capacity.front_costs(default_root())
+    monkeypatch.setattr(frontend_costs, "measure_costs", lambda progress: SLOW)
+    frontend_costs.front_costs(default_root())
     assert cli.main(["serve", *written(tmp_path, REQUEST)]) == 0
     assert [WORDS in text for text in before] == [True, False, True]
 
@@ -52,7 +52,7 @@ def test_measure_measures_the_front_where_nobody_knows_it(
         return Measurement("", 1.0, 1.0, "here", ())
 
     monkeypatch.setattr(workflow, "measure", measure)
-    monkeypatch.setattr(capacity, "measure_costs", lambda progress: SLOW)
+    monkeypatch.setattr(frontend_costs, "measure_costs", lambda progress: SLOW)
     own = FrontCosts(1.0)
     out = ["-o", str(tmp_path / "found.json")]
     for request, more in ((REQUEST, []), (replace(REQUEST, front=own), []), (REQUEST, ["--stand-in", "cpu"])):

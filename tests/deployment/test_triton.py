@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2
 
 from tests.support.deployment.asked import Asked, asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
-from torchsplit_core.deployment.formats.triton import ENTRY, message
+from torchsplit_core.deployment.formats.triton import ENTRY, protobuf_text
 from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
 
 
@@ -131,7 +131,7 @@ def test_cores_have_no_gpu() -> None:
 @given(st.text())
 def test_any_text_comes_back_from_the_protobuf(text: str) -> None:
     clean = text.encode("utf-8", "replace").decode()
-    made = message({"name": clean, "parameters": [{"key": clean, "value": {"string_value": clean}}]})
+    made = protobuf_text({"name": clean, "parameters": [{"key": clean, "value": {"string_value": clean}}]})
     config = text_format.Parse(made, model_config_pb2.ModelConfig())
     assert config.name == clean
     assert config.parameters[clean].string_value == clean

@@ -65,7 +65,7 @@ def test_an_import_that_fails_deep_inside_is_the_same_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    monkeypatch.delitem(sys.modules, "torchsplit_core.serving.routing.run", raising=False)
+    monkeypatch.delitem(sys.modules, "torchsplit_core.serving.router.server", raising=False)
     assert main(["route", str(ROOT / "examples" / "routes.json")]) == 2
     assert capsys.readouterr().err == "torchsplit route needs uvloop. Install torchsplit[serve].\n"
 

@@ -14,7 +14,7 @@ from torchsplit_core.jobs import measure, quick_start
 from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.measure import expected, laid_out, measure_job
 from torchsplit_core.jobs.names import MeasureParameters, RunHereParameters, UploadedFile
-from torchsplit_core.serving.load import capacity
+from torchsplit_core.serving.load_test import frontend_costs
 from torchsplit_core.values import CPU, InputFault, PlanOutcome, PlanRequest, Profile, ProfileRow
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import (
@@ -31,7 +31,7 @@ FOUND = Measurement(PLAN.request_sha256, 2.0, 0.5, "here", ())
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setattr(capacity, "measure_costs", lambda progress: FrontCosts(0.2, 0.4, 2.0, 0.3, cores=2))
+    monkeypatch.setattr(frontend_costs, "measure_costs", lambda progress: FrontCosts(0.2, 0.4, 2.0, 0.3, cores=2))
     made = Store(tmp_path / "home").create("w")
     made.put("plan_request", "cores", REQUEST)
     made.put("plan", "cores", PLAN)

@@ -25,7 +25,7 @@ from torchsplit_core.jobs.names import (
     as_stored,
 )
 from torchsplit_core.model_source import load_client
-from torchsplit_core.stages.folder import open_manifest
+from torchsplit_core.stages.export_folder import open_manifest
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Store, Workspace
 

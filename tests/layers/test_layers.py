@@ -23,10 +23,10 @@ LAYERS = (
     ("model_source",),
     ("files", "drawing"),
     ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation"),
-    ("deployment", "responding", "training", "pictures"),
+    ("deployment", "responding", "strategy", "pictures"),
     ("evaluation",),
     ("workspace",),
-    ("stages", "running"),
+    ("stages", "training"),
     ("serving",),
     ("workflow",),
     ("jobs", "cli", "api"),
@@ -77,7 +77,6 @@ ONLY_IN = {
         "deployment",
         "serving",
         "stages",
-        "running",
         "training",
         "sample_models",
     },
@@ -93,8 +92,8 @@ ONLY_IN = {
     "uvloop": {"serving"},
     "orjson": {"serving"},
     "h11": {"serving"},
-    "prometheus_client": {"serving", "running"},
-    "ray": {"serving", "running"},
+    "prometheus_client": {"serving", "training"},
+    "ray": {"serving", "training"},
 }
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")

@@ -18,7 +18,7 @@ from torchsplit_core.files import read_file, write_file
 from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.stages import MANIFEST, export_stages, open_stages, run_stages
-from torchsplit_core.stages.same import same_bits
+from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import InputFault, NodeProfile, Profile, ProfileRow
 

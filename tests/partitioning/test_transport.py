@@ -30,10 +30,10 @@ from torchsplit_core.files import read_file, write_file
 from torchsplit_core.isolation import available_levels
 from torchsplit_core.model_source import example_arguments
 from torchsplit_core.stages import MANIFEST, StagePipeline
+from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.export_child import write_stages
-from torchsplit_core.stages.same import same_bits
-from torchsplit_core.stages.watch import Watch
-from torchsplit_core.stages.wire import Closed, receive_values, send_values
+from torchsplit_core.stages.pipeline_monitor import PipelineMonitor
+from torchsplit_core.stages.tensor_transport import StreamClosed, receive_values, send_values
 from torchsplit_core.values import InputFault
 
 
@@ -105,7 +105,7 @@ def test_the_end_of_a_stream_within_a_message_is_told_from_one_between(content: 
     with receiver:
         with sender:
             sender.sendall(content)
-        with pytest.raises(Closed) as caught:
+        with pytest.raises(StreamClosed) as caught:
             receive_values(receiver)
     assert caught.value.clean == clean
 
@@ -142,7 +142,7 @@ def working(pid: int) -> int:
 def alive(pipeline: StagePipeline) -> list[int]:
     """Those of its processes that still run."""
     found = []
-    for member in pipeline._members:
+    for member in pipeline._stages:
         try:
             os.kill(member.process.pid, 0)
         except ProcessLookupError:
@@ -165,7 +165,7 @@ def test_a_pipeline_gives_the_models_results_in_order_and_ends_its_processes(tmp
                 seen += 1
             assert seen == len(sizes)
         assert list(pipeline.run([])) == [] and len(alive(pipeline)) == 3
-    assert alive(pipeline) == [] and [m.process.returncode for m in pipeline._members] == [0, 0, 0]
+    assert alive(pipeline) == [] and [m.process.returncode for m in pipeline._stages] == [0, 0, 0]
     with pytest.raises(InputFault, match="is closed or runs already"):
         next(pipeline.run([]))
 
@@ -196,7 +196,7 @@ def test_a_stage_that_dies_or_stands_still_is_named(
         with pytest.raises(InputFault, match=told):
             for i, _ in enumerate(pipeline.run(batches())):
                 if i == 3:
-                    os.kill(working(pipeline._members[stage].process.pid), sign)
+                    os.kill(working(pipeline._stages[stage].process.pid), sign)
                     signalled.set()
         assert alive(pipeline) == []
 
@@ -231,7 +231,7 @@ class Ended:
 def test_the_callers_fault_needs_no_message_after_the_last_result() -> None:
     sender, receiver = socket.socketpair()
     with sender, receiver:
-        results = Watch([], receiver).results(Ended(), 1e6)  # type: ignore[arg-type]
+        results = PipelineMonitor([], receiver).results(Ended(), 1e6)  # type: ignore[arg-type]
         send_values(sender, 0, {})
         assert next(results) == 0
         receive_values(receiver)

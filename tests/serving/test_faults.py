@@ -13,8 +13,8 @@ import pytest
 from tests.support.serving.doubling import children_of, doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
-from torchsplit_core.serving.process import LONGEST_OUTPUT
 from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.serving.worker_process import LONGEST_OUTPUT
 from torchsplit_core.values import InputFault
 
 pytestmark = pytest.mark.torch

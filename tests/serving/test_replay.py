@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from torchsplit_core.serving import meters
-from torchsplit_core.serving.load.replay import batch_ms, replayed
-from torchsplit_core.serving.meters import Course
+from torchsplit_core.serving import metrics
+from torchsplit_core.serving.load_test.replay import batch_ms, replay_batches
+from torchsplit_core.serving.metrics import BatchTrace
 from torchsplit_core.simulation import simulate_model, simulate_paced
 from torchsplit_core.values import Server, SimulatedModel, SimulationRequest, TraceArrivals
 
@@ -31,7 +31,7 @@ def server(id_: str = "s", stage: str = "whole", **change: Any) -> Server:
 def test_a_batch_that_the_run_had_takes_what_it_took() -> None:
     """By hand: the first takes 30 ms, so the next two go together at 30 ms, for 20 ms."""
     request = asked((5.0, 5.01, 5.02), server())
-    found = replayed(request, {"s": [(105.0, 1, 30.0), (105.03, 2, 20.0)]}, 100.0)
+    found = replay_batches(request, {"s": [(105.0, 1, 30.0), (105.03, 2, 20.0)]}, 100.0)
     assert list(found["m"]) == pytest.approx([30.0, 40.0, 30.0])
 
 
@@ -39,7 +39,7 @@ def test_a_batch_of_another_size_takes_the_pace_of_the_nearest() -> None:
     """Two rows took half as long again as planned, so one row takes 15 ms; the third is nearest the run's last."""
     request = asked((0.0, 0.1, 0.2), server())
     course = [(0.0, 2, 24.0), (0.13, 2, 24.0), (0.17, 1, 5.0)]
-    assert list(replayed(request, {"s": course}, 0.0)["m"]) == pytest.approx([15.0, 15.0, 5.0])
+    assert list(replay_batches(request, {"s": course}, 0.0)["m"]) == pytest.approx([15.0, 15.0, 5.0])
 
 
 def test_every_stage_and_server_has_its_own_course() -> None:
@@ -49,8 +49,8 @@ def test_every_stage_and_server_has_its_own_course() -> None:
     )  # fmt: skip
     courses = {"a": [(0.0, 1, 2.0)], "b": [(0.0, 1, 30.0)], "c": [(0.0, 1, 5.0)]}
     # Out of the first stage at 2 and 4 ms; the second request finds b busy and takes c.
-    assert list(replayed(request, courses, 0.0)["m"]) == pytest.approx([32.0, 8.0])
-    assert replayed(request, courses | {"c": []}, 0.0) == {}
+    assert list(replay_batches(request, courses, 0.0)["m"]) == pytest.approx([32.0, 8.0])
+    assert replay_batches(request, courses | {"c": []}, 0.0) == {}
 
 
 @pytest.mark.parametrize("wait_ms", [0.0, 3.0])
@@ -69,8 +69,8 @@ def test_planned_times_lie_between_the_sizes() -> None:
 
 
 def test_a_course_stays_small_and_spread_over_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meters, "KEPT_COURSE", 8)
-    kept = Course()
+    monkeypatch.setattr(metrics, "MAX_TRACE_BATCHES", 8)
+    kept = BatchTrace()
     for number in range(100):
         kept.add(float(number), 1, 1.0)
     begins = [int(begin) for begin, _, _ in kept.batches]

@@ -12,29 +12,29 @@ from pathlib import Path
 import pytest
 
 from tests.support.serving.plans import Placed, cpu_plan
-from torchsplit_core.serving.front.server import prepare, slices_held
-from torchsplit_core.serving.front.slice_locks import held
-from torchsplit_core.serving.load.measure import measure
-from torchsplit_core.serving.roster import SlicePlace
+from torchsplit_core.serving.frontend.server import prepare_serving, reserve_slices
+from torchsplit_core.serving.frontend.slice_locks import lock_devices
+from torchsplit_core.serving.load_test.measurement import measure
+from torchsplit_core.serving.plan import BoundSlice
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import Device, InputFault
 
 UUID = "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"
-GPU = SlicePlace(
+GPU = BoundSlice(
     "gpu0/1g.10gb@0", "gpu0", "1g.10gb", 0,
     Device("mig", f"mig:{UUID}", "A100", "A100-80GB", "1g.10gb", "GPU-1", 0, UUID, None, None),
 )  # fmt: skip
 
 
-def on_cores(*cores: int) -> SlicePlace:
+def on_cores(*cores: int) -> BoundSlice:
     device = Device("cpu", "cpu:1c", "cores", "CPU", "1c", "cpu", None, None, None, None)
-    return SlicePlace(f"host0/1c@{cores[0]}", "host0", "1c", cores[0], device, cores)
+    return BoundSlice(f"host0/1c@{cores[0]}", "host0", "1c", cores[0], device, cores)
 
 
 HOLDER = """
 import sys
 from tests.serving.test_slice_locks import GPU, on_cores
-from torchsplit_core.serving.front.slice_locks import held
+from torchsplit_core.serving.frontend.slice_locks import held
 
 with held([on_cores(3, 4), GPU]):
     print("held", flush=True)
@@ -64,50 +64,50 @@ def test_a_slice_that_is_served_is_refused_until_its_process_is_killed() -> None
     with holder() as process:
         with (
             pytest.raises(InputFault, match=rf"host0/1c@4: is taken: process {process.pid} serves on core 4"),
-            held([on_cores(0), on_cores(4)]),
+            lock_devices([on_cores(0), on_cores(4)]),
         ):
             pass
         with (
             pytest.raises(InputFault, match=f"is taken: process {process.pid} serves on {UUID}"),
-            held([GPU]),
+            lock_devices([GPU]),
         ):
             pass
         # What was taken before the refusal is free again, and others are untouched.
-        with held([on_cores(0), on_cores(5)]):
+        with lock_devices([on_cores(0), on_cores(5)]):
             pass
         process.kill()
         process.wait()
-        with held([on_cores(3, 4), GPU]):
+        with lock_devices([on_cores(3, 4), GPU]):
             pass
 
 
 def test_serve_and_measure_take_the_slices_and_stand_ins_share_them() -> None:
     plan, request = cpu_plan([Placed("bert")], {"bert": "sample:bert"}, cores=1)
     settings = ServeSettings(port=0)
-    roster = prepare(plan, request, settings)
-    with slices_held(roster, settings):
+    roster = prepare_serving(plan, request, settings)
+    with reserve_slices(roster, settings):
         with pytest.raises(InputFault, match=f"is taken: process {os.getpid()} serves on core"):
             measure(plan, request, settings)
         shared = ServeSettings(port=0, stand_in="cpu")
-        with slices_held(prepare(plan, request, shared), shared):
+        with reserve_slices(prepare_serving(plan, request, shared), shared):
             pass
 
 
 def test_the_locks_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with held([on_cores(0)]):
+    with lock_devices([on_cores(0)]):
         pass
     folder = tmp_path / "torchsplit"
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    with pytest.raises(InputFault, match="this user alone"), held([on_cores(0)]):
+    with pytest.raises(InputFault, match="this user alone"), lock_devices([on_cores(0)]):
         pass
     folder.chmod(0o700)
     folder.rename(tmp_path / "other")
     folder.symlink_to(tmp_path / "other")
-    with pytest.raises(InputFault, match="this user alone"), held([on_cores(0)]):
+    with pytest.raises(InputFault, match="this user alone"), lock_devices([on_cores(0)]):
         pass
     # A folder that is named and not there: the one for temporary files.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nowhere"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with held([on_cores(0)]):
+    with lock_devices([on_cores(0)]):
         assert (tmp_path / f"torchsplit-{os.getuid()}" / "core-0.lock").read_text() == str(os.getpid())

@@ -15,7 +15,7 @@ from torchsplit_core.jobs.measure import expected
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.responding.spread import simulate_drawn
-from torchsplit_core.serving.load.measure import simulation_of
+from torchsplit_core.serving.load_test.measurement import build_simulation
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
 
@@ -48,7 +48,7 @@ def plan_of(
 
 
 def server_of(plan: tuple[PlanOutcome, PlanRequest], hand_over_ms: float = 0.0) -> Server:
-    (server,) = simulation_of(*plan, {"bert": [0.0, 1.0]}, {"host0/1c@0": hand_over_ms}).servers
+    (server,) = build_simulation(*plan, {"bert": [0.0, 1.0]}, {"host0/1c@0": hand_over_ms}).servers
     return server
 
 
@@ -56,7 +56,7 @@ def test_times_have_the_mean_and_the_p95_of_the_point() -> None:
     """Requests a second apart, each alone in its batch: what comes out is the distribution of one batch."""
     plan = plan_of({1: P95_OVER_MEAN, 4: P95_OVER_MEAN})
     times = [float(number) for number in range(4000)]
-    found = simulate_drawn(simulation_of(*plan, {"bert": times}, {})).models[0].response_ms
+    found = simulate_drawn(build_simulation(*plan, {"bert": times}, {})).models[0].response_ms
     assert found.mean == pytest.approx(10.0, rel=0.01)
     assert found.p95 == pytest.approx(10.0 * P95_OVER_MEAN, rel=0.01)
     # The median of log-normal times: the mean over exp(0.2² / 2).
@@ -76,7 +76,7 @@ def test_runs_of_log_normal_times_come_back() -> None:
 def test_without_spread_every_batch_takes_its_time() -> None:
     plan = plan_of({1: 1.0, 4: 1.0})
     assert server_of(plan) == simulation_request(*plan).servers[0]
-    asked = simulation_of(*plan, {"bert": [0.0, 1.0, 1.001]}, {})
+    asked = build_simulation(*plan, {"bert": [0.0, 1.0, 1.001]}, {})
     assert simulate_drawn(asked).models[0].response_ms == simulate(asked).models[0].response_ms
     # A p95 below the mean is the noise of few runs.
     assert server_of(plan_of({1: 0.8, 4: 0.9})).service == Service()
@@ -118,7 +118,7 @@ def test_a_figure_is_the_mean_over_draws() -> None:
     """A trace is one run by contract; drawn times make another p95 each time, and the mean of many hardly moves."""
     plan = plan_of({1: 2.0, 4: 2.0})
     times = [0.0105 * number for number in range(400)]
-    asked = simulation_of(*plan, {"bert": times}, {})
+    asked = build_simulation(*plan, {"bert": times}, {})
     single = [simulate(replace(asked, seed=seed)).models[0] for seed in range(8)]
     many = [simulate_drawn(replace(asked, seed=seed)).models[0] for seed in range(8)]
     assert {one.completed for one in single} == {400} and {one.completed for one in many} == {50 * 400}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.training.runs import client_file, events, losses, run, strategy
 from tests.support.seeds import repeated
+from tests.support.training.runs import client_file, events, losses, run, strategy
 from torchsplit_core.training import RunFolder
 from torchsplit_core.values import InputFault
 

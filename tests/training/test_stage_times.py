@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sample_models import load
-from tests.support.training.runs import client_file, events, losses, losses_alone, run, strategy
 from tests.support.seeds import repeated
+from tests.support.training.runs import client_file, events, losses, losses_alone, run, strategy
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.pipeline.split_program import partition_stages, split_model
 from torchsplit_core.training.pipeline.stage_batches import micro_batch_size

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
-from tests.support.training.runs import beside, client_file, events, losses, run, strategy
 from tests.support.seeds import repeated
+from tests.support.training.runs import beside, client_file, events, losses, run, strategy
 from torchsplit_core.cli.command import main
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.checkpoints import Checkpoints

@@ -20,9 +20,9 @@ from sample_models import load
 from tests.support.deployment.started import Host, started
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import write_file
-from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import headers_of
-from torchsplit_core.serving.wire.tensors import LENGTH_HEADER
+from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
+from torchsplit_core.serving.protocol.http_body import content_headers
+from torchsplit_core.serving.protocol.tensors import LENGTH_HEADER
 from torchsplit_core.values import Profile, ProfileRow
 from torchsplit_core.values.serving.datatypes import OF_TORCH
 
@@ -81,7 +81,7 @@ def asked(host: Host, name: str) -> tuple[torch.Tensor, ...]:
         told = json.load(answer)
     inputs = [tensor.contiguous() for tensor in load(name).get_example_inputs(ROWS)]
     sent = [
-        Tensor(
+        RawTensor(
             port["name"],
             OF_TORCH[str(tensor.dtype).removeprefix("torch.")],
             tuple(tensor.shape),
@@ -89,10 +89,10 @@ def asked(host: Host, name: str) -> tuple[torch.Tensor, ...]:
         )
         for port, tensor in zip(told["inputs"], inputs, strict=True)
     ]
-    body, length = request_of(sent)
-    request = urllib.request.Request(f"{path}/infer", body, headers_of(length))
+    body, length = encode_request(sent)
+    request = urllib.request.Request(f"{path}/infer", body, content_headers(length))
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found = outputs_of(answer.read(), answer.headers[LENGTH_HEADER])
+        found = decode_outputs(answer.read(), answer.headers[LENGTH_HEADER])
     dtypes = {datatype: getattr(torch, dtype) for dtype, datatype in OF_TORCH.items()}
     return tuple(
         torch.frombuffer(bytearray(one.data), dtype=dtypes[one.datatype]).reshape(one.shape) for one in found

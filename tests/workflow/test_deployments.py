@@ -31,9 +31,9 @@ from torchsplit_core import workflow
 from torchsplit_core.deployment import LAYOUT_FORMATS, WORKLOAD_FORMATS
 from torchsplit_core.deployment.image import requirements
 from torchsplit_core.planning import plan
-from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import headers_of
-from torchsplit_core.serving.wire.tensors import LENGTH_HEADER
+from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
+from torchsplit_core.serving.protocol.http_body import content_headers
+from torchsplit_core.serving.protocol.tensors import LENGTH_HEADER
 from torchsplit_core.stages import open_stages
 from torchsplit_core.values import (
     FleetEntry,
@@ -128,11 +128,11 @@ def answers_as_the_model_does(path: str) -> None:
     """Three rows in binary give what the model gives."""
     client = load("diamond")
     inputs = client.get_example_inputs(3)
-    tensor = Tensor("x", "FP32", tuple(inputs[0].shape), inputs[0].numpy().tobytes())
-    body, length = request_of([tensor])
-    request = urllib.request.Request(f"{path}/infer", body, headers_of(length))
+    tensor = RawTensor("x", "FP32", tuple(inputs[0].shape), inputs[0].numpy().tobytes())
+    body, length = encode_request([tensor])
+    request = urllib.request.Request(f"{path}/infer", body, content_headers(length))
     with urllib.request.urlopen(request, timeout=60) as response:
-        (given,) = outputs_of(response.read(), response.headers[LENGTH_HEADER])
+        (given,) = decode_outputs(response.read(), response.headers[LENGTH_HEADER])
     with torch.no_grad():
         expected = client.get_model().eval()(*inputs)
     assert given.shape == tuple(expected.shape)
@@ -201,10 +201,10 @@ class Absent:
 absent = set(sys.stdin.read().split())
 sys.meta_path.insert(0, Absent())
 import torchsplit_core.cli.command
-import torchsplit_core.serving.front.server, torchsplit_core.serving.load
-import torchsplit_core.serving.routing.run, torchsplit_core.serving.routing.app
-import torchsplit_core.serving.runnable, torchsplit_core.serving.worker
-import torchsplit_core.stages.run
+import torchsplit_core.serving.frontend.server, torchsplit_core.serving.load_test
+import torchsplit_core.serving.router.server, torchsplit_core.serving.router.app
+import torchsplit_core.serving.model_runner, torchsplit_core.serving.worker
+import torchsplit_core.stages.staged_model
 print("pandas" in absent, "torch" in sys.modules)
 """
 

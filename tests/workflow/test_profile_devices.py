@@ -363,7 +363,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
         progress(0.5, "measuring the front")
         return costs
 
-    monkeypatch.setattr("torchsplit_core.serving.load.capacity.front_costs", front_costs)
+    monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", front_costs)
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", stand_in([]))
     told: list[str] = []
     options: dict[str, Any] = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
@@ -379,7 +379,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
     def fails(root: Path, progress: Any, since: float) -> FrontCosts:
         raise InputFault("the front", "gave out", "Measure again.")
 
-    monkeypatch.setattr("torchsplit_core.serving.load.capacity.front_costs", fails)
+    monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", fails)
     _, found = profile("sample:diamond", device="cpu:1c", **options)
     assert "front" not in found.environment["devices"]["cpu:1c"]
     assert "What the front of a served plan carries is not known: the front: gave out." in str(

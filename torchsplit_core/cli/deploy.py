@@ -71,7 +71,7 @@ def add_deploy_commands(command: Command) -> None:
 
 def _deploy(options: argparse.Namespace) -> int:
     # Here, since the formats load the planner, which no other command needs.
-    from torchsplit_core.deployment import FORMATS, left_out, own_images
+    from torchsplit_core.deployment import FORMATS, custom_images, omitted_by
 
     for name in options.format or ():
         check_choice("--format", name, FORMATS, "format")
@@ -99,9 +99,9 @@ def _deploy(options: argparse.Namespace) -> int:
     )
     for path in paths:
         print(path)
-    own = None if request is None else own_images(request, images, commands)
+    own = None if request is None else custom_images(request, images, commands)
     for name in options.format or FORMATS:
-        said, _ = left_out(outcome, name, own)
+        said, _ = omitted_by(outcome, name, own)
         if said:
             print(f"{name} leaves out: {said}", file=sys.stderr)
     served = {model.name for model in outcome.models if model.variant is not None}
@@ -128,7 +128,7 @@ def _by_model(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def _route(options: argparse.Namespace) -> int:
-    from torchsplit_core.serving.routing.run import run_router
+    from torchsplit_core.serving.router.server import run_router
 
     _, routes = files.read_file(options.routes, expected="torchsplit.routes")
     run_router(routes, options.host, options.port, options.timeout_s, access_of(options), limits_of(options))

@@ -143,7 +143,7 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
             "--candidate", f"is {options.candidate}, but nothing is exported", "Add --export DIR."
         )
     if options.export:
-        from torchsplit_core.stages.folder import check_target
+        from torchsplit_core.stages.export_folder import check_target
 
         check_target(Path(options.export))
     _, found = files.read_file(options.profile, expected="torchsplit.profile")

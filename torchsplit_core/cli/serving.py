@@ -25,7 +25,7 @@ from torchsplit_core.values import InputFault
 
 if TYPE_CHECKING:
     from torchsplit_core.serving.settings import (
-        Serving,
+        ReadyServer,
     )
     from torchsplit_core.values import PlanOutcome, PlanRequest
     from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
@@ -111,7 +111,7 @@ def _serve(options: argparse.Namespace) -> int:
     outcome, request = _files(options)
     ready = Path(options.ready_file) if options.ready_file else None
 
-    def announce(serving: Serving) -> None:
+    def announce(serving: ReadyServer) -> None:
         for warning in serving.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)

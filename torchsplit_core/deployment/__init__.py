@@ -5,7 +5,7 @@ the models' written parts), after the plan's slices were checked against the cat
 unless told to.
 """
 
-from torchsplit_core.deployment.beforehand import made_up
+from torchsplit_core.deployment.custom_images import CustomImage, custom_images, has_source, omitted_by
 from torchsplit_core.deployment.deploy import (
     FORMATS,
     LAYOUT_FORMATS,
@@ -13,11 +13,11 @@ from torchsplit_core.deployment.deploy import (
     deploy,
     models_to_write,
 )
-from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zipped
+from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zip_files
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT
-from torchsplit_core.deployment.own_images import OwnImage, has_source, left_out, own_images
-from torchsplit_core.deployment.servers import part_folders
-from torchsplit_core.deployment.summary import REMOVES
+from torchsplit_core.deployment.placeholder_parts import placeholder_manifest
+from torchsplit_core.deployment.readme import REMOVES
+from torchsplit_core.deployment.workload import part_folders
 
 __all__ = [
     "FORMATS",
@@ -25,15 +25,15 @@ __all__ = [
     "LAYOUT_FORMATS",
     "REMOVES",
     "WORKLOAD_FORMATS",
+    "CustomImage",
     "DeploymentFile",
-    "OwnImage",
+    "custom_images",
     "deploy",
     "has_source",
-    "left_out",
-    "made_up",
     "models_to_write",
-    "own_images",
+    "omitted_by",
     "part_folders",
+    "placeholder_manifest",
     "write_deployment",
-    "zipped",
+    "zip_files",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.names import cluster_names
+from torchsplit_core.deployment.safe_text import dns_labels
 from torchsplit_core.values import InputFault, quoted
 
 NODE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
@@ -46,5 +46,5 @@ def check_addresses(hosts: tuple[Host, ...], format_name: str) -> None:
 
 def host_folders(root: str, hosts: tuple[Host, ...]) -> dict[str | None, str]:
     """ROOT for one host without a name, ROOT/HOST for each that has one."""
-    names = cluster_names({host.name: (host.name,) for host in hosts if host.name is not None})
+    names = dns_labels({host.name: (host.name,) for host in hosts if host.name is not None})
     return {host.name: root if host.name is None else f"{root}/{names[host.name]}" for host in hosts}

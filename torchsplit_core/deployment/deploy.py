@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from torchsplit_core.deployment.custom_images import CustomImage, custom_images, omitted_by
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.compose import compose_files
 from torchsplit_core.deployment.formats.kubernetes import kubernetes_files
@@ -13,12 +14,11 @@ from torchsplit_core.deployment.formats.ray_serve import ray_serve_files
 from torchsplit_core.deployment.formats.slurm import slurm_files
 from torchsplit_core.deployment.formats.systemd import systemd_files
 from torchsplit_core.deployment.formats.triton import triton_files
-from torchsplit_core.deployment.hosts import Host, hosts_of
+from torchsplit_core.deployment.hosts import Host, group_by_host
 from torchsplit_core.deployment.image import image_files
-from torchsplit_core.deployment.names import one_line
-from torchsplit_core.deployment.own_images import OwnImage, left_out, own_images
-from torchsplit_core.deployment.servers import Manifests, Workload, used_variants, workload_of
-from torchsplit_core.deployment.summary import summary_file
+from torchsplit_core.deployment.readme import readme_file
+from torchsplit_core.deployment.safe_text import one_line
+from torchsplit_core.deployment.workload import Manifests, Workload, build_workload, used_variants
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     InputFault,
@@ -30,11 +30,11 @@ from torchsplit_core.values import (
     suggestion,
 )
 
-_LAYOUT: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
+_LAYOUT_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
     "mig-parted": mig_parted_files,
     "nvidia-smi": nvidia_smi_files,
 }
-_WORKLOAD: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...], Workload], tuple[DeploymentFile, ...]]] = {
+_WORKLOAD_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...], Workload], tuple[DeploymentFile, ...]]] = {
     "kubernetes": kubernetes_files,
     "ray-serve": ray_serve_files,
     "triton": triton_files,
@@ -43,9 +43,9 @@ _WORKLOAD: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...], Workload], tupl
     "slurm": slurm_files,
 }
 
-LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT)
+LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT_WRITERS)
 """The formats that cut GPUs, of which a plan says everything."""
-WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD)
+WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD_WRITERS)
 """The formats that run models, so what those are must be known, and their parts be written."""
 FORMATS: tuple[str, ...] = (*LAYOUT_FORMATS, *WORKLOAD_FORMATS)
 """The formats that `deploy` knows."""
@@ -67,7 +67,7 @@ def models_to_write(
     plan: PlanOutcome,
     formats: Sequence[str],
     request: PlanRequest | None,
-    own: Mapping[str, OwnImage] | None = None,
+    images: Mapping[str, CustomImage] | None = None,
 ) -> tuple[tuple[PlanModel, Variant], ...]:
     """The models whose parts these formats need, each with its variant; none where they only cut GPUs.
 
@@ -76,7 +76,7 @@ def models_to_write(
     or not there, and a format that runs nothing of the plan.
     """
     chosen = check_formats(formats)
-    hosts_of(plan)
+    group_by_host(plan)
     workloads = [name for name in chosen if name in WORKLOAD_FORMATS]
     if not workloads:
         return ()
@@ -100,14 +100,14 @@ def models_to_write(
             f"serves no model, so {workloads[0]} has nothing to run",
             "Plan with a demand above 0 first.",
         )
-    own = own_images(request) if own is None else own
+    images = custom_images(request) if images is None else images
     for name in workloads:
-        said, everything = left_out(plan, name, own)
-        if everything:
+        omitted, omits_all = omitted_by(plan, name, images)
+        if omits_all:
             raise InputFault(
-                name, f"leaves out all of this plan: {said}", "Choose compose or systemd, which do."
+                name, f"leaves out all of this plan: {omitted}", "Choose compose or systemd, which do."
             )
-    return used_variants(plan, request, own)
+    return used_variants(plan, request, images)
 
 
 def deploy(
@@ -115,7 +115,7 @@ def deploy(
     formats: Sequence[str],
     request: PlanRequest | None = None,
     manifests: Manifests | None = None,
-    own: Mapping[str, OwnImage] | None = None,
+    images: Mapping[str, CustomImage] | None = None,
     verdict: str = "",
 ) -> tuple[DeploymentFile, ...]:
     """The files that make this plan real, README.md first; the same plan gives the same text.
@@ -126,19 +126,19 @@ def deploy(
     cannot express.
     """
     chosen = check_formats(formats)
-    hosts = hosts_of(plan)
+    hosts = group_by_host(plan)
     workload = None
-    models_to_write(plan, chosen, request, own)
+    models_to_write(plan, chosen, request, images)
     if request is not None and any(name in WORKLOAD_FORMATS for name in chosen):
-        own = own_images(request) if own is None else own
-        workload = workload_of(plan, request, hosts, manifests or {}, own)
+        images = custom_images(request) if images is None else images
+        workload = build_workload(plan, request, hosts, manifests or {}, images)
     files: list[DeploymentFile] = []
     for name in chosen:
-        if name in _LAYOUT:
-            files += _LAYOUT[name](plan, hosts)
+        if name in _LAYOUT_WRITERS:
+            files += _LAYOUT_WRITERS[name](plan, hosts)
         elif workload is not None:
-            files += _WORKLOAD[name](plan, hosts, workload)
+            files += _WORKLOAD_WRITERS[name](plan, hosts, workload)
     if workload is not None and workload.kinds:
         files += image_files(workload)
-    without = {name: said for name in chosen if (said := left_out(plan, name, own)[0])}
-    return (summary_file(plan, hosts, chosen, tuple(files), workload, without, verdict), *files)
+    omissions = {name: text for name in chosen if (text := omitted_by(plan, name, images)[0])}
+    return (readme_file(plan, hosts, chosen, tuple(files), workload, omissions, verdict), *files)

@@ -40,7 +40,7 @@ def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> 
     return tuple(written)
 
 
-def zipped(files: Iterable[DeploymentFile]) -> bytes:
+def zip_files(files: Iterable[DeploymentFile]) -> bytes:
     """All files as one zip archive; scripts keep their executable bit."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:

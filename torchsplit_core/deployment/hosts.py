@@ -46,12 +46,12 @@ class HostGpu:
     slices: tuple[PlannedSlice, ...]
 
     @property
-    def whole(self) -> bool:
+    def is_unpartitioned(self) -> bool:
         """Whether it is left whole."""
         return self.slices[0].profile == WHOLE_GPU
 
     @property
-    def cores(self) -> bool:
+    def is_cpu(self) -> bool:
         """Whether it is no GPU but the cores of its host."""
         return point_type(self.type) != self.type
 
@@ -64,12 +64,12 @@ class Host:
     gpus: tuple[HostGpu, ...]
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Its name for a person."""
         return "this host" if self.name is None else self.name
 
 
-def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
+def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
     """The hosts with at least one cut GPU, in the order of the plan.
 
     Raises InputFault where the plan's status has no plan, no GPU has a slice, an id is
@@ -91,13 +91,13 @@ def hosts_of(plan: PlanOutcome) -> tuple[Host, ...]:
     hosts = []
     for name, gpus in by_host.items():
         indices = _indices([gpu for gpu in gpus if point_type(gpu.type) == gpu.type])
-        cut = [
-            HostGpu(indices.get(gpu.id, 0), gpu.id, gpu.type, _checked_slices(gpu))
+        used = [
+            HostGpu(indices.get(gpu.id, 0), gpu.id, gpu.type, _slices_in_creation_order(gpu))
             for gpu in gpus
             if gpu.slices
         ]
-        if cut:
-            hosts.append(Host(name, tuple(sorted(cut, key=lambda gpu: gpu.index))))
+        if used:
+            hosts.append(Host(name, tuple(sorted(used, key=lambda gpu: gpu.index))))
     if not hosts:
         raise InputFault(
             "plan gpus", f"no GPU of {len(plan.gpus)} has a slice", "Plan with a demand above 0 first."
@@ -120,20 +120,20 @@ def _host_name(gpu_id: str) -> str | None:
 
 def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
     """The hosts with their GPUs alone: MIG has nothing to do with cores. Raises InputFault where there is no GPU."""
-    found = tuple(
-        Host(host.name, gpus) for host in hosts if (gpus := tuple(gpu for gpu in host.gpus if not gpu.cores))
+    with_gpus = tuple(
+        Host(host.name, gpus) for host in hosts if (gpus := tuple(gpu for gpu in host.gpus if not gpu.is_cpu))
     )
-    if not found:
+    if not with_gpus:
         raise InputFault(
             "", f"{format_name} divides GPUs, and the plan uses only cores", "Choose another --format."
         )
-    return found
+    return with_gpus
 
 
 def cores_before(host: Host, gpu: HostGpu) -> int:
     """The cores of a host may stand in a plan as several entries: they follow on one another."""
     earlier = host.gpus[: host.gpus.index(gpu)]
-    return sum(gpu_type(one.type).compute_slices for one in earlier if one.cores)
+    return sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
 
 
 def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
@@ -144,7 +144,7 @@ def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
     return {gpu.id: number for number, gpu in enumerate(gpus)}
 
 
-def _checked_slices(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
+def _slices_in_creation_order(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
     """mig-parted accepts layouts that no GPU can take, so the check has to be made here."""
     kind = gpu_type(gpu.type)
     placed = tuple(PlacedProfile(item.profile, item.start) for item in gpu.slices)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from torchsplit_core import extras
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.server_plans import server_files
-from torchsplit_core.deployment.servers import ROUTER_PORT, Workload
+from torchsplit_core.deployment.workload import ROUTER_PORT, Workload
 
 ROOT = "image"
 """The context's folder in what is written."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.servers import Part, Route, Server, Workload
+from torchsplit_core.deployment.workload import Route, ServedPart, SliceServer, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, StageValue, quoted
 from torchsplit_core.values.serving.datatypes import OF_TORCH
@@ -36,31 +36,31 @@ def sizes(value: StageValue) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else -1 for size in value.shape or ())
 
 
-MOST_ROUTED = 1000
+MAX_SHARED_SERVERS = 1000
 """Servers that every host's routes name. Of more a host's name its own alone, and others for parts it has not got."""
 
 
 def host_route_file(
-    name: str, workload: Workload, host: Host, url: Callable[[Server], str]
+    name: str, workload: Workload, host: Host, url: Callable[[SliceServer], str]
 ) -> DeploymentFile:
     """The routes of all models for the router of one host, every server under its own address."""
 
-    def servers(part: Part) -> tuple[RouteServer, ...]:
-        found = workload.serving(part)
-        if len(workload.servers) > MOST_ROUTED:
-            found = tuple(server for server in found if server.host is host) or found
-        return tuple(RouteServer(url(server), weight(server, part)) for server in found)
+    def servers(part: ServedPart) -> tuple[RouteServer, ...]:
+        serving = workload.servers_for(part)
+        if len(workload.servers) > MAX_SHARED_SERVERS:
+            serving = tuple(server for server in serving if server.host is host) or serving
+        return tuple(RouteServer(url(server), planned_rps(server, part)) for server in serving)
 
-    return _file(name, workload.routes, servers)
+    return _route_file(name, workload.routes, servers)
 
 
-def service_route_file(name: str, routes: tuple[Route, ...], url: Callable[[Part], str]) -> DeploymentFile:
+def service_route_file(name: str, routes: tuple[Route, ...], url: Callable[[ServedPart], str]) -> DeploymentFile:
     """The same where one address stands before all servers of a part."""
-    return _file(name, routes, lambda part: (RouteServer(url(part)),))
+    return _route_file(name, routes, lambda part: (RouteServer(url(part)),))
 
 
-def _file(
-    name: str, routes: tuple[Route, ...], servers: Callable[[Part], tuple[RouteServer, ...]]
+def _route_file(
+    name: str, routes: tuple[Route, ...], servers: Callable[[ServedPart], tuple[RouteServer, ...]]
 ) -> DeploymentFile:
     models = tuple(
         RoutedModel(
@@ -88,7 +88,7 @@ def _tensor(value: StageValue) -> RoutedTensor:
     return RoutedTensor(value.name, datatype(value), sizes(value))
 
 
-def weight(server: Server, part: Part) -> float:
+def planned_rps(server: SliceServer, part: ServedPart) -> float:
     """Requests/s that the plan gives the part on this server."""
     return sum(
         tenant.throughput_rps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.servers import Kind, Workload
+from torchsplit_core.deployment.workload import ServerKind, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.figures import unproven_outcome
@@ -23,14 +23,14 @@ from torchsplit_core.values import (
     Variant,
 )
 
-ID = "gpu0"
+GPU_ID = "gpu0"
 """Of the one GPU that a server's plan has, whichever it was in the whole plan."""
 WHOLE = "whole"
 """The variant and the stage of every part: for its server it is a model that is not cut."""
 
 
 def server_files(
-    workload: Workload, root: str, kinds: tuple[Kind, ...] | None = None
+    workload: Workload, root: str, kinds: tuple[ServerKind, ...] | None = None
 ) -> tuple[DeploymentFile, ...]:
     """`ROOT/KIND/plan.json` and `request.json` for each kind of server, or for these."""
     files = []
@@ -41,34 +41,34 @@ def server_files(
     return tuple(files)
 
 
-def server_plan(kind: Kind, workload: Workload) -> tuple[PlanRequest, PlanOutcome]:
+def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, PlanOutcome]:
     """The request and the plan of one server: its slice, its tenants, the parts they run."""
     type_name = kind.gpu_type if kind.cores is None else f"CPU-{kind.cores}c"
     whole = kind.profile == WHOLE_GPU
     request = PlanRequest(
-        gpus=(FleetEntry(type_name, ID, layouts=None if whole else ((kind.profile,),), mig=not whole),),
+        gpus=(FleetEntry(type_name, GPU_ID, layouts=None if whole else ((kind.profile,),), mig=not whole),),
         models=_models(kind),
-        sharing="exclusive" if [job.share for job in kind.jobs] == [1.0] else "fractional",
+        sharing="exclusive" if [instance.share for instance in kind.instances] == [1.0] else "fractional",
     )
     tenants = tuple(
-        replace(tenant, model=job.part.name, variant=WHOLE, stage=WHOLE)
-        for job, tenant in zip(kind.jobs, kind.tenants, strict=True)
+        replace(tenant, model=instance.part.name, variant=WHOLE, stage=WHOLE)
+        for instance, tenant in zip(kind.instances, kind.tenants, strict=True)
     )
     start = min(gpu_type(type_name).profile(kind.profile).placement_starts)
-    gpu = PlannedGpu(ID, type_name, True, (PlannedSlice(kind.profile, start, tenants),))
+    gpu = PlannedGpu(GPU_ID, type_name, True, (PlannedSlice(kind.profile, start, tenants),))
     statistics = PlanStatistics(0.0, 0.0, 0.0, f"one slice of plan {workload.plan}")
     plan = unproven_outcome(request, (gpu,), statistics)
-    waits = {job.part.name: workload.waits_ms.get(job.part.model) or None for job in kind.jobs}
+    waits = {instance.part.name: workload.waits_ms.get(instance.part.model) or None for instance in kind.instances}
     models = tuple(replace(model, max_wait_ms=waits[model.name]) for model in plan.models)
     return request, replace(plan, models=models)
 
 
-def _models(kind: Kind) -> tuple[PlanModel, ...]:
+def _models(kind: ServerKind) -> tuple[PlanModel, ...]:
     """The parts as models of their own, each with the points that its tenants use."""
     points: dict[tuple[str, str], dict[Point, None]] = {}
-    for job in kind.jobs:
-        points.setdefault((job.part.name, job.part.file), {})[job.point] = None
+    for instance in kind.instances:
+        points.setdefault((instance.part.name, instance.part.file), {})[instance.point] = None
     return tuple(
-        PlanModel(name, (Variant(WHOLE, (Stage(WHOLE, tuple(found)),)),), source=file)
-        for (name, file), found in points.items()
+        PlanModel(name, (Variant(WHOLE, (Stage(WHOLE, tuple(points_used)),)),), source=file)
+        for (name, file), points_used in points.items()
     )

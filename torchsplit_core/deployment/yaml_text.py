@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import yaml
 
 
-class Block(str):
+class BlockText(str):
     """A text that is written as a block, line by line."""
 
     __slots__ = ()
@@ -19,7 +19,7 @@ class _Documents(yaml.SafeDumper):
 
 
 _Documents.add_representer(
-    Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+    BlockText, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 )
 
 

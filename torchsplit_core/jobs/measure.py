@@ -15,7 +15,7 @@ from torchsplit_core.jobs.names import MeasureParameters
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.responding.spread import with_spread
-from torchsplit_core.serving.roster import can_be_run
+from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
 from torchsplit_core.values.serving.measurement import Measurement
@@ -78,7 +78,7 @@ def laid_out(
         models = []
         for model in request.models:
             source = parameters.in_place.get(model.name, model.source)
-            if model.name not in idle and can_be_run(source):
+            if model.name not in idle and is_runnable(source):
                 if source not in found:
                     found[source] = rooms.enter_context(_file_of(workspace, source, parameters))
                 source = found[source]

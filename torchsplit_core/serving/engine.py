@@ -13,56 +13,56 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from torchsplit_core.serving.crew import Crew
-from torchsplit_core.serving.link import Message
-from torchsplit_core.serving.meters import Meters
-from torchsplit_core.serving.process import Answer, Assignment, WorkerDied
-from torchsplit_core.serving.roster import Roster
-from torchsplit_core.serving.seats import Seat, Station, warm_up
+from torchsplit_core.serving.batching import Batch, FairScheduler, PendingRequest
+from torchsplit_core.serving.metrics import ServerMetrics
+from torchsplit_core.serving.plan import ServingPlan
+from torchsplit_core.serving.protocol.tensors import RequestFault, TensorPort, parse_port, split_outputs
 from torchsplit_core.serving.settings import ServeSettings
-from torchsplit_core.serving.waiting import Batch, Item, Turns
-from torchsplit_core.serving.wire.tensors import RequestFault, TensorPort, check_rows, port_of
+from torchsplit_core.serving.stage_workers import ServedStage, WorkerSlot, warm_up
+from torchsplit_core.serving.worker_connection import Message
+from torchsplit_core.serving.worker_pool import WorkerPool
+from torchsplit_core.serving.worker_process import BatchResult, WorkerConfig, WorkerDied
 from torchsplit_core.values import Progress
 
 SERVER = "the server"
-STUCK = 2.0
+STUCK_DEADLINES = 2.0
 """So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
 
 
 class Engine:
     """The workers of a roster, started; `submit` is what a client asks for."""
 
-    def __init__(self, roster: Roster, settings: ServeSettings, meters: Meters) -> None:
-        self.roster, self.settings, self.meters = roster, settings, meters
-        models = {model.name: model for model in roster.models}
-        places = {place.id: place for place in roster.slices}
-        self.seats = [
-            Seat(Assignment(spec, models[spec.model], places[spec.slice], settings.trust))
-            for spec in roster.workers
+    def __init__(self, serving_plan: ServingPlan, settings: ServeSettings, metrics: ServerMetrics) -> None:
+        self.serving_plan, self.settings, self.metrics = serving_plan, settings, metrics
+        models = {model.name: model for model in serving_plan.models}
+        slices = {bound_slice.id: bound_slice for bound_slice in serving_plan.slices}
+        self.slots = [
+            WorkerSlot(WorkerConfig(spec, models[spec.model], slices[spec.slice], settings.trust))
+            for spec in serving_plan.workers
         ]
-        self.stations = {
+        self.stages = {
             model.name: [
-                Station(
+                ServedStage(
                     model,
                     position,
-                    [s for s in self.seats if s.spec.model == model.name and s.spec.position == position],
+                    [worker for worker in self.slots if worker.spec.model == model.name and worker.spec.position == position],
                 )
                 for position in range(len(model.stages))
             ]
-            for model in roster.models
+            for model in serving_plan.models
         }
-        self.turns = {
-            name: Turns({seat.tenant: seat.spec.share for seat in self.seats if seat.spec.slice == name})
-            for name in roster.turns
+        self.schedulers = {
+            name: FairScheduler({slot.tenant: slot.spec.share for slot in self.slots if slot.spec.slice == name})
+            for name in serving_plan.shared_slices
         }
         self.inputs: dict[str, tuple[TensorPort, ...]] = {}
         self.outputs: dict[str, tuple[TensorPort, ...]] = {}
         self.draining = False
-        self._inside: set[Item] = set()
-        self.crew = Crew(self.seats, meters, self._freed, self._given_up)
-        self._rows: dict[str, int] = {
-            name: min(seat.spec.max_batch for seat in stations[0].seats)
-            for name, stations in self.stations.items()
+        self._in_flight: set[PendingRequest] = set()
+        self.pool = WorkerPool(self.slots, metrics, self._on_worker_ready, self._on_worker_lost)
+        self._batch_rows: dict[str, int] = {
+            name: min(slot.spec.max_batch for slot in stages[0].slots)
+            for name, stages in self.stages.items()
         }
 
     # --- start and end ---
@@ -72,62 +72,62 @@ class Engine:
 
         Raises the InputFault of the first that cannot be.
         """
-        await self.crew.start(folders, progress)
-        for name, stations in self.stations.items():
-            if len(stations) > 1:
-                await warm_up(stations)
-            self.inputs[name] = tuple(map(port_of, stations[0].seats[0].ports["inputs"]))
-            self.outputs[name] = tuple(map(port_of, stations[-1].seats[0].ports["outputs"]))
+        await self.pool.start(folders, progress)
+        for name, stages in self.stages.items():
+            if len(stages) > 1:
+                await warm_up(stages)
+            self.inputs[name] = tuple(map(parse_port, stages[0].slots[0].ports["inputs"]))
+            self.outputs[name] = tuple(map(parse_port, stages[-1].slots[0].ports["outputs"]))
 
     async def stop(self) -> None:
         """End every process. Nobody waits for an answer any more: `drain` came before."""
         self.draining = True
-        for stations in self.stations.values():
-            for station in stations:
-                if station.timer is not None:
-                    station.timer.cancel()
-        await self.crew.stop()
+        for stages in self.stages.values():
+            for stage in stages:
+                if stage.timer is not None:
+                    stage.timer.cancel()
+        await self.pool.stop()
 
-    def _freed(self, seat: Seat) -> None:
+    def _on_worker_ready(self, slot: WorkerSlot) -> None:
         """A worker can take a batch again."""
-        self._next_on(seat.spec.slice, self._station(seat))
+        self._dispatch_next(slot.spec.slice, self._stage_of(slot))
 
-    def _given_up(self, seat: Seat) -> None:
+    def _on_worker_lost(self, slot: WorkerSlot) -> None:
         """A worker cannot be started any more."""
-        station = self._station(seat)
-        if station.lost:
-            self._refuse(station.queue.empty(), _lost(station))
+        stage = self._stage_of(slot)
+        if stage.lost:
+            self._fail(stage.queue.drain(), _no_worker_left(stage))
 
     async def drain(self) -> None:
         """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
         self.draining = True
         until = time.monotonic() + self.settings.drain_s
-        while self._inside and time.monotonic() < until:
+        while self._in_flight and time.monotonic() < until:
             await asyncio.sleep(0.02)
         stopped = RequestFault(SERVER, "stopped before this request was served", "Ask another server.", 503)
-        self._refuse(tuple(self._inside), stopped)
+        self._fail(tuple(self._in_flight), stopped)
 
     # --- what clients ask ---
 
     def ready(self, model: str) -> bool:
         """Whether every stage of the model has a worker that is warm."""
-        return not self.draining and model in self.inputs and all(s.warm for s in self.stations[model])
+        return not self.draining and model in self.inputs and all(stage.warm for stage in self.stages[model])
 
-    def check_open(self, model: str) -> None:
+    def check_available(self, model: str) -> None:
         """Raises RequestFault where the server takes no request for the model now."""
         if self.draining:
             raise RequestFault(SERVER, "is draining and takes no more requests", "Ask another server.", 503)
         if model not in self.inputs:
             raise RequestFault(model, "is not ready yet", "Ask again later.", 503)
 
-    def check_room(self, model: str, rows: int = 1) -> None:
+    def check_capacity(self, model: str, rows: int = 1) -> None:
         """Raises RequestFault where the server takes no request of so many rows for the model now."""
-        self.check_open(model)
+        self.check_available(model)
         waiting = 0
-        for station in self.stations[model]:
-            if station.lost:
-                raise _lost(station)
-            waiting += station.queue.rows
+        for stage in self.stages[model]:
+            if stage.lost:
+                raise _no_worker_left(stage)
+            waiting += stage.queue.rows
         if waiting + rows > self.settings.queue_limit:
             problem = f"has {waiting} rows waiting, and at most {self.settings.queue_limit} may wait"
             raise RequestFault(model, problem, "Ask again later.", 429)
@@ -139,247 +139,247 @@ class Engine:
 
         Raises RequestFault at once, or in the future, with the status that says why there are none.
         """
-        self.check_room(model, rows)
-        stations = self.stations[model]
-        items = self._items(model, rows, inputs)
+        self.check_capacity(model, rows)
+        stages = self.stages[model]
+        pieces = self._split(model, rows, inputs)
         limit_s = min(timeout_s or self.settings.deadline_s, self.settings.deadline_s)
-        deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, stations, items, limit_s)
-        self._inside.update(items)
+        deadline = asyncio.get_running_loop().call_later(limit_s, self._expire, stages, pieces, limit_s)
+        self._in_flight.update(pieces)
 
-        def over(_: Any) -> None:
-            self._inside.difference_update(items)
+        def on_done(_: Any) -> None:
+            self._in_flight.difference_update(pieces)
             deadline.cancel()
-            self._abandon(items)
+            self._cancel(pieces)
 
-        if len(items) == 1:
-            answer: asyncio.Future[Any] = items[0].answer
+        if len(pieces) == 1:
+            result: asyncio.Future[Any] = pieces[0].result
         else:
-            answer = asyncio.ensure_future(_joined(items))
-        answer.add_done_callback(over)
-        for item in items:
-            stations[0].queue.join(item)
-        self._dispatch(stations[0])
-        return answer
+            result = asyncio.ensure_future(_gather_pieces(pieces))
+        result.add_done_callback(on_done)
+        for piece in pieces:
+            stages[0].queue.enqueue(piece)
+        self._dispatch(stages[0])
+        return result
 
-    def _items(self, model: str, rows: int, inputs: Sequence[memoryview]) -> list[Item]:
+    def _split(self, model: str, rows: int, inputs: Sequence[memoryview]) -> list[PendingRequest]:
         """The request in pieces that fit into a batch of any of its workers."""
         loop, now = asyncio.get_running_loop(), time.perf_counter()
-        most = self._rows[model]
-        if rows <= most:
-            return [Item(rows, tuple(inputs), loop.create_future(), now)]
+        max_rows = self._batch_rows[model]
+        if rows <= max_rows:
+            return [PendingRequest(rows, tuple(inputs), loop.create_future(), now)]
         sizes = [port.row_bytes for port in self.inputs[model]]
-        found = []
-        for start in range(0, rows, most):
-            count = min(most, rows - start)
-            piece = tuple(
+        pieces = []
+        for start in range(0, rows, max_rows):
+            count = min(max_rows, rows - start)
+            blocks = tuple(
                 block[start * size : (start + count) * size]
                 for block, size in zip(inputs, sizes, strict=True)
             )
-            found.append(Item(count, piece, loop.create_future(), now))
-        return found
+            pieces.append(PendingRequest(count, blocks, loop.create_future(), now))
+        return pieces
 
-    def _expire(self, stations: Sequence[Station], items: Sequence[Item], limit_s: float) -> None:
+    def _expire(self, stages: Sequence[ServedStage], requests: Sequence[PendingRequest], limit_s: float) -> None:
         problem = f"gave no answer within {limit_s:g} s"
-        late = RequestFault(stations[0].model.name, problem, "Ask again later, or allow more time.", 504)
-        self._refuse(items, late)
-        for station in stations:
-            station.queue.head()
+        late = RequestFault(stages[0].model.name, problem, "Ask again later, or allow more time.", 504)
+        self._fail(requests, late)
+        for stage in stages:
+            stage.queue.peek()
 
     @staticmethod
-    def _refuse(items: Sequence[Item], error: RequestFault) -> None:
-        for item in items:
-            if not item.gone:
-                item.answer.set_exception(error)
+    def _fail(requests: Sequence[PendingRequest], error: RequestFault) -> None:
+        for request in requests:
+            if not request.is_done:
+                request.result.set_exception(error)
                 # One piece of a request tells of it; nobody asks the others.
-                item.answer.exception()
+                request.result.exception()
 
     @staticmethod
-    def _abandon(items: Sequence[Item]) -> None:
-        for item in items:
-            item.answer.cancel()
+    def _cancel(requests: Sequence[PendingRequest]) -> None:
+        for request in requests:
+            request.result.cancel()
 
     # --- batches ---
 
-    def _dispatch(self, station: Station) -> None:
+    def _dispatch(self, stage: ServedStage) -> None:
         """Start every batch of a stage that may start now, and wake up when the next may."""
-        if station.timer is not None:
-            station.timer.cancel()
-            station.timer = None
+        if stage.timer is not None:
+            stage.timer.cancel()
+            stage.timer = None
         now = time.perf_counter()
-        while station.queue.head() is not None:
-            seat = next((seat for seat in station.seats if self._may_start(station, seat, now)), None)
-            if seat is None:
+        while stage.queue.peek() is not None:
+            slot = next((slot for slot in stage.slots if self._may_start(stage, slot, now)), None)
+            if slot is None:
                 break
-            self._start(station, seat)
-        wakes = station.queue.wakes()
-        if wakes is not None and wakes > now:
+            self._start_batch(stage, slot)
+        due_at = stage.queue.next_due_at()
+        if due_at is not None and due_at > now:
             loop = asyncio.get_running_loop()
-            station.timer = loop.call_later(wakes - now, self._dispatch, station)
+            stage.timer = loop.call_later(due_at - now, self._dispatch, stage)
 
-    def _may_start(self, station: Station, seat: Seat, now: float) -> bool:
-        if seat.state == "free" and seat.process.gone:
-            self.crew.bury(seat)
-        if seat.state != "free" or not station.queue.due(now, seat.spec.max_batch):
+    def _may_start(self, stage: ServedStage, slot: WorkerSlot, now: float) -> bool:
+        if slot.state == "free" and slot.process.is_disconnected:
+            self.pool.restart(slot)
+        if slot.state != "free" or not stage.queue.is_due(now, slot.spec.max_batch):
             return False
-        turns = self.turns.get(seat.spec.slice)
-        return turns is None or turns.free_for(seat.tenant, others_wait=self._others_wait(seat))
+        scheduler = self.schedulers.get(slot.spec.slice)
+        return scheduler is None or scheduler.may_start(slot.tenant, others_wait=self._others_wait(slot))
 
-    def _others_wait(self, seat: Seat) -> bool:
+    def _others_wait(self, slot: WorkerSlot) -> bool:
         """Whether another tenant of the slice has a batch that could start."""
         now = time.perf_counter()
         return any(
-            other.tenant != seat.tenant
-            and other.spec.slice == seat.spec.slice
+            other.tenant != slot.tenant
+            and other.spec.slice == slot.spec.slice
             and other.state == "free"
-            and self._station(other).queue.due(now, other.spec.max_batch)
-            for other in self.seats
+            and self._stage_of(other).queue.is_due(now, other.spec.max_batch)
+            for other in self.slots
         )
 
-    def _station(self, seat: Seat) -> Station:
-        return self.stations[seat.spec.model][seat.spec.position]
+    def _stage_of(self, slot: WorkerSlot) -> ServedStage:
+        return self.stages[slot.spec.model][slot.spec.position]
 
-    def _start(self, station: Station, seat: Seat) -> None:
-        batch = station.queue.take(seat.spec.max_batch)
-        seat.state = "busy"
-        if seat.spec.slice in self.turns:
-            self.turns[seat.spec.slice].start(seat.tenant)
+    def _start_batch(self, stage: ServedStage, slot: WorkerSlot) -> None:
+        batch = stage.queue.take_batch(slot.spec.max_batch)
+        slot.state = "busy"
+        if slot.spec.slice in self.schedulers:
+            self.schedulers[slot.spec.slice].start(slot.tenant)
         begin = time.perf_counter()
         # Before a later stage all of a batch have waited alike.
         waited = sum(
-            (begin - (batch.joined if station.position else item.joined)) * item.rows for item in batch.items
+            (begin - (batch.enqueued_at if stage.position else request.enqueued_at)) * request.rows for request in batch.requests
         )
         blocks: list[bytes | memoryview] = [batch.payload]
         sizes: list[int] | None = None
-        if not station.position:
-            inputs = list(zip(*(item.inputs for item in batch.items), strict=True))
-            blocks = [block for one in inputs for block in one]
-            sizes = [sum(len(block) for block in one) for one in inputs]
-        process, limit_s = seat.process, STUCK * self.settings.deadline_s
-        words = f" A batch took more than {limit_s:g} s."
-        timer = asyncio.get_running_loop().call_later(limit_s, process.give_up, words)
-        ended = process.ask(batch.rows, blocks, sizes)
-        ended.add_done_callback(partial(self._ended, station, seat, batch, begin, waited, timer))
+        if not stage.position:
+            inputs = list(zip(*(request.inputs for request in batch.requests), strict=True))
+            blocks = [block for tensors in inputs for block in tensors]
+            sizes = [sum(len(block) for block in tensors) for tensors in inputs]
+        process, limit_s = slot.process, STUCK_DEADLINES * self.settings.deadline_s
+        reason = f" A batch took more than {limit_s:g} s."
+        timer = asyncio.get_running_loop().call_later(limit_s, process.abort_batch, reason)
+        reply = process.send_batch(batch.rows, blocks, sizes)
+        reply.add_done_callback(partial(self._on_batch_end, stage, slot, batch, begin, waited, timer))
 
-    def _ended(
+    def _on_batch_end(
         self,
-        station: Station,
-        seat: Seat,
+        stage: ServedStage,
+        slot: WorkerSlot,
         batch: Batch,
         begin: float,
         waited: float,
         timer: asyncio.TimerHandle,
-        ended: asyncio.Future[Message],
+        reply: asyncio.Future[Message],
     ) -> None:
         """A batch has ended on the worker that it had since `begin`; its rows have waited `waited` s in all."""
         timer.cancel()
-        if ended.cancelled():
+        if reply.cancelled():
             return
-        answer: Answer | None = None
+        result: BatchResult | None = None
         try:
-            answer = seat.process.answer(ended)
+            result = slot.process.read_result(reply)
         except WorkerDied as error:
-            self._died(seat, batch, str(error))
-        if seat.spec.slice in self.turns:
-            self.turns[seat.spec.slice].end(seat.tenant, time.perf_counter() - begin)
-        if answer is not None:
-            seat.state = "free"
-            self._take(station, batch, answer)
+            self._on_worker_death(slot, batch, str(error))
+        if slot.spec.slice in self.schedulers:
+            self.schedulers[slot.spec.slice].end(slot.tenant, time.perf_counter() - begin)
+        if result is not None:
+            slot.state = "free"
+            self._deliver(stage, batch, result)
         # Sharing its answers out is of a batch's time: no other begins on this worker meanwhile.
         spent = time.perf_counter() - begin
-        self.meters.batch(
-            seat.spec, batch.rows, waited, begin, spent, answer.ms if answer and not answer.fault else None
+        self.metrics.observe_batch(
+            slot.spec, batch.rows, waited, begin, spent, result.ms if result and not result.fault else None
         )
-        self._next_on(seat.spec.slice, station)
+        self._dispatch_next(slot.spec.slice, stage)
 
-    def _take(self, station: Station, batch: Batch, answer: Answer) -> None:
+    def _deliver(self, stage: ServedStage, batch: Batch, result: BatchResult) -> None:
         """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
-        if answer.fault:
-            if len(batch.items) == 1:
-                problem = f"failed on this request: {answer.fault}"
+        if result.fault:
+            if len(batch.requests) == 1:
+                problem = f"failed on this request: {result.fault}"
                 remedy = "Send other values, or mend the model's code."
-                self._refuse(batch.items, RequestFault(station.model.name, problem, remedy, 500))
+                self._fail(batch.requests, RequestFault(stage.model.name, problem, remedy, 500))
             else:
                 # Whose rows it was shows when each runs by itself.
-                self._again(station.model.name, batch.items)
+                self._retry_singly(stage.model.name, batch.requests)
             return
-        stations = self.stations[station.model.name]
-        if station.position + 1 < len(stations):
-            following = stations[station.position + 1]
-            following.queue.join(Batch(batch.items, time.perf_counter(), answer.payload))
+        stages = self.stages[stage.model.name]
+        if stage.position + 1 < len(stages):
+            following = stages[stage.position + 1]
+            following.queue.enqueue(Batch(batch.requests, time.perf_counter(), result.payload))
             self._dispatch(following)
             return
         try:
-            ports = self.outputs[station.model.name]
-            outputs = check_rows(answer.shapes, answer.dtypes, answer.payload, batch.rows, ports)
+            ports = self.outputs[stage.model.name]
+            outputs = split_outputs(result.shapes, result.dtypes, result.payload, batch.rows, ports)
         except ValueError as error:
             problem = f"gave another result than its metadata says: {error}"
             remedy = "Return the same datatypes and shapes for every batch."
-            self._refuse(batch.items, RequestFault(station.model.name, problem, remedy, 500))
+            self._fail(batch.requests, RequestFault(stage.model.name, problem, remedy, 500))
             return
         at = 0
-        for item in batch.items:
-            if not item.gone:
-                item.answer.set_result(
+        for request in batch.requests:
+            if not request.is_done:
+                request.result.set_result(
                     tuple(
-                        block[at * port.row_bytes : (at + item.rows) * port.row_bytes]
+                        block[at * port.row_bytes : (at + request.rows) * port.row_bytes]
                         for block, port in zip(outputs, ports, strict=True)
                     )
                 )
-            at += item.rows
+            at += request.rows
 
-    def _again(self, model: str, items: Sequence[Item]) -> None:
+    def _retry_singly(self, model: str, requests: Sequence[PendingRequest]) -> None:
         """Items back to the front of their model's first queue, each for a batch of its own."""
-        first = self.stations[model][0]
-        for item in reversed(items):
-            item.alone = True
-            first.queue.join(item, first=True)
+        first = self.stages[model][0]
+        for request in reversed(requests):
+            request.alone = True
+            first.queue.enqueue(request, first=True)
         self._dispatch(first)
 
-    def _next_on(self, slice_: str, station: Station) -> None:
+    def _dispatch_next(self, slice_: str, stage: ServedStage) -> None:
         """A worker is free: its slice's tenants in turn, else its own stage."""
-        turns = self.turns.get(slice_)
-        if turns is None:
-            self._dispatch(station)
+        scheduler = self.schedulers.get(slice_)
+        if scheduler is None:
+            self._dispatch(stage)
             return
-        tenants = {seat.tenant: self._station(seat) for seat in self.seats if seat.spec.slice == slice_}
-        for tenant in turns.order():
+        tenants = {slot.tenant: self._stage_of(slot) for slot in self.slots if slot.spec.slice == slice_}
+        for tenant in scheduler.order():
             self._dispatch(tenants[tenant])
 
     # --- deaths ---
 
-    def _died(self, seat: Seat, batch: Batch, words: str) -> None:
+    def _on_worker_death(self, slot: WorkerSlot, batch: Batch, reason: str) -> None:
         """Its batch is retried once, each request by itself; the worker starts again."""
-        self.crew.bury(seat)
-        again = []
-        for item in batch.items:
-            item.lost += 1
-            if item.lost > 1:
-                problem, remedy = "lost two workers to this request", f"Send other values.{words}"
-                self._refuse([item], RequestFault(seat.spec.model, problem, remedy, 503))
-            elif not item.gone:
-                again.append(item)
-        if again:
-            self._again(seat.spec.model, again)
+        self.pool.restart(slot)
+        retried = []
+        for request in batch.requests:
+            request.deaths += 1
+            if request.deaths > 1:
+                problem, remedy = "lost two workers to this request", f"Send other values.{reason}"
+                self._fail([request], RequestFault(slot.spec.model, problem, remedy, 503))
+            elif not request.is_done:
+                retried.append(request)
+        if retried:
+            self._retry_singly(slot.spec.model, retried)
 
     def state(self) -> dict[str, Any]:
         """Queues and workers now, for a look at it."""
         return {
             "draining": self.draining,
             "models": {
-                name: {"ready": self.ready(name), "waiting": [station.queue.rows for station in stations]}
-                for name, stations in self.stations.items()
+                name: {"ready": self.ready(name), "waiting": [stage.queue.rows for stage in stages]}
+                for name, stages in self.stages.items()
             },
-            "workers": {seat.spec.id: {"state": seat.state, "pid": seat.process.pid} for seat in self.seats},
+            "workers": {slot.spec.id: {"state": slot.state, "pid": slot.process.pid} for slot in self.slots},
         }
 
 
-async def _joined(items: Sequence[Item]) -> Sequence[bytes]:
+async def _gather_pieces(pieces: Sequence[PendingRequest]) -> Sequence[bytes]:
     """The outputs of a request that is worked on in pieces."""
-    found = [await item.answer for item in items]
-    return [b"".join(blocks) for blocks in zip(*found, strict=True)]
+    results = [await piece.result for piece in pieces]
+    return [b"".join(blocks) for blocks in zip(*results, strict=True)]
 
 
-def _lost(station: Station) -> RequestFault:
-    stage = station.model.stages[station.position]
+def _no_worker_left(served_stage: ServedStage) -> RequestFault:
+    stage = served_stage.model.stages[served_stage.position]
     problem = f"has no worker left of stage {stage}: each was started again and ended again"
-    return RequestFault(station.model.name, problem, "Serve the plan again.", 503)
+    return RequestFault(served_stage.model.name, problem, "Serve the plan again.", 503)

@@ -19,18 +19,18 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from torchsplit_core.serving.wire.bodies import (
-    headers_of,
-    json_length,
-    largest_body,
-    unpacked,
+from torchsplit_core.serving.protocol.http_body import (
+    content_headers,
+    decompress,
+    max_body_bytes,
+    parse_json_length,
 )
-from torchsplit_core.serving.wire.tensors import (
+from torchsplit_core.serving.protocol.tensors import (
     LENGTH_HEADER,
     RequestFault,
     TensorPort,
+    encode_response,
     parse_request,
-    response,
     too_many_rows,
 )
 from torchsplit_core.values import quoted, suggestion
@@ -63,29 +63,29 @@ class PartServer:
     @serve.batch
     async def run(self, requests: Sequence[Values]) -> list[Values]:
         """What the part gives for each request's values; together as far as they fit into a batch."""
-        return await asyncio.to_thread(self._in_batches, requests)
+        return await asyncio.to_thread(self._run_in_batches, requests)
 
     async def answer(self, values: Values) -> Values:
         """For one request."""
-        found: Values = await self.run(values)
-        return found
+        outputs: Values = await self.run(values)
+        return outputs
 
-    def _in_batches(self, requests: Sequence[Values]) -> list[Values]:
-        answers: list[Values] = []
-        taken: list[Values] = []
+    def _run_in_batches(self, requests: Sequence[Values]) -> list[Values]:
+        outputs: list[Values] = []
+        batch: list[Values] = []
         for values in requests:
-            if taken and sum(map(_rows, taken)) + _rows(values) > self.max_batch:
-                answers += self._together(taken)
-                taken = []
-            taken.append(values)
-        return answers + self._together(taken)
+            if batch and sum(map(_rows, batch)) + _rows(values) > self.max_batch:
+                outputs += self._run_batch(batch)
+                batch = []
+            batch.append(values)
+        return outputs + self._run_batch(batch)
 
-    def _together(self, requests: Sequence[Values]) -> list[Values]:
+    def _run_batch(self, requests: Sequence[Values]) -> list[Values]:
         joined = [torch.cat([values[name] for values in requests]).to(self.device) for name in self.inputs]
         with torch.inference_mode():
-            given = self.module(*joined)
+            outputs = self.module(*joined)
         sizes = [_rows(values) for values in requests]
-        split = [tensor.cpu().split(sizes) for tensor in given]
+        split = [tensor.cpu().split(sizes) for tensor in outputs]
         # A view would be sent with all that it is a view of.
         return [
             {name: piece.clone() for name, piece in zip(self.outputs, pieces, strict=True)}
@@ -93,7 +93,7 @@ class PartServer:
         ]
 
 
-class Front:
+class RayFrontend:
     """Open Inference Protocol v2 for all models; a cut model's values go from part to part."""
 
     def __init__(self, models: Sequence[Mapping[str, Any]], handles: Mapping[str, Any]) -> None:
@@ -116,51 +116,51 @@ class Front:
         try:
             return await self._infer(model, request)
         except RequestFault as fault:
-            return _told(fault)
+            return _error_response(fault)
 
     def _unknown(self, name: str) -> Response:
         remedy = suggestion(name, self.models, "models")
-        return _told(RequestFault("", f"unknown model {quoted(name)}", remedy, 404))
+        return _error_response(RequestFault("", f"unknown model {quoted(name)}", remedy, 404))
 
     async def _infer(self, model: Mapping[str, Any], request: Request) -> Response:
-        takes = [TensorPort(one["name"], one["datatype"], tuple(one["shape"][1:])) for one in model["inputs"]]
-        gives = {entry["name"]: entry["value"] for entry in model["outputs"]}
-        most = largest_body(takes)
-        body = unpacked(await request.body(), request.headers.get("content-encoding", ""), most)
-        asked = parse_request(body, json_length(request.headers.get(LENGTH_HEADER)), takes, list(gives))
-        if asked.rows > model["max_batch"]:
-            raise too_many_rows(takes[0].name, asked.rows, model["max_batch"])
-        known = {
+        inputs = [TensorPort(entry["name"], entry["datatype"], tuple(entry["shape"][1:])) for entry in model["inputs"]]
+        output_values = {entry["name"]: entry["value"] for entry in model["outputs"]}
+        max_bytes = max_body_bytes(inputs)
+        body = decompress(await request.body(), request.headers.get("content-encoding", ""), max_bytes)
+        parsed = parse_request(body, parse_json_length(request.headers.get(LENGTH_HEADER)), inputs, list(output_values))
+        if parsed.rows > model["max_batch"]:
+            raise too_many_rows(inputs[0].name, parsed.rows, model["max_batch"])
+        values = {
             port.name: _torch(port.datatype, shape, data)
-            for port, shape, data in zip(takes, asked.shapes, asked.inputs, strict=True)
+            for port, shape, data in zip(inputs, parsed.shapes, parsed.inputs, strict=True)
         }
         try:
-            async with asyncio.timeout(asked.timeout_s):
-                await self._through(model, known)
+            async with asyncio.timeout(parsed.timeout_s):
+                await self._run_steps(model, values)
         except TimeoutError:
-            problem = f"gave no answer within {asked.timeout_s:g} s"
+            problem = f"gave no answer within {parsed.timeout_s:g} s"
             raise RequestFault(model["name"], problem, "Ask again later, or allow more time.", 504) from None
-        given = {name: known[value] for name, value in gives.items()}
-        ports = [TensorPort(name, _datatype(one), tuple(one.shape[1:])) for name, one in given.items()]
-        text, length = response(asked, model["name"], ports, list(map(_bytes, given.values())))
-        return Response(text, headers=headers_of(length))
+        outputs = {name: values[value] for name, value in output_values.items()}
+        ports = [TensorPort(name, _datatype(tensor), tuple(tensor.shape[1:])) for name, tensor in outputs.items()]
+        text, length = encode_response(parsed, model["name"], ports, list(map(_bytes, outputs.values())))
+        return Response(text, headers=content_headers(length))
 
-    async def _through(self, model: Mapping[str, Any], known: Values) -> None:
+    async def _run_steps(self, model: Mapping[str, Any], tensors: Values) -> None:
         """Adds what each part gives to what is known."""
         for step in model["steps"]:
             chosen = choices(step["deployments"], cum_weights=list(accumulate(step["weights"])))[0]
-            values = {name: known[name] for name in step["inputs"]}
-            known |= await self.handles[chosen].answer.remote(values)
+            values = {name: tensors[name] for name in step["inputs"]}
+            tensors |= await self.handles[chosen].answer.remote(values)
 
 
 def build(arguments: Mapping[str, str]) -> Any:
     """The application of a plan: `plan` names its description (application.json) as the nodes see it."""
-    told = json.loads(Path(arguments["plan"]).read_text(encoding="utf-8"))
+    description = json.loads(Path(arguments["plan"]).read_text(encoding="utf-8"))
     handles = {
         part["deployment"]: serve.deployment(PartServer, name=part["deployment"]).bind(part)  # type: ignore[attr-defined]
-        for part in told["parts"]
+        for part in description["parts"]
     }
-    return serve.deployment(Front, name="front").bind(told["models"], handles)  # type: ignore[attr-defined]
+    return serve.deployment(RayFrontend, name="front").bind(description["models"], handles)  # type: ignore[attr-defined]
 
 
 def _rows(values: Values) -> int:
@@ -178,8 +178,8 @@ def _torch(datatype: str, shape: tuple[int, ...], data: memoryview) -> torch.Ten
 
 
 def _bytes(value: torch.Tensor) -> bytes:
-    found: bytes = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return found
+    content: bytes = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return content
 
 
 def _datatype(value: torch.Tensor) -> str:
@@ -196,5 +196,5 @@ def _metadata(model: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(fault: RequestFault) -> Response:
+def _error_response(fault: RequestFault) -> Response:
     return JSONResponse({"error": str(fault)}, fault.status)

@@ -20,7 +20,7 @@ LONGEST_QUEUE = 1000
 DEADLINE_S = 30.0
 """How long a client waits that names no time of its own; then it is told so (504)."""
 
-WARM_UPS = 3
+WARM_UP_RUNS = 3
 """Runs of a worker at its largest batch before it says that it is ready."""
 
 
@@ -74,10 +74,10 @@ class ServeSettings:
     access: Access = Access()
 
 
-def settings_of(told: Mapping[str, Any]) -> ServeSettings:
+def settings_from_dict(content: Mapping[str, Any]) -> ServeSettings:
     """The settings of what `asdict` has made of them, across JSON."""
-    access = Access(**told["access"] | {"hosts": tuple(told["access"]["hosts"])})
-    return ServeSettings(**{**told, "limits": Limits(**told["limits"]), "access": access})
+    access = Access(**content["access"] | {"hosts": tuple(content["access"]["hosts"])})
+    return ServeSettings(**{**content, "limits": Limits(**content["limits"]), "access": access})
 
 
 DEFAULT_DURATION_S = 30.0
@@ -93,14 +93,14 @@ class LoadSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ReadyServer:
     """A server that is ready: where it listens, and what it serves."""
 
     url: str
     models: tuple[str, ...]
     warnings: tuple[str, ...]
 
-    def line(self) -> str:
+    def to_json(self) -> str:
         """As one line of JSON, for who started the process."""
         return json.dumps({"url": self.url, "models": self.models, "warnings": self.warnings})
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchsplit_core.serving.link import JOINED
-from torchsplit_core.serving.messages import HEAD, lengths, packed_head
+from torchsplit_core.serving.framing import LENGTH_PREFIX, encode_header, frame_lengths
+from torchsplit_core.serving.worker_connection import COALESCE_BYTES
 from torchsplit_core.values import InputFault, Progress
 
 
@@ -25,53 +25,53 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     """Serve until the front closes the socket. Executes the model's code."""
     control = os.fdopen(request["control"], "w", encoding="utf-8")
 
-    def tell(kind: str, content: Any) -> None:
+    def send_status(kind: str, content: Any) -> None:
         control.write(json.dumps({kind: content}) + "\n")
         control.flush()
 
     status = 1
     try:
-        _serve(request, tell)
+        _serve(request, send_status)
         status = 0
     except InputFault as fault:
-        tell("fault", fault.parts)
+        send_status("fault", fault.parts)
     except (BrokenPipeError, ConnectionResetError):
         status = 0  # the front is gone
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the front is told
         from torchsplit_core.model_source import raised
 
-        tell("fault", [request["id"], raised(error), "Mend the model's code."])
+        send_status("fault", [request["id"], raised(error), "Mend the model's code."])
     os._exit(status)
 
 
-def _serve(request: dict[str, Any], tell: Any) -> None:
-    _hold_to(request["cores"])
+def _serve(request: dict[str, Any], send_status: Any) -> None:
+    _pin_to(request["cores"])
     import torch
 
     from torchsplit_core.profiling.measuring.accelerator import open_device
-    from torchsplit_core.serving.runnable import Part, WholeModel
+    from torchsplit_core.serving.model_runner import ModelRunner, StageRunner
 
     with open_device(request["device"]) as opened:
-        model: WholeModel | Part
+        model: ModelRunner | StageRunner
         if request["directory"]:
             where, position = request["directory"], request["position"]
-            model = Part(where, position, request["source"], request["trust"], opened.torch_device)
+            model = StageRunner(where, position, request["source"], request["trust"], opened.torch_device)
         else:
-            model = WholeModel(request["source"], request["trust"], opened.torch_device)
-        stream = Stream(socket.socket(fileno=request["socket"]))
+            model = ModelRunner(request["source"], request["trust"], opened.torch_device)
+        stream = BufferedSocket(socket.socket(fileno=request["socket"]))
         torch.set_grad_enabled(False)
-        if isinstance(model, WholeModel):
+        if isinstance(model, ModelRunner):
             model.warm_up(request["max_batch"])
         ports = {"inputs": model.inputs, "outputs": model.outputs}
-        ready: dict[str, Any] = {kind: [port.told() for port in found] for kind, found in ports.items()}
-        tell("ready", ready | {"example": _example(model)})
-        while (message := _next(stream, model)) is not None:
-            head, following = _answer(model, message)
+        ready: dict[str, Any] = {kind: [port.metadata() for port in group] for kind, group in ports.items()}
+        send_status("ready", ready | {"example": _example(model)})
+        while (message := _receive_batch(stream, model)) is not None:
+            head, following = _run_batch(model, message)
             total = sum(map(len, following))
-            blocks = [packed_head(head, total), *following]
+            blocks = [encode_header(head, total), *following]
             # What is small goes out in one piece: each wakes the front up.
-            for one in [b"".join(blocks)] if total < JOINED else blocks:
-                stream.sendall(one)
+            for block in [b"".join(blocks)] if total < COALESCE_BYTES else blocks:
+                stream.sendall(block)
 
 
 def _example(model: Any) -> list[str]:
@@ -84,7 +84,7 @@ def _example(model: Any) -> list[str]:
     return [base64.b64encode(row.tobytes()).decode() for row in rows]
 
 
-def _hold_to(cores: Sequence[int]) -> None:
+def _pin_to(cores: Sequence[int]) -> None:
     """Every thread of this process to these cores, so that `open_device` counts them alone."""
     if cores:
         for task in Path("/proc/self/task").iterdir():
@@ -92,38 +92,38 @@ def _hold_to(cores: Sequence[int]) -> None:
                 os.sched_setaffinity(int(task.name), cores)
 
 
-class Stream:
+class BufferedSocket:
     """The front's messages: small ones are read in one go, since one comes at a time."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.sendall = connection.sendall
         self._connection = connection
-        self._ahead = memoryview(b"")
+        self._buffered = memoryview(b"")
 
-    def recv_into(self, room: memoryview) -> int:
+    def recv_into(self, buffer: memoryview) -> int:
         """As a socket's; 0 at its end."""
-        if not self._ahead and len(room) < JOINED:
-            self._ahead = memoryview(self._connection.recv(JOINED))
-        if not self._ahead:
-            return 0 if len(room) < JOINED else self._connection.recv_into(room)
-        size = min(len(room), len(self._ahead))
-        room[:size] = self._ahead[:size]
-        self._ahead = self._ahead[size:]
+        if not self._buffered and len(buffer) < COALESCE_BYTES:
+            self._buffered = memoryview(self._connection.recv(COALESCE_BYTES))
+        if not self._buffered:
+            return 0 if len(buffer) < COALESCE_BYTES else self._connection.recv_into(buffer)
+        size = min(len(buffer), len(self._buffered))
+        buffer[:size] = self._buffered[:size]
+        self._buffered = self._buffered[size:]
         return size
 
 
-def _next(stream: Stream, model: Any) -> Any:
+def _receive_batch(stream: BufferedSocket, model: Any) -> Any:
     """The next batch: tensors, or values by name of a later part; None where the front has ended."""
     import torch
 
-    from torchsplit_core.stages.wire import receive_values
+    from torchsplit_core.stages.tensor_transport import receive_values
 
-    start = bytearray(HEAD.size)
-    if not _fill(stream, memoryview(start)):
+    start = bytearray(LENGTH_PREFIX.size)
+    if not _receive_exactly(stream, memoryview(start)):
         return None
-    head_bytes, following = lengths(start)
+    head_bytes, following = frame_lengths(start)
     text = bytearray(head_bytes)
-    _fill(stream, memoryview(text))
+    _receive_exactly(stream, memoryview(text))
     head = json.loads(text)
     if "sizes" not in head:
         return receive_values(stream)[1]  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def _next(stream: Stream, model: Any) -> Any:
         # torch's own memory: aligned as it allocates, so that a result is equal to the bit to a call of the model.
         tensor = torch.empty((head["rows"], *port.shape), dtype=port.dtype)
         if tensor.numel():
-            _fill(stream, memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+            _receive_exactly(stream, memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
         tensors.append(tensor)
     assert following == sum(tensor.nbytes for tensor in tensors), (
         "the front sends the inputs that it was told"
@@ -140,38 +140,38 @@ def _next(stream: Stream, model: Any) -> Any:
     return tensors
 
 
-def _fill(stream: Stream, room: memoryview) -> bool:
+def _receive_exactly(stream: BufferedSocket, buffer: memoryview) -> bool:
     """Read exactly that many bytes; False at the end of the stream."""
     done = 0
-    while done < len(room):
-        found = stream.recv_into(room[done:])
-        if not found:
+    while done < len(buffer):
+        count = stream.recv_into(buffer[done:])
+        if not count:
             return False
-        done += found
+        done += count
     return True
 
 
-def _answer(model: Any, message: Any) -> tuple[dict[str, Any], list[Any]]:
+def _run_batch(model: Any, message: Any) -> tuple[dict[str, Any], list[Any]]:
     """Head and bytes of the answer to a batch."""
     import torch
 
     from torchsplit_core.isolation import is_out_of_memory
-    from torchsplit_core.serving.runnable import WholeModel
+    from torchsplit_core.serving.model_runner import ModelRunner
 
     begin = time.perf_counter()
     try:
-        if isinstance(model, WholeModel):
-            found = model(message)
+        if isinstance(model, ModelRunner):
+            outputs = model(message)
         else:
             values = model(model.bound(message) if isinstance(message, list) else message)
             if not model.last:
-                collected = Collected()
+                collected = BlockBuffer()
                 spent = (time.perf_counter() - begin) * 1e3
                 _send_values(collected, model.handed_on(values))
                 return {"ms": spent}, collected.blocks
-            found = model.results(values)
+            outputs = model.results(values)
         spent = (time.perf_counter() - begin) * 1e3
-        blocks = [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data for tensor in found]
+        blocks = [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data for tensor in outputs]
     except InputFault as fault:
         if "CUDA error" in str(fault):
             raise  # the device failed for this process: another has to take its place
@@ -180,12 +180,12 @@ def _answer(model: Any, message: Any) -> tuple[dict[str, Any], list[Any]]:
         if not is_out_of_memory(error):
             raise
         return {"fault": "forward ran out of memory"}, []
-    shapes = [list(tensor.shape) for tensor in found]
-    told = [str(tensor.dtype).removeprefix("torch.") for tensor in found]
-    return {"ms": spent, "shapes": shapes, "dtypes": told}, blocks
+    shapes = [list(tensor.shape) for tensor in outputs]
+    dtypes = [str(tensor.dtype).removeprefix("torch.") for tensor in outputs]
+    return {"ms": spent, "shapes": shapes, "dtypes": dtypes}, blocks
 
 
-class Collected:
+class BlockBuffer:
     """A stream of values kept as blocks, for their length has to be told before them."""
 
     def __init__(self) -> None:
@@ -197,6 +197,6 @@ class Collected:
 
 
 def _send_values(stream: Any, values: dict[str, Any]) -> None:
-    from torchsplit_core.stages.wire import send_values
+    from torchsplit_core.stages.tensor_transport import send_values
 
     send_values(stream, 0, values)

@@ -12,9 +12,9 @@ from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from torchsplit_core.stages.export import ExportedCut, export_first, export_stages
-    from torchsplit_core.stages.folder import MANIFEST, open_manifest
+    from torchsplit_core.stages.export_folder import MANIFEST, open_manifest
     from torchsplit_core.stages.pipeline import StagePipeline
-    from torchsplit_core.stages.run import StagedModel, open_stages, run_stages
+    from torchsplit_core.stages.staged_model import StagedModel, open_stages, run_stages
 
 __all__ = [
     "MANIFEST",
@@ -32,8 +32,8 @@ __getattr__ = on_demand(
     __name__,
     {
         "export": "ExportedCut export_first export_stages",
-        "folder": "MANIFEST open_manifest",
+        "export_folder": "MANIFEST open_manifest",
         "pipeline": "StagePipeline",
-        "run": "StagedModel open_stages run_stages",
+        "staged_model": "StagedModel open_stages run_stages",
     },
 )

@@ -17,7 +17,7 @@ from torchsplit_core.files.fields import Whole
 from torchsplit_core.isolation import Form, Limits, of_form, printable, refuse_execution, run_limited
 from torchsplit_core.isolation.confinement.rooms import remove
 from torchsplit_core.model_source import ModelSource, parse_source
-from torchsplit_core.stages.folder import check_target, place
+from torchsplit_core.stages.export_folder import check_target, install_parts
 from torchsplit_core.values import (
     InputFault,
     PartitionCandidate,
@@ -83,13 +83,13 @@ def export_first(
     folder = Path(directory).expanduser().absolute()
     parsed = check_export(source, folder, trust)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _room_beside(folder) as room:
+    with _staging_folder(folder) as staging:
         arguments = {
             "source": parsed.text,
             "trust": trust,
             "cuts": [[list(stage) for stage in candidate.stages] for candidate in candidates],
             "architecture_hash": architecture_hash,
-            "directory": room,
+            "directory": staging,
         }
         number, manifest, refused = run_limited(
             EXPORT,
@@ -97,13 +97,13 @@ def export_first(
             limits=limits or _limits(folder.parent),
             progress=progress,
             subject=f"model {Path(parsed.path).name or source}",
-            read=partial(_read, len(candidates)),
+            read=partial(_parse_reply, len(candidates)),
             readable=parsed.files,
-            writable=(room,),
+            writable=(staging,),
         )
         manifest = replace(manifest, source=source)
-        _check_files(Path(room), manifest)
-        place(Path(room), folder, manifest)
+        _check_files(Path(staging), manifest)
+        install_parts(Path(staging), folder, manifest)
     return ExportedCut(number, manifest, refused)
 
 
@@ -122,37 +122,37 @@ def check_export(source: str, directory: Path, trust: bool) -> ModelSource:
     return parsed
 
 
-class _Exported(Form):
+class _ExportReply(Form):
     number: Whole
     manifest: dict[str, Any]
     refused: list[str]
 
 
-def _read(candidates: int, answer: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
+def _parse_reply(candidates: int, reply: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
     """What the child answers, of so many candidates. Raises ValueError for any other form."""
-    told = of_form(_Exported)(answer)
-    number, refused = told["number"], tuple(map(printable, told["refused"]))
+    content = of_form(_ExportReply)(reply)
+    number, refused = content["number"], tuple(map(printable, content["refused"]))
     if number >= candidates or len(refused) != number:
         raise ValueError(f"number: {number} of {candidates} cuts, {len(refused)} of which are refused")
     manifest: StageManifest
-    _, manifest = read_text(json.dumps(told["manifest"]), expected="torchsplit.stages")
+    _, manifest = read_text(json.dumps(content["manifest"]), expected="torchsplit.stages")
     return number, manifest, refused
 
 
 @contextmanager
-def _room_beside(folder: Path) -> Iterator[str]:
+def _staging_folder(folder: Path) -> Iterator[str]:
     """A folder that the child may write to, on the disk where the parts will lie."""
-    room = tempfile.mkdtemp(prefix=".torchsplit-stages-", dir=folder.parent)
+    staging = tempfile.mkdtemp(prefix=".torchsplit-stages-", dir=folder.parent)
     try:
-        yield room
+        yield staging
     finally:
-        remove(Path(room))
+        remove(Path(staging))
 
 
-def _check_files(room: Path, manifest: StageManifest) -> None:
+def _check_files(staging: Path, manifest: StageManifest) -> None:
     """Foreign code wrote there: what is moved on must be files, not links to others. Raises InputFault."""
     for part in manifest.stages:
-        path = room / part.file
+        path = staging / part.file
         if path.is_symlink() or not path.is_file():
             raise InputFault(
                 part.file, "is a link" if path.is_symlink() else "is missing", "Export the model again."

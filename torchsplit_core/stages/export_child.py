@@ -20,8 +20,13 @@ from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
 from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.partitioning.extraction.divide import Division, divide
-from torchsplit_core.stages.describe import describe_links, describe_part, describe_results, describe_slots
-from torchsplit_core.stages.same import same_bits
+from torchsplit_core.stages.bit_equal import same_bits
+from torchsplit_core.stages.manifest_entries import (
+    describe_links,
+    describe_part,
+    describe_results,
+    describe_slots,
+)
 from torchsplit_core.tracing.export import SEED, describe_program, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH, Arguments
 from torchsplit_core.values import (
@@ -49,18 +54,18 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
         examples = {batch: example_arguments(client, batch) for batch in _batches(program)}
     else:
         examples = {batch: example_arguments(client, batch) for batch in (TRACED_BATCH, OTHER_BATCH)}
-        program = _program(client, examples)
+        program = _export_model(client, examples)
     progress(0.35, "cutting")
     digest = arguments["architecture_hash"]
-    _described(program, next(iter(examples)), digest)
-    number, refused = first_that_holds(program, arguments["cuts"])
+    _checked_graph(program, next(iter(examples)), digest)
+    number, refused = first_divisible_cut(program, arguments["cuts"])
     stages = arguments["cuts"][number]
     manifest = write_stages(program, stages, examples, Path(arguments["directory"]), digest, progress)
     contract = json.loads(write_text(replace(manifest, source=arguments["source"])))
     return {"manifest": contract, "number": number, "refused": refused}
 
 
-def first_that_holds(
+def first_divisible_cut(
     program: ExportedProgram, cuts: Sequence[Sequence[Sequence[str]]]
 ) -> tuple[int, list[str]]:
     """The place of the first cut that `divide` accepts, and what it says of each before it.
@@ -77,10 +82,10 @@ def first_that_holds(
             return number, [str(fault) for fault in refused]
     if len(refused) == 1:
         raise refused[0]
-    told = " ".join(f"{i}: {fault}" for i, fault in enumerate(refused, start=1))
+    reasons = " ".join(f"{i}: {fault}" for i, fault in enumerate(refused, start=1))
     raise InputFault(
         "the cuts",
-        f"are all refused: {told}",
+        f"are all refused: {reasons}",
         "Ask for more candidates (--top-k) or another number of stages.",
     )
 
@@ -99,13 +104,13 @@ def write_stages(
     not the one that was cut, and as `divide` does.
     """
     traced = next(iter(examples))
-    graph = _described(program, traced, architecture_hash)
+    graph = _checked_graph(program, traced, architecture_hash)
     division = divide(program, stages)
     parts = _write(program, division, examples[traced], directory, progress)
     verified: tuple[int, ...] = ()
     if not division.random:
         progress(0.7, "running the parts against the model")
-        _verify(program, parts, directory, list(examples.values()), _copy if division.writes else _same)
+        _verify(program, parts, directory, list(examples.values()), _copy if division.writes else _identity)
         verified = tuple(examples)
     inputs, input_structure = describe_slots(program)
     outputs, output_structure, notes = describe_results(program)
@@ -127,7 +132,7 @@ def write_stages(
     )
 
 
-def _described(program: ExportedProgram, traced: int, architecture_hash: str) -> dict[str, Any]:
+def _checked_graph(program: ExportedProgram, traced: int, architecture_hash: str) -> dict[str, Any]:
     """The program's graph by its contract. Raises InputFault where it is not the one that was cut."""
     graph = describe_program(program, traced)
     if graph["architecture_hash"] != architecture_hash:
@@ -145,7 +150,7 @@ def _described(program: ExportedProgram, traced: int, architecture_hash: str) ->
     return graph
 
 
-def _program(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
+def _export_model(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
     """The exported program of the model."""
     model = open_model(client)
     if not isinstance(model, torch.nn.Module):
@@ -180,18 +185,18 @@ def _write(
     program: ExportedProgram, division: Division, example: Arguments, directory: Path, progress: Progress
 ) -> tuple[StagePart, ...]:
     """Each stage as a file, with the values of its inputs at the traced batch as its example inputs."""
-    kept = _copy if division.writes else _same
+    keep_value = _copy if division.writes else _identity
     values = _named_inputs(program, example)
     parts = []
     for i, draft in enumerate(division.stages):
         progress(0.4 + 0.3 * i / len(division.stages), f"writing stage {i + 1} of {len(division.stages)}")
-        taken = [values[name] for name in draft.inputs]
-        stage = build_program(program, draft, taken)
+        stage_inputs = [values[name] for name in draft.inputs]
+        stage = build_program(program, draft, stage_inputs)
         # What writes in place must not do so to what goes into the file.
-        runs = copy.deepcopy(stage) if division.writes else stage
+        runnable = copy.deepcopy(stage) if division.writes else stage
         with torch.no_grad():
-            given = runs.module(check_guards=False)(*map(kept, taken))
-        values.update(zip(draft.outputs, map(kept, given), strict=True))
+            stage_outputs = runnable.module(check_guards=False)(*map(keep_value, stage_inputs))
+        values.update(zip(draft.outputs, map(keep_value, stage_outputs), strict=True))
         path = directory / f"stage{i}.pt2"
         torch.export.save(stage, path)
         parts.append(describe_part(program, draft, path, _digest(path)))
@@ -203,30 +208,30 @@ def _verify(
     parts: Sequence[StagePart],
     directory: Path,
     examples: Sequence[Arguments],
-    kept: Callable[[Any], Any],
+    keep_value: Callable[[Any], Any],
 ) -> None:
     """The files one after the other on every example, against the model. Raises InternalFault.
 
     `kept` copies where something is written in place: the next example may change what a value is a view of.
     """
-    values = [_named_inputs(program, pytree.tree_map(kept, example)) for example in examples]
+    values = [_named_inputs(program, pytree.tree_map(keep_value, example)) for example in examples]
     whole = program.module(check_guards=False)
     with torch.no_grad():
         expected = [
-            pytree.tree_map(kept, pytree.tree_leaves(whole(*args, **kwargs)))
-            for args, kwargs in (pytree.tree_map(kept, example) for example in examples)
+            pytree.tree_map(keep_value, pytree.tree_leaves(whole(*args, **kwargs)))
+            for args, kwargs in (pytree.tree_map(keep_value, example) for example in examples)
         ]
         for part in parts:
             stage = torch.export.load(directory / part.file).module(check_guards=False)
-            for known in values:
-                given = stage(*(known[value.name] for value in part.inputs))
-                known.update(zip((value.name for value in part.outputs), map(kept, given), strict=True))
+            for known_values in values:
+                stage_outputs = stage(*(known_values[value.name] for value in part.inputs))
+                known_values.update(zip((value.name for value in part.outputs), map(keep_value, stage_outputs), strict=True))
             del stage
     slots, _, _ = describe_results(program)
-    for known, leaves in zip(values, expected, strict=True):
+    for known_values, leaves in zip(values, expected, strict=True):
         for slot, leaf in zip(slots, leaves, strict=True):
-            found = slot.constant if slot.name is None else known[slot.name]
-            if not same_bits(found, leaf):
+            result = slot.constant if slot.name is None else known_values[slot.name]
+            if not same_bits(result, leaf):
                 raise InternalFault(f"the parts give another {slot.name} than the model")
 
 
@@ -241,7 +246,7 @@ def _copy(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 

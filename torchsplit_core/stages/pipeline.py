@@ -21,11 +21,11 @@ from typing import Any
 
 from torchsplit_core.isolation import Limits, private_room
 from torchsplit_core.isolation.launch import launch
-from torchsplit_core.stages.feeding import Feeder
-from torchsplit_core.stages.folder import open_manifest
-from torchsplit_core.stages.signature import bind, result
-from torchsplit_core.stages.watch import Member, Watch
-from torchsplit_core.stages.wire import Closed, receive_values
+from torchsplit_core.stages.export_folder import open_manifest
+from torchsplit_core.stages.feeder import Feeder
+from torchsplit_core.stages.pipeline_monitor import PipelineMonitor, StageProcess
+from torchsplit_core.stages.signature import bind_arguments, unflatten_result
+from torchsplit_core.stages.tensor_transport import StreamClosed, receive_values
 from torchsplit_core.values import InputFault, StageManifest
 
 SERVE = "torchsplit_core.stages.worker:serve_in_child"
@@ -59,21 +59,21 @@ class StagePipeline:
         self.directory = Path(directory).absolute()
         self.manifest: StageManifest = open_manifest(self.directory, trust=trust)
         self.batch_timeout_s = batch_timeout_s
-        self._links: list[list[str]] = passed_on(self.manifest)
-        self._members: list[Member] = []
+        self._live_values: list[list[str]] = live_values(self.manifest)
+        self._stages: list[StageProcess] = []
         self._feeder: Feeder | None = None
-        self._rooms = contextlib.ExitStack()
+        self._temp_dirs = contextlib.ExitStack()
         self._first, first = socket.socketpair()
         incoming = first
         try:
             for i in range(len(self.manifest.stages)):
                 outgoing, following = socket.socketpair()
                 with incoming, outgoing:
-                    self._members.append(self._start(i, threads, limits, incoming, outgoing))
+                    self._stages.append(self._start(i, threads, limits, incoming, outgoing))
                 incoming = following
             self._last = incoming
-            self._watch = Watch(self._members, self._last)
-            self._watch.await_ready(start_timeout_s)
+            self._monitor = PipelineMonitor(self._stages, self._last)
+            self._monitor.await_ready(start_timeout_s)
         except BaseException:
             incoming.close()
             self._end(kill=True)
@@ -92,16 +92,16 @@ class StagePipeline:
                 "was called on a pipeline that is closed or runs already",
                 "Open another.",
             )
-        feeder = self._feeder = Feeder(self._first, self._links[0], (self._bound(batch) for batch in batches))
+        feeder = self._feeder = Feeder(self._first, self._live_values[0], (self._bind(batch) for batch in batches))
         finished = False
         try:
-            for number in self._watch.results(feeder, self.batch_timeout_s):
+            for number in self._monitor.results(feeder, self.batch_timeout_s):
                 try:
-                    told, values = receive_values(self._last)
-                except (Closed, OSError) as error:
-                    raise self._watch.fault() from error
-                assert told == number, "batches come out in the order they went in"
-                yield result(self.manifest, values)
+                    received, values = receive_values(self._last)
+                except (StreamClosed, OSError) as error:
+                    raise self._monitor.fault() from error
+                assert received == number, "batches come out in the order they went in"
+                yield unflatten_result(self.manifest, values)
             finished = True
         finally:
             if finished:
@@ -113,7 +113,7 @@ class StagePipeline:
     def close(self) -> None:
         """End every process: by itself where it is idle, killed where it is not. May be called twice."""
         idle = self._feeder is None
-        self._feeder = self._feeder or Feeder.closed()
+        self._feeder = self._feeder or Feeder.empty()
         self._end(kill=not idle)
 
     def __enter__(self) -> StagePipeline:
@@ -122,14 +122,14 @@ class StagePipeline:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _bound(self, batch: tuple[Any, ...]) -> dict[str, Any]:
+    def _bind(self, batch: tuple[Any, ...]) -> dict[str, Any]:
         if len(batch) == 2 and isinstance(batch[0], tuple) and isinstance(batch[1], dict):
-            return bind(self.manifest, batch[0], batch[1])
-        return bind(self.manifest, batch, {})
+            return bind_arguments(self.manifest, batch[0], batch[1])
+        return bind_arguments(self.manifest, batch, {})
 
     def _start(
         self, i: int, threads: int, limits: Limits | None, incoming: socket.socket, outgoing: socket.socket
-    ) -> Member:
+    ) -> StageProcess:
         """The process of one stage, its ends of the sockets handed over."""
         part = self.manifest.stages[i]
         reading, writing = os.pipe()
@@ -137,7 +137,7 @@ class StagePipeline:
             "name": part.name,
             "directory": str(self.directory),
             "part": asdict(part),
-            "pass_on": self._links[i + 1],
+            "pass_on": self._live_values[i + 1],
             "threads": threads,
             "incoming": incoming.fileno(),
             "outgoing": outgoing.fileno(),
@@ -149,7 +149,7 @@ class StagePipeline:
                 child = launch(
                     SERVE,
                     request,
-                    self._rooms.enter_context(private_room()),
+                    self._temp_dirs.enter_context(private_room()),
                     limits=limits,
                     answers=writing,
                     output=output,
@@ -157,7 +157,7 @@ class StagePipeline:
                     readable=(self.directory / part.file,),
                     descriptors=(incoming.fileno(), outgoing.fileno()),
                 )
-                return Member(part.name, child, limits, reading, os.dup(output.fileno()))
+                return StageProcess(part.name, child, limits, reading, os.dup(output.fileno()))
         except BaseException:
             os.close(reading)
             raise
@@ -171,22 +171,22 @@ class StagePipeline:
                 with contextlib.suppress(OSError):
                     stream.shutdown(socket.SHUT_RDWR)
                 stream.close()
-        for member in self._members:
+        for stage in self._stages:
             if not kill:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    member.process.wait(CLOSE_S)
-            member.child.end()
-            member.close()
-        self._rooms.close()
+                    stage.process.wait(CLOSE_S)
+            stage.child.end()
+            stage.close()
+        self._temp_dirs.close()
         if self._feeder is not None:
             self._feeder.stop()
 
 
-def passed_on(manifest: StageManifest) -> list[list[str]]:
+def live_values(manifest: StageManifest) -> list[list[str]]:
     """For the first socket and the one behind each stage: the values that are needed beyond it."""
     needed: set[str] = {slot.name for slot in manifest.outputs if slot.name is not None}
-    links = [needed]
+    by_boundary = [needed]
     for part in reversed(manifest.stages):
         needed = (needed - {value.name for value in part.outputs}) | {value.name for value in part.inputs}
-        links.append(needed)
-    return [sorted(names) for names in reversed(links)]
+        by_boundary.append(needed)
+    return [sorted(names) for names in reversed(by_boundary)]

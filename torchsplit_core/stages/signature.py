@@ -14,14 +14,14 @@ from torchsplit_core.values import InputFault, StageManifest, StageValue, quoted
 REMEDY = "Pass arguments like those of get_example_inputs()."
 
 
-def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The model's inputs by name. Raises InputFault for another structure, dtype, rank, fixed size or constant."""
     structure = pytree.treespec_loads(manifest.input_structure)
     names = structure.child(1).context or []
     if set(names) == set(kwargs):
         kwargs = {name: kwargs[name] for name in names}
-    leaves, found = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    if found != structure:
+    leaves, given_structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    if given_structure != structure:
         raise InputFault(
             "the arguments",
             f"{len(args)} positional, keywords {', '.join(kwargs) or 'none'}, {len(leaves)} values in all, "
@@ -35,7 +35,7 @@ def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, An
         if slot.name is not None:
             values[slot.name] = leaf
             if slot.name in described:
-                _check(described[slot.name], leaf, sizes)
+                _check_argument(described[slot.name], leaf, sizes)
         elif type(leaf) is not type(slot.constant) or leaf != slot.constant:
             raise InputFault(
                 "a constant argument", f"is {quoted(leaf)}, but was {slot.constant!r} when traced", REMEDY
@@ -43,7 +43,7 @@ def bind(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, An
     return values
 
 
-def result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
+def unflatten_result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
     """The model's result from values by name, in its structure."""
     leaves = [slot.constant if slot.name is None else values[slot.name] for slot in manifest.outputs]
     if not manifest.output_structure:
@@ -59,7 +59,7 @@ def result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
     return pytree.tree_unflatten(leaves, structure)
 
 
-def _check(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
+def _check_argument(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
     """One argument against its description; `sizes` are the free sizes met so far, by symbol."""
     where = f"input {value.name}"
     if value.shape is None:
@@ -77,8 +77,8 @@ def _check(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
         )
 
 
-def _fits(found: int, wanted: int | str, sizes: dict[str, int]) -> bool:
+def _fits(size: int, expected: int | str, sizes: dict[str, int]) -> bool:
     """A fixed size is that size, a symbol the size it stood for before; other expressions are the stage's to check."""
-    if isinstance(wanted, int):
-        return found == wanted
-    return not wanted.isidentifier() or sizes.setdefault(wanted, found) == found
+    if isinstance(expected, int):
+        return size == expected
+    return not expected.isidentifier() or sizes.setdefault(expected, size) == size

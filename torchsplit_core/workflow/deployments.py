@@ -24,7 +24,7 @@ from torchsplit_core.values import (
 )
 
 if TYPE_CHECKING:
-    from torchsplit_core.deployment import OwnImage
+    from torchsplit_core.deployment import CustomImage
 
 _PACKAGE = "torchsplit_core"
 
@@ -49,23 +49,23 @@ def deploy(
     """
     from torchsplit_core.deployment import (
         IMAGE_ROOT,
-        made_up,
+        custom_images,
         models_to_write,
-        own_images,
         part_folders,
+        placeholder_manifest,
         write_deployment,
     )
     from torchsplit_core.deployment import deploy as make
     from torchsplit_core.responding.verdict import verdict
 
-    own = None if request is None else own_images(request, images, commands)
+    own = None if request is None else custom_images(request, images, commands)
     chosen = tuple(formats or default_formats(outcome, own))
     used = models_to_write(outcome, chosen, request, own)
     folders = part_folders(outcome)
     said = verdict(request, outcome).sentence
     if used:
         # All that can be refused is, before the parts are written, which takes minutes.
-        make(outcome, chosen, request, {(m.name, v.name): made_up(m, v) for m, v in used}, own, said)
+        make(outcome, chosen, request, {(m.name, v.name): placeholder_manifest(m, v) for m, v in used}, own, said)
         _check_sources(used, [_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):
@@ -111,15 +111,15 @@ def _unwritable(place: Path, error: OSError) -> InputFault:
     )
 
 
-def default_formats(outcome: PlanOutcome, own: Mapping[str, OwnImage] | None) -> tuple[str, ...]:
+def default_formats(outcome: PlanOutcome, own: Mapping[str, CustomImage] | None) -> tuple[str, ...]:
     """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads.
 
     `own`: the models that run in images of their own, None without the request.
     """
-    from torchsplit_core.deployment import FORMATS, left_out
+    from torchsplit_core.deployment import FORMATS, omitted_by
 
     # With none, the fault of the first says what is missing.
-    return tuple(name for name in FORMATS if not left_out(outcome, name, own)[1]) or FORMATS
+    return tuple(name for name in FORMATS if not omitted_by(outcome, name, own)[1]) or FORMATS
 
 
 def _write_parts(

@@ -257,7 +257,7 @@ class _Run:
         """What the front costs beside a slice of cores, for plans of it, known or measured now; or why nobody knows."""
         if self.store is None or device.kind != "cpu" or device.profile is None:
             return {}, ()
-        from torchsplit_core.serving.load.capacity import front_costs
+        from torchsplit_core.serving.load_test.frontend_costs import front_costs
 
         try:
             return {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core import extras
-from torchsplit_core.serving.settings import LoadSettings, ServeSettings, Serving
+from torchsplit_core.serving.settings import LoadSettings, ReadyServer, ServeSettings
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.serving.measurement import Measurement
 from torchsplit_core.values.simulation.request import Arrivals
@@ -21,11 +21,11 @@ def serve(
     *,
     progress: Progress = ignore_progress,
     ready: Path | None = None,
-    announce: Callable[[Serving], None] = lambda serving: None,
+    announce: Callable[[ReadyServer], None] = lambda serving: None,
 ) -> None:
     """Serve the plan until SIGTERM or SIGINT; see `serving.front.server.serve`. Raises InputFault."""
     extras.need("serve")
-    from torchsplit_core.serving.front.server import serve as run
+    from torchsplit_core.serving.frontend.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
 
@@ -44,11 +44,11 @@ def with_front_of(
     fails.
     """
     from torchsplit_core.responding.front import on_cores
-    from torchsplit_core.serving.load.capacity import front_costs, known_costs
+    from torchsplit_core.serving.load_test.frontend_costs import front_costs, saved_costs
 
     if request.front is not None or not on_cores(outcome):
         return request
-    return replace(request, front=front_costs(root, progress) if measure else known_costs(root))
+    return replace(request, front=front_costs(root, progress) if measure else saved_costs(root))
 
 
 def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
@@ -71,6 +71,6 @@ def measure(
 ) -> Measurement:
     """Serve the plan, load it, compare; see `serving.load.measure.measure`. Raises InputFault."""
     extras.need("serve")
-    from torchsplit_core.serving.load.measure import measure as run
+    from torchsplit_core.serving.load_test.measurement import measure as run
 
-    return run(outcome, request, settings, load, arrivals=arrivals, progress=progress, hear=hear)
+    return run(outcome, request, settings, load, arrivals=arrivals, progress=progress, on_progress=hear)

@@ -13,14 +13,14 @@ from app.shell import frame, widgets
 from torchsplit_core.deployment import (
     FORMATS,
     REMOVES,
+    CustomImage,
     DeploymentFile,
-    OwnImage,
+    custom_images,
     deploy,
     has_source,
-    left_out,
     models_to_write,
-    own_images,
-    zipped,
+    omitted_by,
+    zip_files,
 )
 from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import counted, plain
@@ -67,7 +67,7 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
             if _format(kind, name, plan, request, own):
                 shown.append(kind)
     told = verdict_of(request, plan).sentence
-    files = deploy(plan, shown, request, own=own, verdict=told) if shown else ()
+    files = deploy(plan, shown, request, images=own, verdict=told) if shown else ()
     with what:
         if files:
             _file(files[0], shown=True)
@@ -76,7 +76,7 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
     if files or request is not None:
         st.download_button(
             "All files (zip)",
-            lambda: zipped((*files, *_contracts(name, plan, request))),
+            lambda: zip_files((*files, *_contracts(name, plan, request))),
             f"{name}.deploy.zip",
             "application/zip",
             type="primary",
@@ -84,7 +84,7 @@ def show(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> No
         )
 
 
-def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, OwnImage] | None:
+def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, CustomImage] | None:
     """What each served model runs as: its source, or an image of the user's own; None where a text is neither."""
     served = {model.name for model in plan.models if model.variant is not None}
     models = [model for model in request.models if model.name in served]
@@ -121,7 +121,7 @@ def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, 
     given = {row["Model"]: ((row["Image"] or "").strip(), (row["Command"] or "").strip()) for row in edited}
     st.session_state[f"{key} kept"] = given
     with frame.telling():
-        return own_images(
+        return custom_images(
             request,
             {model: image for model, (image, _) in given.items() if image},
             {model: command for model, (_, command) in given.items() if command},
@@ -134,12 +134,12 @@ def _format(
     name: str,
     plan: PlanOutcome,
     request: PlanRequest | None,
-    own: Mapping[str, OwnImage] | None,
+    own: Mapping[str, CustomImage] | None,
 ) -> bool:
     """A format's files, or why there are none here; whether its files are shown."""
     if kind in WORKLOADS:
         st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
-    said, everything = left_out(plan, kind, own)
+    said, everything = omitted_by(plan, kind, own)
     if said:
         st.info(f"Left out: {plain(said)}.")
     if everything:
@@ -149,7 +149,7 @@ def _format(
         st.code(_command(name, kind, own or {}), language=None, wrap_lines=True)
         st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
         return False
-    files = deploy(plan, (kind,), request, own=own)[1:]
+    files = deploy(plan, (kind,), request, images=own)[1:]
     for file in files[:MOST_FILES]:
         _file(file)
     if len(files) > MOST_FILES:
@@ -157,7 +157,7 @@ def _format(
     return True
 
 
-def _command(name: str, kind: str, own: Mapping[str, OwnImage]) -> str:
+def _command(name: str, kind: str, own: Mapping[str, CustomImage]) -> str:
     """What writes a format on the command line, with the images that were given here."""
     given = [
         f" \\\n    {option} {shlex.quote(f'{model}={value}')}"

@@ -13,7 +13,7 @@ from sample_models import SAMPLES
 from torchsplit_core.jobs.names import UploadedFile
 from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.responding.servers import without_instance
-from torchsplit_core.serving.roster import can_be_run
+from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -35,7 +35,7 @@ def choose(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutc
     """Asks what runs in the place of models that have no file here, and for trust where files are executed."""
     idle = without_instance(plan, request)
     served = tuple(model for model in request.models if model.name not in idle)
-    own = [model.source for model in served if can_be_run(model.source)]
+    own = [model.source for model in served if is_runnable(model.source)]
     uploads = workspace.artifacts("upload")
     stored = uploads_of(uploads, own)
     missing = [
@@ -89,8 +89,8 @@ def _others(
 
 def _words(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
     """For which models nothing runs, why, and what to do: said once for all of a kind, however many they are."""
-    figures = [model.name for model in nothing if not can_be_run(model.source)]
-    files = [f"{model.name} (file {model.source})" for model in nothing if can_be_run(model.source)]
+    figures = [model.name for model in nothing if not is_runnable(model.source)]
+    files = [f"{model.name} (file {model.source})" for model in nothing if is_runnable(model.source)]
     told = []
     if figures:
         them = "it" if len(figures) == 1 else "them"

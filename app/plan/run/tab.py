@@ -22,11 +22,11 @@ from torchsplit_core.jobs.live_runs import LiveRun
 from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
 from torchsplit_core.pictures.numbers import THIN, exact, plain, short
 from torchsplit_core.responding.front import on_cores
-from torchsplit_core.serving.load.compare import RATE_BAND
-from torchsplit_core.serving.load.measure import front_warning
-from torchsplit_core.serving.load.take_over import with_measured
-from torchsplit_core.serving.places import find_places
-from torchsplit_core.serving.roster import make_roster
+from torchsplit_core.serving.device_binding import bind_slices
+from torchsplit_core.serving.load_test.comparison import RATE_BAND
+from torchsplit_core.serving.load_test.measurement import front_warning
+from torchsplit_core.serving.load_test.update_points import replace_points
+from torchsplit_core.serving.plan import plan_serving
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 from torchsplit_core.workspace.store import Workspace
@@ -133,9 +133,9 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
 def _fault(sources: Sources, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:
     """Why the plan cannot be served here, whatever its models lack; None where it can."""
     try:
-        places = find_places(plan, "cpu" if on_cores else "none")
+        places = bind_slices(plan, "cpu" if on_cores else "none")
         if not sources.barred:
-            make_roster(plan, sources.request, places)
+            plan_serving(plan, sources.request, places)
     except InputFault as fault:
         return fault
     return None
@@ -220,7 +220,7 @@ def _outcome(
         help="Every batch size that occurred at least 20 times: its measured figures replace those behind the plan.",
     ):  # fmt: skip
         with frame.telling():
-            plan_again(workspace, name, with_measured(request, found))
+            plan_again(workspace, name, replace_points(request, found))
     with st.expander("Slice by slice"):
         saving.table(
             slices(found), f"{name}.measured-slices", key="run-slices", alt="Measured slice by slice"

@@ -24,7 +24,7 @@ from app.session import dropped_files, placements
 from app.session.thing import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core import workflow
-from torchsplit_core.deployment.placement_launch import launches
+from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.names import PLACE, RequestParameters
 from torchsplit_core.placement.request.build import build_request
@@ -240,19 +240,19 @@ def test_hostile_names_stay_words() -> None:
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
         assert {one.tag for one in parsed(markup).iter()} <= {"div", "svg", "title", "rect", "path", "text"}
-    assert all(one.why_not and not one.text for one in launches(request, outcome))
+    assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
 
 
 def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
     tiny, large = example(), example("placements/decode_70b")
-    vllm, torchrun = launches(tiny, workflow.place(tiny), "a model")
+    vllm, torchrun = launch_commands(tiny, workflow.place(tiny), "a model")
     assert "VLLM_PP_LAYER_PARTITION=4" in vllm.text and vllm.text.count("vllm serve 'a model'") == 2
     assert "--pipeline-parallel-size 1" in vllm.text and "Untested on hardware" in vllm.text
     # Both replicas have a half of the batch of 16, of 2,048 tokens each.
     assert vllm.text.count("--max-num-seqs 8 --max-model-len 2048 --port") == 2
     assert "CUDA_VISIBLE_DEVICES=0,1" in torchrun.text and "--nproc-per-node 2" in torchrun.text
-    several, ranks = launches(large, workflow.place(large))
-    assert "several nodes" in several.why_not and not several.text
+    several, ranks = launch_commands(large, workflow.place(large))
+    assert "several nodes" in several.unsupported_reason and not several.text
     assert ranks.text.count("torchrun --nnodes 4") == 4 and "rank 15: stage 15, layers 77-80" in ranks.text
     part = workflow.place(example()).segments[0]
     for gpu in (
@@ -261,9 +261,9 @@ def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
         10_000,
     ):  # an option of the shell's command, or no number of a GPU
         outcome = replace(workflow.place(example()), segments=(replace(part, gpu_ids=(gpu, "node0/gpu1")),))
-        assert all(one.why_not and not one.text for one in launches(tiny, outcome))
+        assert all(one.unsupported_reason and not one.text for one in launch_commands(tiny, outcome))
     outcome = replace(workflow.place(example()), segments=(replace(part, batch_per_gpu=(9.0, 7.0)),))
-    assert "unequal parts" in launches(tiny, outcome)[0].why_not
+    assert "unequal parts" in launch_commands(tiny, outcome)[0].unsupported_reason
 
 
 def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for() -> None:
@@ -277,7 +277,7 @@ def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_
         prefill_chunk=16,
     )
     outcome = workflow.place(request)
-    vllm, torchrun = launches(request, outcome)
+    vllm, torchrun = launch_commands(request, outcome)
     sizes = {len(part.gpu_ids) for part in outcome.segments}
     assert len(sizes) == 1 and sizes != {1}
     size, stages = sizes.pop(), len(outcome.segments)

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 from app.session.trainings import Kept
 from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.training.words import bottleneck, choice, label, share_rows, stage_rows
-from tests.support.app.placement_page import press, said
 from tests.strategy.test_graph_model import chain
+from tests.support.app.placement_page import press, said
 from torchsplit_core.jobs.names import (
     STRATEGY,
     STRATEGY_STUDY,

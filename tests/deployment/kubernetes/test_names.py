@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.deployment.helpers import plan_of, planned_gpu
 from tests.support.deployment.kubernetes import RFC_1123, deployments, tenants
-from torchsplit_core.deployment.names import cluster_names
+from torchsplit_core.deployment.safe_text import dns_labels
 
 HOSTILE = [
     "Bert",
@@ -35,7 +35,7 @@ def test_hostile_and_colliding_names_stay_apart() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), max_size=8))
 def test_cluster_names_are_labels_unique_and_independent_of_order(keys: list[tuple[str, str]]) -> None:
-    names = cluster_names({key: key for key in keys})
+    names = dns_labels({key: key for key in keys})
     assert all(RFC_1123.fullmatch(name) and len(name) <= 46 for name in names.values())
     assert len(set(names.values())) == len(names)
-    assert cluster_names({key: key for key in reversed(keys)}) == names
+    assert dns_labels({key: key for key in reversed(keys)}) == names

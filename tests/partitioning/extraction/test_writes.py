@@ -17,8 +17,8 @@ from torchsplit_core.files import read_file, read_text, write_file
 from torchsplit_core.model_source import load_client
 from torchsplit_core.partitioning.extraction.divide import divide
 from torchsplit_core.stages import MANIFEST
-from torchsplit_core.stages.export_child import export_in_child, first_that_holds
-from torchsplit_core.stages.run import StagedModel
+from torchsplit_core.stages.export_child import export_in_child, first_divisible_cut
+from torchsplit_core.stages.staged_model import StagedModel
 from torchsplit_core.values import InputFault, NodeProfile, Profile, ignore_progress
 
 
@@ -45,13 +45,13 @@ def test_two_stages_that_write_one_memory_are_refused() -> None:
 def test_the_first_cut_that_holds_is_taken_and_those_before_it_named() -> None:
     program = exported(Residual(), X, other=(OTHER,))
     bad, good = cut_after(program, "add_"), cut_after(program, "linear_1")
-    number, refused = first_that_holds(program, [bad, good, bad])
+    number, refused = first_divisible_cut(program, [bad, good, bad])
     assert number == 1 and len(refused) == 1 and refused[0].startswith("operation relu__1")
-    assert first_that_holds(program, [good, bad]) == (0, [])
+    assert first_divisible_cut(program, [good, bad]) == (0, [])
     with pytest.raises(InputFault, match=r"1: operation relu__1.*2: operation relu__1.*more candidates"):
-        first_that_holds(program, [bad, bad])
+        first_divisible_cut(program, [bad, bad])
     with pytest.raises(InputFault, match=r"^operation relu__1"):
-        first_that_holds(program, [bad])
+        first_divisible_cut(program, [bad])
 
 
 UNTOLD = """

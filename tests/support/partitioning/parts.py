@@ -18,9 +18,9 @@ from torchsplit_core.model_source import example_arguments, load_client, open_mo
 from torchsplit_core.partitioning import solve_partitioning_problem
 from torchsplit_core.partitioning.extraction.build import build_program
 from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.export_child import write_stages
-from torchsplit_core.stages.run import StagedModel
-from torchsplit_core.stages.same import same_bits
+from torchsplit_core.stages.staged_model import StagedModel
 from torchsplit_core.tracing.export import describe_program, export_program
 from torchsplit_core.values import NodeProfile, PartitionCandidate, Profile, ProfileRow
 

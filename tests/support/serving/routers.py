@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import httpx2
 
-from torchsplit_core.serving.routing.app import Router
+from torchsplit_core.serving.protocol.http_server import HttpServer
+from torchsplit_core.serving.protocol.listener import open_listener
+from torchsplit_core.serving.router.app import Router
 from torchsplit_core.serving.settings import Access, Limits
-from torchsplit_core.serving.wire.http import HttpServer
-from torchsplit_core.serving.wire.listening import listening
 from torchsplit_core.values.serving.routes import Routes
 
 
@@ -22,12 +22,12 @@ def routed(
 ) -> Iterator[httpx2.Client]:
     """A client of a router, which listens for as long."""
     access, limits = access or Access(), limits or Limits()
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         loop, begun, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
         async def work() -> None:
             router = Router(routes, timeout_s, access, limits)
-            async with HttpServer(router, limits).answering(listener, 1):
+            async with HttpServer(router, limits).run(listener, 1):
                 begun.set()
                 await stop.wait()
             router.readers.end()

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchsplit_core.serving.front.server import serve_until
-from torchsplit_core.serving.places import find_places
-from torchsplit_core.serving.roster import make_roster
-from torchsplit_core.serving.settings import ServeSettings, Serving
-from torchsplit_core.serving.wire.listening import listening
+from torchsplit_core.serving.device_binding import bind_slices
+from torchsplit_core.serving.frontend.server import serve_until
+from torchsplit_core.serving.plan import plan_serving
+from torchsplit_core.serving.protocol.listener import open_listener
+from torchsplit_core.serving.settings import ReadyServer, ServeSettings
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -25,7 +25,7 @@ class Running:
 
     host: str
     port: int
-    serving: Serving
+    serving: ReadyServer
     loop: asyncio.AbstractEventLoop
     stop_event: asyncio.Event
 
@@ -70,7 +70,7 @@ def running(
 ) -> Iterator[Running]:
     """Serve it on a free port, slices on cores in turn; raises what the server raised."""
     settings = replace(settings or ServeSettings(), port=0, stand_in="cpu")
-    roster = make_roster(*plan, find_places(plan[0], "cpu"))
+    roster = plan_serving(*plan, bind_slices(plan[0], "cpu"))
     found: list[Running] = []
     faults: list[BaseException] = []
     begun = threading.Event()
@@ -79,7 +79,7 @@ def running(
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         host, port = listener.getsockname()[:2]
 
-        def ready(serving: Serving) -> None:
+        def ready(serving: ReadyServer) -> None:
             found.append(Running(host, port, serving, loop, stop))
             begun.set()
 
@@ -87,7 +87,7 @@ def running(
 
     def run() -> None:
         try:
-            with listening(settings.host, settings.port) as listener:
+            with open_listener(settings.host, settings.port) as listener:
                 asyncio.run(work(listener))
         except BaseException as error:  # noqa: BLE001 - raised again in the test
             faults.append(error)

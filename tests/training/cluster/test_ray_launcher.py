@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.test_nodes import worlds
 from tests.support.paths import ROOT
 from tests.support.training.runs import client_file, events, losses, strategy
+from tests.training.test_nodes import worlds
 from torchsplit_core.cli import main
 from torchsplit_core.files import read_file
 from torchsplit_core.training.cluster import Fleet, ray_launcher

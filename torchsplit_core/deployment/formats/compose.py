@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
+from torchsplit_core.deployment.custom_images import PORT, ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
+from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT, image_name
-from torchsplit_core.deployment.own_images import PORT, Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
+from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
 
@@ -33,7 +33,7 @@ def compose_files(
     files: list[DeploymentFile] = []
     for host in hosts:
         folder = folders[host.name]
-        if not workload.all_of(host):
+        if not workload.servers_and_containers_of(host):
             continue
         script = slice_script(f"{folder}/find-slices.sh", workload, host)
         up = "/".join([".."] * (folder.count("/") + 1))
@@ -46,7 +46,7 @@ def compose_files(
 
 
 def _routes(name: str, workload: Workload, host: Host) -> DeploymentFile:
-    def url(server: Server) -> str:
+    def url(server: SliceServer) -> str:
         return (
             f"http://{server.label}:{ROUTER_PORT}"
             if server.host is host
@@ -58,8 +58,8 @@ def _routes(name: str, workload: Workload, host: Host) -> DeploymentFile:
 
 def _project(workload: Workload, host: Host, image: str) -> str:
     services: dict[str, object] = {ROUTER: _router(workload, image)} if workload.routes else {}
-    services |= {server.label: _server(workload, server) for server in workload.of_host(host)}
-    services |= {one.label: _container(one) for one in workload.containers_of(host)}
+    services |= {server.label: _server(workload, server) for server in workload.servers_of(host)}
+    services |= {container.label: _container(container) for container in workload.containers_of(host)}
     up = f"build && docker compose up -d     all models at port {ROUTER_PORT}" if workload.routes else "up -d"
     head = (
         f"# Plan {workload.plan}: a container for each slice of one host. Not tested on hardware.\n"
@@ -88,40 +88,40 @@ def _common(workload: Workload) -> dict[str, object]:
     }
 
 
-def _server(workload: Workload, server: Server) -> Mapping[str, object]:
+def _server(workload: Workload, server: SliceServer) -> Mapping[str, object]:
     environment = {"TORCHSPLIT_SERVER": server.kind.label, "TORCHSPLIT_PORT": str(ROUTER_PORT)}
-    if server.kind.mps:
+    if server.kind.needs_mps:
         environment["TORCHSPLIT_MPS"] = "1"
-    made = _common(workload) | {
+    service = _common(workload) | {
         "environment": environment,
         "ports": [f"{server.port}:{ROUTER_PORT}"],
         "shm_size": "1gb",
     }
-    return made | _held(server)
+    return service | _devices(server)
 
 
-def _held(server: Server | Container) -> dict[str, object]:
+def _devices(server: SliceServer | ImageContainer) -> dict[str, object]:
     """Its cores, or its one slice."""
     if server.cores is not None:
         return {"cpuset": server.cores}
-    uuid = f"${{{variable(server)}:?run find-slices.sh first}}"
+    uuid = f"${{{slice_variable(server)}:?run find-slices.sh first}}"
     device = {"driver": "nvidia", "device_ids": [uuid], "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [device]}}}}
 
 
-def _container(one: Container) -> Mapping[str, object]:
+def _container(container: ImageContainer) -> Mapping[str, object]:
     """An image of the user's own: how it is ready and what rights it needs only its author knows."""
-    made: dict[str, object] = {"image": one.image.image}
-    if one.image.command:
-        made["command"] = list(map(_literal, one.image.command))
-    return made | {
+    service: dict[str, object] = {"image": container.image.image}
+    if container.image.command:
+        service["command"] = list(map(_literal, container.image.command))
+    return service | {
         "restart": "unless-stopped",
         "stop_grace_period": "45s",
         "security_opt": ["no-new-privileges:true"],
-        "environment": {key: _literal(value) for key, value in one.environment().items()},
-        "ports": [f"{one.port}:{PORT}"],
+        "environment": {key: _literal(value) for key, value in container.environment().items()},
+        "ports": [f"{container.port}:{PORT}"],
         "shm_size": "1gb",
-        **_held(one),
+        **_devices(container),
     }
 
 

@@ -13,8 +13,8 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.kubernetes_workload import MIG_LABEL, workload_files
 from torchsplit_core.deployment.formats.mig_parted import config_labels, dump, mig_config
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.servers import Workload
-from torchsplit_core.deployment.yaml_text import Block, document
+from torchsplit_core.deployment.workload import Workload
+from torchsplit_core.deployment.yaml_text import BlockText, document
 from torchsplit_core.values import PlanOutcome
 
 _LABEL_SCRIPT = r"""#!/usr/bin/env bash
@@ -78,7 +78,7 @@ def _config_map(short: str, hosts: tuple[Host, ...]) -> str:
             "labels": {"app.kubernetes.io/part-of": "torchsplit"},
             "annotations": {"torchsplit/plan": short},
         },
-        "data": {"config.yaml": Block(dump({"version": "v1", "mig-configs": configs}))},
+        "data": {"config.yaml": BlockText(dump({"version": "v1", "mig-configs": configs}))},
     }
     return "# Apply in the namespace of the GPU operator. Not tested on hardware.\n" + document(manifest)
 

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from torchsplit_core.deployment.custom_images import ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
-from torchsplit_core.deployment.names import one_line
-from torchsplit_core.deployment.own_images import Container
 from torchsplit_core.deployment.routes import service_route_file
+from torchsplit_core.deployment.safe_text import one_line
 from torchsplit_core.deployment.server_plans import server_files
-from torchsplit_core.deployment.servers import ROUTER_PORT, Kind, Part, Route, Workload, placeholder_note
-from torchsplit_core.deployment.yaml_text import Block, document, documents
+from torchsplit_core.deployment.workload import (
+    ROUTER_PORT,
+    Route,
+    ServedPart,
+    ServerKind,
+    Workload,
+    placeholder_note,
+)
+from torchsplit_core.deployment.yaml_text import BlockText, document, documents
 from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.sureness.words import tenant_words
 from torchsplit_core.values import Tenant
@@ -29,7 +36,7 @@ CLAIM = "torchsplit-models"
 SERVES = "serves.torchsplit"
 """Before the label of each part that a pod serves: a shared slice serves several."""
 
-LEAVE_S = 5
+PRE_STOP_S = 5
 """Between the pod's leaving its Services and SIGTERM: what is on its way still arrives."""
 GRACE_S = 60
 """From there to SIGKILL: the server drains for up to 30 s."""
@@ -61,18 +68,18 @@ def workload_files(
     head = f"# Plan {workload.plan}: {{what}}. Not tested on hardware.\n"
     cut = tuple(route for route in workload.routes if len(route.steps) > 1)
     # The scheduler gives a slice to one container.
-    alike: dict[str, list[Container]] = {}
-    for one in workload.containers:
-        if one.alone:
-            alike.setdefault(one.kind, []).append(one)
-    served = dict.fromkeys((one.serves, one.tenant.model) for found in alike.values() for one in found)
-    named: dict[str, tuple[str, Sequence[object]]] = {}
+    by_kind: dict[str, list[ImageContainer]] = {}
+    for container in workload.containers:
+        if container.has_whole_slice:
+            by_kind.setdefault(container.kind, []).append(container)
+    served = dict.fromkeys((container.serves, container.tenant.model) for containers in by_kind.values() for container in containers)
+    manifests: dict[str, tuple[str, Sequence[object]]] = {}
     if workload.kinds:
-        named["servers.yaml"] = (
+        manifests["servers.yaml"] = (
             "the plan that each kind of server runs",
             [_plan_map(workload, kind) for kind in workload.kinds],
         )
-    named["deployments.yaml"] = (
+    manifests["deployments.yaml"] = (
         "a Deployment for each kind of server, a replica for each slice",
         [
             *(
@@ -81,13 +88,13 @@ def workload_files(
             ),
             *(
                 _container_deployment(
-                    workload, found, _nodes(found[0].gpu.type, found[0].slice.profile, hosts, labels)
+                    workload, containers, _nodes(containers[0].gpu.type, containers[0].slice.profile, hosts, labels)
                 )
-                for found in alike.values()
+                for containers in by_kind.values()
             ),
         ],
     )
-    named["services.yaml"] = (
+    manifests["services.yaml"] = (
         "a Service for each model, and for each part of a cut one",
         [
             *(_part_service(part) for part in _parts(workload)),
@@ -96,9 +103,9 @@ def workload_files(
         ],
     )
     if cut:
-        named["router.yaml"] = ("leads requests for cut models through their parts", _router(workload, cut))
+        manifests["router.yaml"] = ("leads requests for cut models through their parts", _router(workload, cut))
     placeholders = dict.fromkeys(
-        found[0].image.image for found in alike.values() if found[0].image.placeholder
+        containers[0].image.image for containers in by_kind.values() if containers[0].image.placeholder
     )
     images = (
         [(image_name(workload).partition(":")[0], "torchsplit-serve", workload.plan)]
@@ -109,7 +116,7 @@ def workload_files(
     kustomization: dict[str, object] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(named),
+        "resources": list(manifests),
     }
     if images:
         kustomization["images"] = [{"name": name, "newName": new, "newTag": tag} for name, new, tag in images]
@@ -120,8 +127,8 @@ def workload_files(
     note += placeholder_note(workload)
     return (
         *(
-            DeploymentFile(f"kubernetes/{name}", head.format(what=what) + documents(found))
-            for name, (what, found) in named.items()
+            DeploymentFile(f"kubernetes/{name}", head.format(what=what) + documents(objects))
+            for name, (what, objects) in manifests.items()
         ),
         DeploymentFile(
             "kubernetes/kustomization.yaml",
@@ -141,8 +148,8 @@ def service_name(label: str) -> str:
     return f"model-{label}"
 
 
-def _parts(workload: Workload) -> tuple[Part, ...]:
-    return tuple(dict.fromkeys(job.part for kind in workload.kinds for job in kind.jobs))
+def _parts(workload: Workload) -> tuple[ServedPart, ...]:
+    return tuple(dict.fromkeys(instance.part for kind in workload.kinds for instance in kind.instances))
 
 
 def _nodes(gpu_type: str, profile: str, hosts: tuple[Host, ...], labels: tuple[str, ...]) -> list[str]:
@@ -168,9 +175,9 @@ def _meta(name: str, component: str, workload: Workload, **more: object) -> dict
     return {"name": name, "labels": labels, "annotations": {"torchsplit/plan": workload.plan}, **more}
 
 
-def _plan_map(workload: Workload, kind: Kind) -> Mapping[str, object]:
+def _plan_map(workload: Workload, kind: ServerKind) -> Mapping[str, object]:
     texts = {
-        file.name.rpartition("/")[2]: Block(file.text) for file in server_files(workload, "servers", (kind,))
+        file.name.rpartition("/")[2]: BlockText(file.text) for file in server_files(workload, "servers", (kind,))
     }
     return {
         "apiVersion": "v1",
@@ -189,56 +196,56 @@ def _resources(profile: str, tenants: Sequence[Tenant]) -> dict[str, object]:
     if cores is None:
         return {"limits": {resource_name(profile): 1}}
     known = [tenant.memory_gib for tenant in tenants]
-    held: dict[str, object] = {"cpu": cores}
+    amounts: dict[str, object] = {"cpu": cores}
     if all(known):
-        held["memory"] = f"{round(sum(one or 0.0 for one in known)) + 2}Gi"
-    return {"requests": held, "limits": held}
+        amounts["memory"] = f"{round(sum(memory_gib or 0.0 for memory_gib in known)) + 2}Gi"
+    return {"requests": amounts, "limits": amounts}
 
 
-def _deployment(workload: Workload, kind: Kind, labels: list[str]) -> Mapping[str, object]:
+def _deployment(workload: Workload, kind: ServerKind, labels: list[str]) -> Mapping[str, object]:
     mounts: list[Mapping[str, object]] = [
         {"name": "plan", "mountPath": f"/srv/servers/{kind.label}", "readOnly": True},
         {"name": "shared-memory", "mountPath": "/dev/shm"},
     ]
     environment = {"TORCHSPLIT_SERVER": kind.label, "TORCHSPLIT_PORT": str(ROUTER_PORT)}
-    if kind.mps:
+    if kind.needs_mps:
         environment["TORCHSPLIT_MPS"] = "1"
     pod = _pod(workload, environment, _resources(kind.profile, kind.tenants), mounts)
     pod["volumes"] = [{"name": "plan", "configMap": {"name": kind.label}}, _SHARED_MEMORY]
     replicas = sum(server.kind is kind for server in workload.servers)
     annotations = _annotations(workload, kind.gpu_type, kind.tenants)
-    return _on_slices(
+    return _slice_deployment(
         workload,
         kind.label,
         "server",
-        [job.part.label for job in kind.jobs],
+        [instance.part.label for instance in kind.instances],
         replicas,
         pod,
         labels,
         annotations,
-        _SCRAPED,
+        _PROMETHEUS_ANNOTATIONS,
     )
 
 
 def _container_deployment(
-    workload: Workload, alike: list[Container], labels: list[str]
+    workload: Workload, containers: list[ImageContainer], labels: list[str]
 ) -> Mapping[str, object]:
     """An image of the user's own: ready when its port answers; what rights it needs only its author knows."""
-    one = alike[0]
+    first = containers[0]
     probe = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
     container: dict[str, object] = {
         "name": "serve",
-        "image": one.image.image,
-        **({"args": [word.replace("$(", "$$(") for word in one.image.command]} if one.image.command else {}),
+        "image": first.image.image,
+        **({"args": [word.replace("$(", "$$(") for word in first.image.command]} if first.image.command else {}),
         "env": [
             {"name": key, "value": value.replace("$(", "$$(")}
-            for key, value in one.environment(ROUTER_PORT).items()
+            for key, value in first.environment(ROUTER_PORT).items()
         ],
         "ports": [{"name": "http", "containerPort": ROUTER_PORT}],
-        "resources": _resources(one.slice.profile, (one.tenant,)),
+        "resources": _resources(first.slice.profile, (first.tenant,)),
         "startupProbe": {**probe, "failureThreshold": 120},
         "readinessProbe": {**probe, "failureThreshold": 2},
-        "lifecycle": {"preStop": {"sleep": {"seconds": LEAVE_S}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}],
     }
@@ -248,16 +255,16 @@ def _container_deployment(
         "containers": [container],
         "volumes": [_SHARED_MEMORY],
     }
-    annotations = _annotations(workload, one.gpu.type, (one.tenant,))
-    if one.image.placeholder:
+    annotations = _annotations(workload, first.gpu.type, (first.tenant,))
+    if first.image.placeholder:
         annotations["torchsplit/placeholder-image"] = "true"
-    return _on_slices(workload, one.kind, "own-image", [one.serves], len(alike), pod, labels, annotations, {})
+    return _slice_deployment(workload, first.kind, "own-image", [first.serves], len(containers), pod, labels, annotations, {})
 
 
 _SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
 
 
-def _on_slices(
+def _slice_deployment(
     workload: Workload,
     name: str,
     component: str,
@@ -266,7 +273,7 @@ def _on_slices(
     pod: dict[str, object],
     labels: list[str],
     annotations: Mapping[str, str],
-    of_pods: Mapping[str, str],
+    pod_annotations: Mapping[str, str],
 ) -> Mapping[str, object]:
     """A Deployment whose pods take a slice each, on nodes with these MIG configurations."""
     selector = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "torchsplit"}
@@ -297,14 +304,14 @@ def _on_slices(
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "selector": {"matchLabels": selector},
             "template": {
-                "metadata": {"labels": pod_labels, "annotations": {**annotations, **of_pods}},
+                "metadata": {"labels": pod_labels, "annotations": {**annotations, **pod_annotations}},
                 "spec": pod,
             },
         },
     }
 
 
-_SCRAPED = {
+_PROMETHEUS_ANNOTATIONS = {
     "prometheus.io/scrape": "true",
     "prometheus.io/port": str(ROUTER_PORT),
     "prometheus.io/path": "/metrics",
@@ -349,7 +356,7 @@ def _pod(
         "startupProbe": probe("/v2/health/ready", 5, 120),
         "readinessProbe": probe("/v2/health/ready", 5, 2),
         "livenessProbe": probe("/v2/health/live", 10, 6),
-        "lifecycle": {"preStop": {"sleep": {"seconds": LEAVE_S}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -365,7 +372,7 @@ def _pod(
 
 
 def _service(name: str, selector: dict[str, str], model: str) -> dict[str, object]:
-    ours: dict[str, str] = {**selector, "app.kubernetes.io/part-of": "torchsplit"}
+    pod_selector: dict[str, str] = {**selector, "app.kubernetes.io/part-of": "torchsplit"}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -375,13 +382,13 @@ def _service(name: str, selector: dict[str, str], model: str) -> dict[str, objec
             "annotations": {"torchsplit/model": one_line(model)},
         },
         "spec": {
-            "selector": ours,
+            "selector": pod_selector,
             "ports": [{"name": "http", "port": ROUTER_PORT, "targetPort": "http"}],
         },
     }
 
 
-def _part_service(part: Part) -> dict[str, object]:
+def _part_service(part: ServedPart) -> dict[str, object]:
     return _service(part.label, {f"{SERVES}/{part.label}": "true"}, part.name)
 
 
@@ -408,7 +415,7 @@ def _router(workload: Workload, cut: tuple[Route, ...]) -> list[Mapping[str, obj
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": _meta(ROUTER, "router", workload),
-            "data": {"routes.json": Block(routes.text)},
+            "data": {"routes.json": BlockText(routes.text)},
         },
         {
             "apiVersion": "apps/v1",
@@ -420,7 +427,7 @@ def _router(workload: Workload, cut: tuple[Route, ...]) -> list[Mapping[str, obj
                 "template": {
                     "metadata": {
                         "labels": {**selector, "app.kubernetes.io/component": "router"},
-                        "annotations": {"torchsplit/plan": workload.plan, **_SCRAPED},
+                        "annotations": {"torchsplit/plan": workload.plan, **_PROMETHEUS_ANNOTATIONS},
                     },
                     "spec": pod,
                 },

@@ -14,7 +14,7 @@ import yaml
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, gpu_hosts
-from torchsplit_core.deployment.names import one_line
+from torchsplit_core.deployment.safe_text import one_line
 from torchsplit_core.planning.sureness.words import model_words
 from torchsplit_core.values import WHOLE_GPU, PlanOutcome
 
@@ -28,26 +28,26 @@ def config_labels(hosts: tuple[Host, ...]) -> tuple[str, ...]:
 
     Hosts are alike when equal indices are GPUs of equal type with equal slices.
     """
-    kinds = list(dict.fromkeys(_shape(host) for host in hosts))
-    if len(kinds) == 1:
+    shapes = list(dict.fromkeys(_shape(host) for host in hosts))
+    if len(shapes) == 1:
         return ("torchsplit",) * len(hosts)
-    return tuple(f"torchsplit-{kinds.index(_shape(host)) + 1}" for host in hosts)
+    return tuple(f"torchsplit-{shapes.index(_shape(host)) + 1}" for host in hosts)
 
 
 def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
     """The value of `mig-configs`: for each label its entries, equal GPUs of a host in one entry."""
     configs: dict[str, list[dict[str, object]]] = {}
     for label, host in zip(config_labels(hosts), hosts, strict=True):
-        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        indices_by_slices: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for index, _, counts in _shape(host):
-            alike.setdefault(counts, []).append(index)
+            indices_by_slices.setdefault(counts, []).append(index)
         configs.setdefault(
             label,
             [
                 {"devices": indices, "mig-enabled": False}
                 if counts == _WHOLE
                 else {"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
-                for counts, indices in alike.items()
+                for counts, indices in indices_by_slices.items()
             ],
         )
     return configs
@@ -64,10 +64,10 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
         "# Applying removes all MIG instances of each GPU named here that has other profiles or counts of them.",
     ]
     for label, host in zip(config_labels(hosts), hosts, strict=True):
-        lines.append(f"# {label}: {one_line(host.shown)}")
+        lines.append(f"# {label}: {one_line(host.display_name)}")
         lines += [
             f"#   {gpu.index}: {gpu.type} {one_line(gpu.id)}, "
-            + ("left whole" if gpu.whole else f"slices: {len(gpu.slices)}")
+            + ("left whole" if gpu.is_unpartitioned else f"slices: {len(gpu.slices)}")
             for gpu in host.gpus
         ]
     lines += [f"# {one_line(model)}: throughput {words}" for model, words in model_words(plan).items()]
@@ -99,5 +99,5 @@ def _shape(host: Host) -> tuple[_GpuShape, ...]:
     return tuple(
         (gpu.index, gpu.type, tuple(sorted(Counter(item.profile for item in gpu.slices).items())))
         for gpu in host.gpus
-        if not gpu.cores
+        if not gpu.is_cpu
     )

@@ -12,7 +12,7 @@ import shlex
 
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu, gpu_hosts
-from torchsplit_core.deployment.names import cluster_names, one_line
+from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.planning.sureness.words import tenant_words
 from torchsplit_core.values import PlannedSlice, PlanOutcome, slice_name
 
@@ -221,7 +221,7 @@ def nvidia_smi_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
     Raises InputFault where the plan uses no GPU.
     """
     hosts = gpu_hosts(hosts, "nvidia-smi")
-    names = cluster_names({host.name: (host.name,) for host in hosts if host.name is not None})
+    names = dns_labels({host.name: (host.name,) for host in hosts if host.name is not None})
     return tuple(
         _script(plan, host, "apply-mig.sh" if host.name is None else f"apply-mig-{names[host.name]}.sh")
         for host in hosts
@@ -229,20 +229,20 @@ def nvidia_smi_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
 
 
 def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
-    head = _HEAD.format(plan=plan.request_sha256[:12], host=one_line(host.shown), file=file)
-    lines = [f"plan_host={shlex.quote(host.shown)}", "printf 'Plan for %s\\n' \"$plan_host\"", ""]
+    head = _HEAD.format(plan=plan.request_sha256[:12], host=one_line(host.display_name), file=file)
+    lines = [f"plan_host={shlex.quote(host.display_name)}", "printf 'Plan for %s\\n' \"$plan_host\"", ""]
     lines += ["# Every GPU is checked before the first one changes."]
     lines += [
         f"check_whole {gpu.index} {shlex.quote(gpu.type)}"
-        if gpu.whole
-        else f"check_gpu {gpu.index} {shlex.quote(gpu.type)} {' '.join(_created(gpu))}"
+        if gpu.is_unpartitioned
+        else f"check_gpu {gpu.index} {shlex.quote(gpu.type)} {' '.join(_placements(gpu))}"
         for gpu in host.gpus
     ]
     for gpu in host.gpus:
         lines += ["", f"# ---- GPU {gpu.index}: {gpu.type}, {one_line(gpu.id)}"]
         lines += [f"#   {slice_name(item.profile, item.start)}: {_tenants(item)}" for item in gpu.slices]
         lines += [
-            f"leave_whole {gpu.index}" if gpu.whole else f"cut_gpu {gpu.index} {' '.join(_created(gpu))}"
+            f"leave_whole {gpu.index}" if gpu.is_unpartitioned else f"cut_gpu {gpu.index} {' '.join(_placements(gpu))}"
         ]
     lines += [
         "",
@@ -252,7 +252,7 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
         "  printf 'Nothing was changed. Run with --apply to do it.\\n'",
         "fi",
     ]
-    body = _BODY + (_WHOLE_BODY if any(gpu.whole for gpu in host.gpus) else "")
+    body = _BODY + (_WHOLE_BODY if any(gpu.is_unpartitioned for gpu in host.gpus) else "")
     return DeploymentFile(file, head + body + "\n" + "\n".join(lines) + "\n", executable=True)
 
 
@@ -269,6 +269,6 @@ def _tenants(item: PlannedSlice) -> str:
     )
 
 
-def _created(gpu: HostGpu) -> list[str]:
+def _placements(gpu: HostGpu) -> list[str]:
     """Catalogue names and integers only, but quoted all the same."""
     return [shlex.quote(f"{item.profile}:{item.start}") for item in gpu.slices]

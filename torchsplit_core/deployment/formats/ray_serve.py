@@ -11,11 +11,18 @@ from collections.abc import Mapping
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
+from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import ROOT
 from torchsplit_core.deployment.routes import datatype, sizes
-from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Route, Server, Workload
+from torchsplit_core.deployment.workload import (
+    ROUTER_PORT,
+    PartInstance,
+    Route,
+    ServerKind,
+    SliceServer,
+    Workload,
+)
 from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome, StageValue
 
@@ -23,7 +30,7 @@ APPLICATION = "ray-serve/application.json"
 """In the image's context, beside the models' parts."""
 MODULE = "ray_application"
 """What Ray imports there."""
-_IMPORTED = '''\
+_APPLICATION_MODULE = '''\
 """The application that serve.yaml names, as the product has it."""
 
 from torchsplit_core.serving.ray_app import build
@@ -85,30 +92,30 @@ def ray_serve_files(
     folders = host_folders("ray-serve", hosts)
     scripts: list[DeploymentFile] = []
     for host in hosts:
-        if not workload.of_host(host):
+        if not workload.servers_of(host):
             continue
         folder = folders[host.name]
         scripts.append(DeploymentFile(f"{folder}/start.sh", _start(workload, host), executable=True))
-        found = slice_script(f"{folder}/find-slices.sh", workload, host)
-        scripts += [] if found is None else [found]
+        script = slice_script(f"{folder}/find-slices.sh", workload, host)
+        scripts += [] if script is None else [script]
     return (
         DeploymentFile("ray-serve/serve.yaml", _config(workload)),
-        DeploymentFile(f"{ROOT}/{MODULE}.py", _IMPORTED),
+        DeploymentFile(f"{ROOT}/{MODULE}.py", _APPLICATION_MODULE),
         DeploymentFile(f"{ROOT}/{APPLICATION}", json.dumps(_application(workload), indent=1) + "\n"),
         *scripts,
     )
 
 
-def _name(kind: Kind, number: int) -> str:
+def _name(kind: ServerKind, number: int) -> str:
     """A deployment: of one tenant of a kind of server."""
-    return kind.label if len(kind.jobs) == 1 else f"{kind.label}-{number}"
+    return kind.label if len(kind.instances) == 1 else f"{kind.label}-{number}"
 
 
 def _config(workload: Workload) -> str:
     deployments: list[Mapping[str, object]] = [
-        _deployment(workload, kind, number, job)
+        _deployment(workload, kind, number, instance)
         for kind in workload.kinds
-        for number, job in enumerate(kind.jobs)
+        for number, instance in enumerate(kind.instances)
     ]
     front: dict[str, object] = {
         "name": "front",
@@ -136,18 +143,18 @@ def _config(workload: Workload) -> str:
     return head + document(config)
 
 
-def _deployment(workload: Workload, kind: Kind, number: int, job: Job) -> Mapping[str, object]:
+def _deployment(workload: Workload, kind: ServerKind, number: int, instance: PartInstance) -> Mapping[str, object]:
     """A replica for each process; those of a slice, and tenants that share one, take parts of it."""
     slices = sum(server.kind is kind for server in workload.servers)
     # Rounded down to Ray's resolution of a resource, so that all fit on their slice.
-    part = int(10_000 * job.share / job.processes) / 10_000
-    options: dict[str, object] = {"num_cpus": 0, "resources": {kind.label: part}}
+    fraction = int(10_000 * instance.share / instance.processes) / 10_000
+    options: dict[str, object] = {"num_cpus": 0, "resources": {kind.label: fraction}}
     if kind.cores is None:
-        options["num_gpus"] = part
+        options["num_gpus"] = fraction
     return {
         "name": _name(kind, number),
-        "num_replicas": slices * job.processes,
-        "max_ongoing_requests": 2 * job.batch_size,
+        "num_replicas": slices * instance.processes,
+        "max_ongoing_requests": 2 * instance.batch_size,
         "max_queued_requests": QUEUE,
         "graceful_shutdown_timeout_s": 30.0,
         "health_check_period_s": 10.0,
@@ -159,15 +166,15 @@ def _application(workload: Workload) -> dict[str, object]:
     parts = [
         {
             "deployment": _name(kind, number),
-            "file": job.part.file,
-            "inputs": [value.name for value in job.part.inputs],
-            "outputs": [value.name for value in job.part.outputs],
-            "max_batch": job.batch_size,
-            "wait_s": workload.waits_ms.get(job.part.model, 0.0) / 1000,
+            "file": instance.part.file,
+            "inputs": [value.name for value in instance.part.inputs],
+            "outputs": [value.name for value in instance.part.outputs],
+            "max_batch": instance.batch_size,
+            "wait_s": workload.waits_ms.get(instance.part.model, 0.0) / 1000,
             "device": "cpu" if kind.cores is not None else "cuda",
         }
         for kind in workload.kinds
-        for number, job in enumerate(kind.jobs)
+        for number, instance in enumerate(kind.instances)
     ]
     return {"parts": parts, "models": [_model(workload, route) for route in workload.routes]}
 
@@ -176,12 +183,12 @@ def _model(workload: Workload, route: Route) -> dict[str, object]:
     steps, largest = [], []
     for step in route.steps:
         weights: dict[str, float] = {}
-        for server in workload.serving(step):
-            for number, (job, tenant) in enumerate(zip(server.kind.jobs, server.kind.tenants, strict=True)):
-                if job.part == step:
+        for server in workload.servers_for(step):
+            for number, (instance, tenant) in enumerate(zip(server.kind.instances, server.kind.tenants, strict=True)):
+                if instance.part == step:
                     name = _name(server.kind, number)
                     weights[name] = weights.get(name, 0.0) + tenant.throughput_rps
-                    largest.append(job.batch_size)
+                    largest.append(instance.batch_size)
         steps.append(
             {
                 "deployments": list(weights),
@@ -205,19 +212,19 @@ def _tensor(value: StageValue) -> dict[str, object]:
 def _start(workload: Workload, host: Host) -> str:
     return _START.format(
         plan=workload.plan,
-        host=json.dumps(host.shown),
+        host=json.dumps(host.display_name),
         file="start.sh",
         root=ROOT,
-        nodes="\n".join(map(_node, workload.of_host(host))),
+        nodes="\n".join(map(_node, workload.servers_of(host))),
     )
 
 
-def _node(server: Server) -> str:
+def _node(server: SliceServer) -> str:
     if server.kind.cores is not None:
         return (
             f"node {server.kind.label} 0 {server.kind.cores} CUDA_VISIBLE_DEVICES= taskset -c {server.cores}"
         )
-    name = variable(server)
+    name = slice_variable(server)
     uuid = f'CUDA_VISIBLE_DEVICES="${{{name}:?run find-slices.sh > slices.env first}}"'
-    processes = sum(job.processes for job in server.kind.jobs)
+    processes = sum(instance.processes for instance in server.kind.instances)
     return f"node {server.kind.label} 1 {processes} {uuid}"

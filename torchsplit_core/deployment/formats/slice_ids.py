@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from torchsplit_core.deployment.custom_images import ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.own_images import Container
-from torchsplit_core.deployment.servers import Server, Workload
+from torchsplit_core.deployment.workload import SliceServer, Workload
 
 _SCRIPT = r"""#!/usr/bin/env bash
 # UUIDs of the slices that plan {plan} uses on one host. Not tested on hardware. Changes nothing on a GPU.
@@ -60,7 +60,7 @@ exit "$missing"
 """
 
 
-def variable(server: Server | Container) -> str:
+def slice_variable(server: SliceServer | ImageContainer) -> str:
     """The variable that the script writes for a server."""
     return f"SLICE_{server.label.upper().replace('-', '_')}"
 
@@ -69,8 +69,8 @@ def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | 
     """The script of a host; None where its servers are all on cores."""
     numbers: dict[tuple[int, str], dict[int, int]] = {}
     lines = []
-    for server in workload.all_of(host):
-        if server.gpu.cores:
+    for server in workload.servers_and_containers_of(host):
+        if server.gpu.is_cpu:
             continue
         starts = numbers.setdefault((server.gpu.index, server.slice.profile), {})
         # Those that share a slice have its UUID.

@@ -8,12 +8,12 @@ from collections import Counter
 from functools import partial
 
 from torchsplit_core.deployment.addresses import check_addresses, check_nodes, host_folders
+from torchsplit_core.deployment.custom_images import ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu
-from torchsplit_core.deployment.names import one_line
-from torchsplit_core.deployment.own_images import Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
+from torchsplit_core.deployment.safe_text import one_line
+from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.hardware import profile_cores
 from torchsplit_core.values import PlannedSlice, PlanOutcome
 
@@ -45,14 +45,14 @@ wait || true
 exit "$status"
 """
 
-_SERVED = """\
+_USAGE = """\
 #   sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/torchsplit {file}
 #
 # TORCHSPLIT_ROOT: the folder image/ where the node sees it, with a virtual environment venv in it; beside the job's
 # own routes.json.
 """
 
-_ROOT = """\
+_PREAMBLE = """\
 root=${TORCHSPLIT_ROOT:?the folder image/ as the node sees it}
 here=${TORCHSPLIT_JOB:-${SLURM_SUBMIT_DIR:-$PWD}}
 export PATH="$root/venv/bin:$PATH"
@@ -93,14 +93,14 @@ def slurm_files(plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload) 
     check_addresses(hosts, "slurm")
     head = f"# Plan {workload.plan}. Not tested on hardware.\n"
     files = []
-    if any(not gpu.cores for host in hosts for gpu in host.gpus):
+    if any(not gpu.is_cpu for host in hosts for gpu in host.gpus):
         files += [
             DeploymentFile("slurm/gres.conf", head + _gres(hosts)),
             DeploymentFile("slurm/nodes.conf", head + _nodes(hosts)),
         ]
     folders = host_folders("slurm", hosts)
     for host in hosts:
-        if workload.of_host(host) or _containers(workload, host):
+        if workload.servers_of(host) or _containers(workload, host):
             folder = folders[host.name]
             files.append(DeploymentFile(f"{folder}/serve.sbatch", _job(workload, host), executable=True))
             if workload.routes:
@@ -109,7 +109,7 @@ def slurm_files(plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload) 
     return tuple(files)
 
 
-def _url(server: Server, host: Host) -> str:
+def _url(server: SliceServer, host: Host) -> str:
     return f"http://{'127.0.0.1' if server.host is host else server.host.name}:{server.port}"
 
 
@@ -120,7 +120,7 @@ def slice_type(gpu: HostGpu, item: PlannedSlice) -> str:
 
 def _gres(hosts: tuple[Host, ...]) -> str:
     note = "# The node's own gres.conf: slurmd finds its MIG instances by NVML.\n"
-    names = [host.name for host in hosts if any(not gpu.cores for gpu in host.gpus)]
+    names = [host.name for host in hosts if any(not gpu.is_cpu for gpu in host.gpus)]
     return note + "".join(
         "AutoDetect=nvml\n" if name is None else f"NodeName={name} AutoDetect=nvml\n" for name in names
     )
@@ -132,7 +132,7 @@ def _nodes(hosts: tuple[Host, ...]) -> str:
         "GresTypes=gpu",
     ]
     for host in hosts:
-        count = Counter(slice_type(gpu, item) for gpu in host.gpus if not gpu.cores for item in gpu.slices)
+        count = Counter(slice_type(gpu, item) for gpu in host.gpus if not gpu.is_cpu for item in gpu.slices)
         if count:
             offered = ",".join(f"gpu:{name}:{number}" for name, number in sorted(count.items()))
             # A node without a name in the plan: the line is for whoever knows it.
@@ -140,14 +140,14 @@ def _nodes(hosts: tuple[Host, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _containers(workload: Workload, host: Host) -> tuple[Container, ...]:
-    return tuple(one for one in workload.containers_of(host) if one.alone)
+def _containers(workload: Workload, host: Host) -> tuple[ImageContainer, ...]:
+    return tuple(container for container in workload.containers_of(host) if container.has_whole_slice)
 
 
 def _job(workload: Workload, host: Host) -> str:
-    servers, containers = workload.of_host(host), _containers(workload, host)
-    held = [(one.gpu, one.slice) for one in servers] + [(one.gpu, one.slice) for one in containers]
-    count = Counter(slice_type(gpu, item) for gpu, item in held if not gpu.cores)
+    servers, containers = workload.servers_of(host), _containers(workload, host)
+    used = [(server.gpu, server.slice) for server in servers] + [(server.gpu, server.slice) for server in containers]
+    count = Counter(slice_type(gpu, item) for gpu, item in used if not gpu.is_cpu)
     options = "" if host.name is None else f"#SBATCH --nodelist={host.name}\n"
     if count:
         options += (
@@ -164,31 +164,31 @@ def _job(workload: Workload, host: Host) -> str:
         # Without the router, which overlaps: a node of as many cores as slices has no more tasks.
         tasks=len(servers) + len(containers),
         options=options,
-        host=one_line(host.shown),
-        note=(_SERVED.format(file=file) if workload.routes else f"#   sbatch {file}\n#\n")
+        host=one_line(host.display_name),
+        note=(_USAGE.format(file=file) if workload.routes else f"#   sbatch {file}\n#\n")
         + placeholder_note(workload),
-        head=_ROOT if workload.routes else "",
+        head=_PREAMBLE if workload.routes else "",
         servers="\n".join(parts).rstrip("\n"),
     )
 
 
-def _container(one: Container) -> str:
+def _container(container: ImageContainer) -> str:
     """Apptainer has the host's network, so it listens at a port of its own there."""
-    environment = one.environment(one.port).items()
+    environment = container.environment(container.port).items()
     return _CONTAINER.format(
-        held=_held(one.gpu, one.slice, one.tenant.processes),
+        held=_srun_options(container.gpu, container.slice, container.tenant.processes),
         environment=" ".join(shlex.quote(f"{key}={value}") for key, value in environment),
-        image=shlex.join((f"docker://{one.image.image}", *one.image.command)),
+        image=shlex.join((f"docker://{container.image.image}", *container.image.command)),
     )
 
 
-def _held(gpu: HostGpu, item: PlannedSlice, processes: int) -> str:
+def _srun_options(gpu: HostGpu, item: PlannedSlice, processes: int) -> str:
     cores = profile_cores(item.profile)
     if cores is not None:
         return f"--gres=none --cpus-per-task={cores} --cpu-bind=cores"
     return f"{shlex.quote(f'--gres=gpu:{slice_type(gpu, item)}:1')} --cpus-per-task={processes}"
 
 
-def _step(server: Server) -> str:
-    held = _held(server.gpu, server.slice, sum(job.processes for job in server.kind.jobs))
-    return f"server {server.kind.label} {server.port} {int(server.kind.mps)} {held}"
+def _step(server: SliceServer) -> str:
+    options = _srun_options(server.gpu, server.slice, sum(instance.processes for instance in server.kind.instances))
+    return f"server {server.kind.label} {server.port} {int(server.kind.needs_mps)} {options}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
+from torchsplit_core.deployment.custom_images import PORT, ImageContainer
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.slice_ids import slice_script
 from torchsplit_core.deployment.hosts import Host
-from torchsplit_core.deployment.own_images import PORT, Container
 from torchsplit_core.deployment.routes import host_route_file
-from torchsplit_core.deployment.servers import ROUTER_PORT, Server, Workload, placeholder_note
+from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Workload, placeholder_note
 from torchsplit_core.values import PlanOutcome
 
 INSTALLED = "/opt/torchsplit"
@@ -101,13 +101,13 @@ def systemd_files(
     folders = host_folders("systemd", hosts)
     files: list[DeploymentFile] = []
     for host in hosts:
-        if workload.all_of(host):
+        if workload.servers_and_containers_of(host):
             files += _host_files(folders[host.name], workload, host)
     return tuple(files)
 
 
 def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentFile]:
-    servers, containers = workload.of_host(host), workload.containers_of(host)
+    servers, containers = workload.servers_of(host), workload.containers_of(host)
     script = slice_script(f"{folder}/find-slices.sh", workload, host)
     templates = {
         "torchsplit-server@.service": _SERVER if servers else None,
@@ -128,8 +128,8 @@ def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentF
         DeploymentFile(f"{folder}/servers/{server.label}.env", _environment(server)) for server in servers
     ]
     runs = [
-        DeploymentFile(f"{folder}/containers/{one.label}.sh", _run(workload, one), executable=True)
-        for one in containers
+        DeploymentFile(f"{folder}/containers/{container.label}.sh", _run_script(workload, container), executable=True)
+        for container in containers
     ]
     routes = []
     if workload.routes:
@@ -144,34 +144,34 @@ def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentF
     ]
 
 
-def _run(workload: Workload, one: Container) -> str:
-    if one.cores is not None:
-        held = f"--cpuset-cpus {one.cores}"
+def _run_script(workload: Workload, container: ImageContainer) -> str:
+    if container.cores is not None:
+        devices = f"--cpuset-cpus {container.cores}"
     else:
-        held = '--gpus "\\"device=${CUDA_VISIBLE_DEVICES:?run find-slices.sh --units first}\\""'
+        devices = '--gpus "\\"device=${CUDA_VISIBLE_DEVICES:?run find-slices.sh --units first}\\""'
     return _RUN.format(
         plan=workload.plan,
-        note=placeholder_note(workload) if one.image.placeholder else "",
-        name=f"torchsplit-{one.label}",
-        held=held,
-        port=one.port,
+        note=placeholder_note(workload) if container.image.placeholder else "",
+        name=f"torchsplit-{container.label}",
+        held=devices,
+        port=container.port,
         inside=PORT,
         environment=" ".join(
-            f"--env {shlex.quote(f'{key}={value}')}" for key, value in one.environment().items()
+            f"--env {shlex.quote(f'{key}={value}')}" for key, value in container.environment().items()
         ),
-        image=shlex.join((one.image.image, *one.image.command)),
+        image=shlex.join((container.image.image, *container.image.command)),
     )
 
 
-def _url(server: Server, host: Host) -> str:
+def _url(server: SliceServer, host: Host) -> str:
     return f"http://{'127.0.0.1' if server.host is host else server.host.name}:{server.port}"
 
 
 def _target(workload: Workload, host: Host) -> str:
     names = [
         *(["router"] if workload.routes else []),
-        *(f"server@{server.label}" for server in workload.of_host(host)),
-        *(f"container@{one.label}" for one in workload.containers_of(host)),
+        *(f"server@{server.label}" for server in workload.servers_of(host)),
+        *(f"container@{container.label}" for container in workload.containers_of(host)),
     ]
     wanted = "".join(f"Wants=torchsplit-{name}.service\n" for name in names)
     return (
@@ -181,8 +181,8 @@ def _target(workload: Workload, host: Host) -> str:
     )
 
 
-def _environment(server: Server) -> str:
+def _environment(server: SliceServer) -> str:
     lines = [f"TORCHSPLIT_SERVER={server.kind.label}", f"TORCHSPLIT_PORT={server.port}"]
-    if server.kind.mps:
+    if server.kind.needs_mps:
         lines.append("TORCHSPLIT_MPS=1")
     return "\n".join(lines) + "\n"

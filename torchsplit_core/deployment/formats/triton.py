@@ -12,21 +12,29 @@ from collections.abc import Iterable, Mapping
 
 from torchsplit_core.deployment.addresses import check_addresses, host_folders
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.formats.slice_ids import slice_script, variable
+from torchsplit_core.deployment.formats.slice_ids import slice_script, slice_variable
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
-from torchsplit_core.deployment.routes import datatype, sizes, weight
-from torchsplit_core.deployment.servers import ROUTER_PORT, Job, Kind, Part, Route, Server, Workload
+from torchsplit_core.deployment.routes import datatype, planned_rps, sizes
+from torchsplit_core.deployment.workload import (
+    ROUTER_PORT,
+    PartInstance,
+    Route,
+    ServedPart,
+    ServerKind,
+    SliceServer,
+    Workload,
+)
 from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
 ENTRY = "entry"
 """The repository of cut models."""
 QUEUE = 1000
 """Requests of a model that wait at most, as in `torchsplit serve`."""
-AT_ONCE = 8
+CONCURRENT_REQUESTS = 8
 """Requests that one step of an ensemble has under way at once, for each server of its stage."""
 
-_MODEL = '''\
+_PART_MODEL = '''\
 """A part of a model, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
 
 import json
@@ -82,7 +90,7 @@ class TritonPythonModel:
         ]
 '''
 
-_REMOTE = '''\
+_REMOTE_MODEL = '''\
 """A stage that other Triton servers have, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
 
 import asyncio
@@ -91,10 +99,10 @@ import json
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from torchsplit_core.serving.routing.calls import Balancer
-from torchsplit_core.serving.wire.asking import Tensor, outputs_of, request_of
-from torchsplit_core.serving.wire.bodies import headers_of
-from torchsplit_core.serving.wire.tensors import LENGTH_HEADER
+from torchsplit_core.serving.router.load_balancer import LoadBalancer
+from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
+from torchsplit_core.serving.protocol.http_body import content_headers
+from torchsplit_core.serving.protocol.tensors import LENGTH_HEADER
 from torchsplit_core.values.serving.routes import RouteServer
 from torchsplit_core.values.serving.datatypes import OF_NUMPY
 
@@ -102,12 +110,12 @@ from torchsplit_core.values.serving.datatypes import OF_NUMPY
 class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
-        told = {key: value["string_value"] for key, value in config["parameters"].items()}
-        self.model, self.timeout_s = args["model_name"], float(told["timeout_s"])
-        self.datatypes = json.loads(told["datatypes"])
+        parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self.model, self.timeout_s = args["model_name"], float(parameters["timeout_s"])
+        self.datatypes = json.loads(parameters["datatypes"])
         self.inputs = [entry["name"] for entry in config["input"]]
         self.outputs = [entry["name"] for entry in config["output"]]
-        self.servers = Balancer(tuple(RouteServer(url, weight) for url, weight in json.loads(told["servers"])))
+        self.servers = LoadBalancer(tuple(RouteServer(url, weight) for url, weight in json.loads(parameters["servers"])))
         self.loop = asyncio.new_event_loop()
 
     def execute(self, requests):
@@ -119,24 +127,24 @@ class TritonPythonModel:
     async def answer(self, request):
         try:
             async with asyncio.timeout(self.timeout_s):
-                given = await self.ask(request)
+                outputs = await self.ask(request)
         except (OSError, ValueError) as error:
-            said = pb_utils.TritonError(f"{self.model}: {str(error) or 'no answer in time'}")
-            return pb_utils.InferenceResponse(output_tensors=[], error=said)
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, given[name]) for name in self.outputs])
+            failure = pb_utils.TritonError(f"{self.model}: {str(error) or 'no answer in time'}")
+            return pb_utils.InferenceResponse(output_tensors=[], error=failure)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, outputs[name]) for name in self.outputs])
 
     async def ask(self, request):
-        sent = []
+        inputs = []
         for name in self.inputs:
-            found = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
-            sent.append(Tensor(name, self.datatypes[name], found.shape, found.tobytes()))
-        body, length = request_of(sent)
-        answer = await self.servers.post(self.model, headers_of(length), body)
-        if answer.status != 200:
-            raise ValueError(f"{answer.status} {answer.body[:500].decode(errors='replace')}")
+            array = pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            inputs.append(RawTensor(name, self.datatypes[name], array.shape, array.tobytes()))
+        body, length = encode_request(inputs)
+        response = await self.servers.send(self.model, content_headers(length), body)
+        if response.status != 200:
+            raise ValueError(f"{response.status} {response.body[:500].decode(errors='replace')}")
         return {
-            one.name: np.frombuffer(one.data, OF_NUMPY[one.datatype]).reshape(one.shape)
-            for one in outputs_of(answer.body, answer.headers.get(LENGTH_HEADER))
+            output.name: np.frombuffer(output.data, OF_NUMPY[output.datatype]).reshape(output.shape)
+            for output in decode_outputs(response.body, response.headers.get(LENGTH_HEADER))
         }
 '''
 
@@ -185,26 +193,26 @@ def triton_files(
     files: list[DeploymentFile] = []
     for kind in workload.kinds:
         root = f"triton/{kind.label}"
-        for part, jobs in _by_part(kind).items():
-            files += _files(root, part.label, _part_config(kind, part, jobs), _MODEL)
+        for part, instances in _by_part(kind).items():
+            files += _files(root, part.label, _part_config(kind, part, instances), _PART_MODEL)
     cut = tuple(route for route in workload.routes if len(route.steps) > 1)
     for route in cut:
         for step in route.steps:
-            files += _files(f"triton/{ENTRY}", step.label, _remote_config(workload, step), _REMOTE)
+            files += _files(f"triton/{ENTRY}", step.label, _remote_config(workload, step), _REMOTE_MODEL)
         files += _files(f"triton/{ENTRY}", route.label, _ensemble_config(workload, route), None)
     return (*files, *_scripts(workload, hosts, bool(cut)))
 
 
-def _by_part(kind: Kind) -> dict[Part, list[Job]]:
-    found: dict[Part, list[Job]] = {}
-    for job in kind.jobs:
-        found.setdefault(job.part, []).append(job)
-    return found
+def _by_part(kind: ServerKind) -> dict[ServedPart, list[PartInstance]]:
+    by_part: dict[ServedPart, list[PartInstance]] = {}
+    for instance in kind.instances:
+        by_part.setdefault(instance.part, []).append(instance)
+    return by_part
 
 
 def _files(root: str, label: str, config: Mapping[str, object], model: str | None) -> list[DeploymentFile]:
     head = "# Written by TorchSplit. Not tested on hardware.\n"
-    files = [DeploymentFile(f"{root}/{label}/config.pbtxt", head + message(config))]
+    files = [DeploymentFile(f"{root}/{label}/config.pbtxt", head + protobuf_text(config))]
     # An ensemble is nothing but its configuration, but Triton wants to find a version of it.
     files.append(
         DeploymentFile(f"{root}/{label}/1/{'model.py' if model else 'README'}", model or "# An ensemble.\n")
@@ -212,17 +220,17 @@ def _files(root: str, label: str, config: Mapping[str, object], model: str | Non
     return files
 
 
-def _part_config(kind: Kind, part: Part, jobs: list[Job]) -> dict[str, object]:
+def _part_config(kind: ServerKind, part: ServedPart, instances: list[PartInstance]) -> dict[str, object]:
     return {
         "name": part.label,
         "backend": "python",
-        "max_batch_size": max(job.batch_size for job in jobs),
+        "max_batch_size": max(instance.batch_size for instance in instances),
         "input": list(map(_tensor, part.inputs)),
         "output": list(map(_tensor, part.outputs)),
         "instance_group": [
             {
-                "count": sum(job.processes for job in jobs),
-                "kind": Enum("KIND_CPU" if kind.cores is not None else "KIND_GPU"),
+                "count": sum(instance.processes for instance in instances),
+                "kind": EnumName("KIND_CPU" if kind.cores is not None else "KIND_GPU"),
             }
         ],
         "dynamic_batching": _batching(),
@@ -234,22 +242,22 @@ def _batching() -> dict[str, object]:
     return {"default_queue_policy": {"max_queue_size": QUEUE}}
 
 
-def _remote_config(workload: Workload, part: Part) -> dict[str, object]:
-    servers = workload.serving(part)
+def _remote_config(workload: Workload, part: ServedPart) -> dict[str, object]:
+    servers = workload.servers_for(part)
     urls = [
         (
             f"http://{server.host.name or 'host.docker.internal'}:{server.port}",
-            weight(server, part),
+            planned_rps(server, part),
         )
         for server in servers
     ]
     return {
         "name": part.label,
         "backend": "python",
-        "max_batch_size": _largest(part, workload),
+        "max_batch_size": _max_rows(part, workload),
         "input": list(map(_tensor, part.inputs)),
         "output": list(map(_tensor, part.outputs)),
-        "instance_group": [{"count": AT_ONCE * min(len(servers), 8), "kind": Enum("KIND_CPU")}],
+        "instance_group": [{"count": CONCURRENT_REQUESTS * min(len(servers), 8), "kind": EnumName("KIND_CPU")}],
         "parameters": [
             _parameter("servers", json.dumps(urls)),
             _parameter("datatypes", json.dumps({value.name: datatype(value) for value in part.inputs})),
@@ -270,7 +278,7 @@ def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
     return {
         "name": route.label,
         "platform": "ensemble",
-        "max_batch_size": min(_largest(part, workload) for part in route.steps),
+        "max_batch_size": min(_max_rows(part, workload) for part in route.steps),
         "input": list(map(_tensor, route.inputs)),
         "output": [{**_tensor(value), "name": name} for name, value in route.outputs],
         "ensemble_scheduling": {
@@ -278,8 +286,8 @@ def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
                 {
                     "model_name": part.label,
                     "model_version": -1,
-                    "input_map": [_mapped(value, names) for value in part.inputs],
-                    "output_map": [_mapped(value, names) for value in part.outputs],
+                    "input_map": [_tensor_map(value, names) for value in part.inputs],
+                    "output_map": [_tensor_map(value, names) for value in part.outputs],
                 }
                 for part in route.steps
             ]
@@ -287,17 +295,17 @@ def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
     }
 
 
-def _mapped(value: StageValue, names: Mapping[str, str]) -> dict[str, object]:
+def _tensor_map(value: StageValue, names: Mapping[str, str]) -> dict[str, object]:
     """A tensor of a step and what the ensemble calls it: an output by its name there, others by their own."""
     return {"key": value.name, "value": names.get(value.name, value.name)}
 
 
-def _largest(part: Part, workload: Workload) -> int:
+def _max_rows(part: ServedPart, workload: Workload) -> int:
     """The rows that every server of a part takes at once."""
     return min(
-        max(job.batch_size for job in kind.jobs if job.part == part)
+        max(instance.batch_size for instance in kind.instances if instance.part == part)
         for kind in workload.kinds
-        if any(job.part == part for job in kind.jobs)
+        if any(instance.part == part for instance in kind.instances)
     )
 
 
@@ -305,7 +313,7 @@ def _tensor(value: StageValue) -> dict[str, object]:
     """An input or output; the batch, its first dimension, is not among the dims."""
     return {
         "name": value.name,
-        "data_type": Enum(f"TYPE_{datatype(value)}"),
+        "data_type": EnumName(f"TYPE_{datatype(value)}"),
         "dims": list(sizes(value)[1:]),
     }
 
@@ -314,26 +322,26 @@ def _parameter(key: str, value: str) -> dict[str, object]:
     return {"key": key, "value": {"string_value": value}}
 
 
-class Enum(str):
+class EnumName(str):
     """A name of an enumeration, which stands without quotes."""
 
     __slots__ = ()
 
 
-def message(fields: Mapping[str, object], indent: str = "") -> str:
+def protobuf_text(fields: Mapping[str, object], indent: str = "") -> str:
     """A protobuf message as text: a line a field, a repeated field again and again."""
     lines = []
     for name, value in fields.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, Mapping):
-                lines.append(f"{indent}{name} {{\n{message(one, indent + '  ')}{indent}}}\n")
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                lines.append(f"{indent}{name} {{\n{protobuf_text(item, indent + '  ')}{indent}}}\n")
             else:
-                lines.append(f"{indent}{name}: {_scalar(one)}\n")
+                lines.append(f"{indent}{name}: {_scalar(item)}\n")
     return "".join(lines)
 
 
 def _scalar(value: object) -> str:
-    if isinstance(value, str) and not isinstance(value, Enum):
+    if isinstance(value, str) and not isinstance(value, EnumName):
         return f'"{"".join(map(_escaped, value.encode("utf-8", "surrogatepass")))}"'
     return str(value)
 
@@ -348,18 +356,18 @@ def _scripts(workload: Workload, hosts: tuple[Host, ...], cut: bool) -> Iterable
     # The server that answers for cut models stands on the first host.
     first = workload.servers[0].host
     for host in hosts:
-        servers = workload.of_host(host)
+        servers = workload.servers_of(host)
         if not servers:
             continue
         folder = folders[host.name]
-        commands = [f"start {one.label} {one.port} {one.kind.label} {_device(one)}" for one in servers]
+        commands = [f"start {server.label} {server.port} {server.kind.label} {_device(server)}" for server in servers]
         if cut and host is first:
             commands.append(
                 f"start {ENTRY} {ROUTER_PORT} {ENTRY} --add-host host.docker.internal:host-gateway"
             )
         text = _START.format(
             plan=workload.plan,
-            host=json.dumps(host.shown),
+            host=json.dumps(host.display_name),
             file="start.sh",
             up="/".join([".."] * (folder.count("/") + 1)),
             image=image_name(workload),
@@ -371,8 +379,8 @@ def _scripts(workload: Workload, hosts: tuple[Host, ...], cut: bool) -> Iterable
             yield script
 
 
-def _device(server: Server) -> str:
+def _device(server: SliceServer) -> str:
     if server.cores is not None:
         return f"--cpuset-cpus {server.cores}"
-    name = variable(server)
+    name = slice_variable(server)
     return f'--gpus "\\"device=${{{name}:?run find-slices.sh > slices.env first}}\\""'

@@ -101,10 +101,10 @@ def fleet_job(
 def job_name(text: str) -> str:
     """A name for a job, of a folder's: with what Kubernetes adds for pods it has at most 63 characters."""
     # With its package comes the planner, for which a command that writes no files should not wait.
-    from torchsplit_core.deployment.names import cluster_names
+    from torchsplit_core.deployment.safe_text import dns_labels
 
-    label = cluster_names({text: (text,)})[text]
-    return label if label[0].isalpha() else cluster_names({text: ("run", text)})[text]
+    label = dns_labels({text: (text,)})[text]
+    return label if label[0].isalpha() else dns_labels({text: ("run", text)})[text]
 
 
 def _options(options: RunOptions, candidate: int, precision: Precision | None, trust: bool) -> Sequence[str]:

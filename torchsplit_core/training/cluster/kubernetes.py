@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchsplit_core.deployment.files import DeploymentFile
-from torchsplit_core.deployment.yaml_text import Block, documents
+from torchsplit_core.deployment.yaml_text import BlockText, documents
 from torchsplit_core.training.cluster.job_spec import FleetJob, PodSpec
 from torchsplit_core.values import InputFault, quoted, system_reason
 
@@ -108,9 +108,9 @@ def job_files(job: FleetJob, pods: PodSpec) -> tuple[DeploymentFile, ...]:
 
 
 def _files(name: str, job: FleetJob, pods: PodSpec, manifests: list[object]) -> tuple[DeploymentFile, ...]:
-    data = {"strategy.json": Block(job.strategy)}
+    data = {"strategy.json": BlockText(job.strategy)}
     if job.source.kind == "python":
-        data[SOURCE] = Block(_text_of(job.source.path))
+        data[SOURCE] = BlockText(_text_of(job.source.path))
     total = sum(len(text.encode()) for text in data.values())
     if total > MOST_BYTES:
         raise InputFault(

@@ -1,0 +1,230 @@
+"""Models that run in images of the user's own: an image and a command in place of a source that TorchSplit runs.
+
+Such a model is a container for each tenant, on the tenant's slice. What it speaks is its own affair, so no route
+leads through it: it is asked at its own port, on Kubernetes at its Service.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.safe_text import dns_labels
+from torchsplit_core.hardware import profile_cores
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    point_type,
+    quoted,
+    slice_name,
+    suggestion,
+)
+
+PLACEHOLDER = "registry.invalid/{label}:set-me"
+"""An image that no registry has: .invalid is reserved for names that never resolve (RFC 2606)."""
+PORT = 8000
+"""Where a container listens unless its surroundings say otherwise (`TORCHSPLIT_PORT`)."""
+FILE_FORMATS = ("ray-serve", "triton")
+"""The formats that run model files in a server of their own, and no other image."""
+WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
+"""The formats whose scheduler gives a slice to one container."""
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomImage:
+    """What a model runs as. `command`: what follows the image in `docker run`; none where the image knows it."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    placeholder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImageContainer:
+    """A tenant on its slice, run by an image of its own.
+
+    `label` is its own; `kind` is the same for all that run the same on slices that are alike; `serves` is the same
+    for all that serve the same model and stage.
+    """
+
+    label: str
+    kind: str
+    serves: str
+    image: CustomImage
+    tenant: Tenant
+    host: Host
+    gpu: HostGpu
+    slice: PlannedSlice
+    port: int
+
+    @property
+    def cores(self) -> str | None:
+        """Its cores of the host as Docker writes them, None on a GPU."""
+        count = profile_cores(self.slice.profile)
+        first = cores_before(self.host, self.gpu) + self.slice.start
+        return None if count is None else f"{first}-{first + count - 1}"
+
+    @property
+    def has_whole_slice(self) -> bool:
+        """Whether the slice is its own."""
+        return len(self.slice.tenants) == 1
+
+    def environment(self, port: int = PORT) -> dict[str, str]:
+        """What it is told of the plan."""
+        return {
+            "TORCHSPLIT_MODEL": self.tenant.model,
+            "TORCHSPLIT_STAGE": self.tenant.stage,
+            "TORCHSPLIT_BATCH_SIZE": str(self.tenant.batch_size),
+            "TORCHSPLIT_PROCESSES": str(self.tenant.processes),
+            "TORCHSPLIT_SHARE": f"{self.tenant.share:.6g}",
+            "TORCHSPLIT_PORT": str(port),
+        }
+
+
+def has_source(model: PlanModel) -> bool:
+    """Whether TorchSplit can run the model: a library and an import are figures without a model."""
+    return model.source is not None and not model.source.startswith(("library:", "import:"))
+
+
+def custom_images(
+    request: PlanRequest, images: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
+) -> dict[str, CustomImage]:
+    """The models that run in images of their own: those given one, and with a placeholder those without a source.
+
+    Raises InputFault for a model that the request has not got, and a text that is no image or command.
+    """
+    images, commands = images or {}, commands or {}
+    names = [model.name for model in request.models]
+    for option, given in (("image", images), ("command", commands)):
+        for name in given:
+            if name not in names:
+                raise InputFault(option, f"unknown model {quoted(name)}", suggestion(name, names, "models"))
+    labels = dns_labels({name: (name,) for name in names})
+    chosen = {}
+    for model in request.models:
+        image, command = images.get(model.name), commands.get(model.name)
+        if image is None and command is None and has_source(model):
+            continue
+        if image is not None and _IMAGE.fullmatch(image) is None:
+            raise InputFault(
+                f"image of {model.name}",
+                f"is {quoted(image)}, not the name of an image",
+                "Write it as docker pull takes it: registry/name:tag.",
+            )
+        chosen[model.name] = CustomImage(
+            image or PLACEHOLDER.format(label=labels[model.name]), _split_command(model.name, command), image is None
+        )
+    return chosen
+
+
+def _split_command(name: str, command: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise InputFault(
+            f"command of {name}", f"is {quoted(command)}: {str(error).lower()}", "Close the quotes."
+        ) from None
+
+
+def build_containers(
+    hosts: tuple[Host, ...], images: Mapping[str, CustomImage], used_labels: set[str], next_port: Callable[[Host], int]
+) -> tuple[ImageContainer, ...]:
+    """A container for each tenant of such a model; `taken` are labels that others have, `port` gives the next one."""
+    tenants = [
+        (host, gpu, item, number, tenant)
+        for host in hosts
+        for gpu in host.gpus
+        for item in gpu.slices
+        for number, tenant in enumerate(item.tenants)
+        if tenant.model in images
+    ]
+    serves = dns_labels(
+        {
+            (tenant.model, tenant.stage): (tenant.model, *_stage_words(tenant))
+            for _host, _gpu, _item, _number, tenant in tenants
+        }
+    )
+    for key, label in serves.items():
+        while serves[key] in used_labels:
+            serves[key] = label = f"{label}-image"
+    labels = dns_labels(
+        {
+            (host.name, gpu.id, item.start, number): (
+                host.name or "", f"gpu{gpu.index}" if not gpu.is_cpu else "cpu", item.profile or "whole",
+                f"at{item.start}", tenant.model, *_stage_words(tenant),
+            )
+            for host, gpu, item, number, tenant in tenants
+        }
+    )  # fmt: skip
+    kinds = dns_labels(
+        {_kind_key(gpu, item, tenant): ("image", serves[tenant.model, tenant.stage], item.profile or "whole", gpu.type,
+                                     f"b{tenant.batch_size}", f"p{tenant.processes}")
+         for _host, gpu, item, _number, tenant in tenants}
+    )  # fmt: skip
+    return tuple(
+        ImageContainer(
+            labels[host.name, gpu.id, item.start, number],
+            kinds[_kind_key(gpu, item, tenant)],
+            serves[tenant.model, tenant.stage],
+            images[tenant.model],
+            tenant,
+            host,
+            gpu,
+            item,
+            next_port(host),
+        )
+        for host, gpu, item, number, tenant in tenants
+    )
+
+
+def _stage_words(tenant: Tenant) -> tuple[str, ...]:
+    return () if tenant.stage == tenant.variant else (tenant.stage,)
+
+
+def _kind_key(gpu: HostGpu, item: PlannedSlice, tenant: Tenant) -> tuple[object, ...]:
+    return (
+        gpu.type,
+        item.profile,
+        tenant.model,
+        tenant.stage,
+        tenant.batch_size,
+        tenant.processes,
+        round(tenant.share, 6),
+        len(item.tenants) == 1,
+    )
+
+
+def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] | None) -> tuple[str, bool]:
+    """What a format leaves out of the plan, in words ("" where nothing), and whether that is all of it.
+
+    `own` None: nobody has the request that the plan answers.
+    """
+    if name in ("mig-parted", "nvidia-smi"):
+        if any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus):
+            return "", False
+        return "everything, since this format divides GPUs and the plan uses only cores", True
+    if images is None:
+        return "everything, since only the plan's request says what the models are, and it is not there", True
+    served = [(tenant, gpu.id, item) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants]
+    if name in FILE_FORMATS:
+        omitted = [entry for entry in served if entry[0].model in images]
+        names = ", ".join(dict.fromkeys(entry[0].model for entry in omitted))
+        text = f"what runs in an image of its own, since this format runs model files ({names})"
+    elif name in WHOLE_SLICE_FORMATS:
+        omitted = [entry for entry in served if entry[0].model in images and len(entry[2].tenants) > 1]
+        names = ", ".join(
+            f"{tenant.model} on {gpu} {slice_name(item.profile, item.start)}" for tenant, gpu, item in omitted
+        )
+        text = f"what shares its slice, since this format gives a slice to one container ({names})"
+    else:
+        return "", False
+    return (text if omitted else ""), bool(served) and len(omitted) == len(served)

@@ -1,0 +1,376 @@
+"""README.md of a deployment: what each file is, what applying does and disrupts, and the plan."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+
+from torchsplit_core.deployment.files import DeploymentFile
+from torchsplit_core.deployment.formats.mig_parted import config_labels
+from torchsplit_core.deployment.hosts import Host
+from torchsplit_core.deployment.image import image_name
+from torchsplit_core.deployment.safe_text import markdown, one_line
+from torchsplit_core.deployment.workload import Workload
+from torchsplit_core.planning.sureness.words import model_words, tenant_words
+from torchsplit_core.values import InternalFault, PlannedSlice, PlanOutcome, Tenant, profile_words
+
+_INSTRUCTIONS = {
+    "mig-parted": """\
+## mig-parted.yaml
+
+For [nvidia-mig-parted](https://github.com/NVIDIA/mig-parted), on the host itself:
+
+```
+nvidia-mig-parted assert -f mig-parted.yaml -c LABEL   # changes nothing: is it like this already?
+nvidia-mig-parted apply  -f mig-parted.yaml -c LABEL
+```
+
+{labels}
+
+mig-parted chooses the starts of the slices itself: their profiles and counts will be those of
+the plan, their positions may differ. Its `--valid-config` does not check that a layout can
+exist; that was checked here when the file was written.
+""",
+    "nvidia-smi": """\
+## {scripts}
+
+Without an argument a script shows the present state, the planned one and the commands between
+them, and changes nothing. With `--apply` it runs them: MIG mode on where it is off, existing
+instances removed (compute instances first), the planned ones created at their planned starts,
+and read back. It refuses a GPU that has running processes or does not offer a planned profile,
+and leaves alone a GPU that is as planned. Copy each script to its host and run it as root.
+""",
+    "kubernetes": """\
+## kubernetes/
+
+For the NVIDIA GPU operator with `mig.strategy=mixed`:
+
+1. `kubectl apply -n gpu-operator -f kubernetes/mig-config.yaml`, and set the operator's
+   `migManager.config.name` to `torchsplit-mig-config`.
+2. `bash kubernetes/label-nodes.sh` shows the labels, `--apply` sets them. The operator then stops
+   the GPU pods of these nodes, cuts the GPUs, and sets `nvidia.com/mig.config.state` to `success`.
+3. Build the image, where there is one, and push it to your registry; set its name there, and those of images that
+   stand as placeholders, as `newName` in `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
+
+A model is at its Service, `http://model-NAME:8000/v2/models/…`; requests for a cut model go to the router, which
+leads them through the Services of its parts. A pod is ready once its models are warm; on its end it leaves its
+Services first and answers what it has taken. The component `models-volume` takes the parts from a volume claim
+instead of the image.
+
+The scheduler takes any free slice of the profile on the plan's nodes: models that the plan puts on one GPU may
+land on different ones. GPUs of different types on one node have slices of the same name in part (`1g.10gb` of an
+A100 and of an H100): Kubernetes does not tell those apart. Cores are a pod's own only where the kubelet's CPU
+manager is `static`; elsewhere pods on cores may meet on the same ones.
+""",
+    "ray-serve": """\
+## ray-serve/
+
+Each slice gets a Ray node that sees nothing else and offers a resource of its kind; a replica asks for that.
+In the folder `image` as the hosts have it (in the image built with `--target ray`: `/srv`):
+
+1. On each host once the GPUs are cut: `bash find-slices.sh > slices.env`, then `bash start.sh` to see, `--apply` to
+   start; on every host but the head with `RAY_ADDRESS=HEAD:6379`.
+2. On the head: `serve deploy serve.yaml`. All models are at port 8000.
+
+Several processes of one tenant are replicas on one slice: start CUDA's MPS daemon there, or they take turns. Tenants
+that share a slice are placed together by parts of its resource; Ray does not hold them to their shares.
+""",
+    "triton": """\
+## triton/
+
+A repository for each kind of server, read by Triton's Python backend (image built with `--target triton`). On each
+host once the GPUs are cut, in its folder of `triton/start`: `bash find-slices.sh > slices.env`, then `bash start.sh`
+to see, `--apply` to start a container for each slice. {triton}
+
+Triton's names of models are plain: {names}. Several processes are instances in one server, without MPS. Tenants that
+share a slice are in one server; Triton does not hold them to their shares.
+""",
+    "compose": """\
+## compose/
+
+On each host once the GPUs are cut, in its folder: `bash find-slices.sh > .env`, `docker compose build`,
+`docker compose up -d`. Models that TorchSplit serves are at port 8000 of every host, each server at a port of its own
+from 8001. The NVIDIA container toolkit gives each container its one slice by UUID; a server on cores has a `cpuset`.
+""",
+    "systemd": """\
+## systemd/
+
+On each host, with its folder's files: the folder `image` at `/opt/torchsplit` with a virtual environment `venv` in it
+(`pip install -r requirements.txt`), `servers/`, `containers/` and `routes.json` in `/etc/torchsplit`, `units/` in
+`/etc/systemd/system`; what is not written is not needed. Once the GPUs are cut `mkdir -p /etc/torchsplit/slices &&
+bash find-slices.sh --units /etc/torchsplit/slices`, then `systemctl daemon-reload && systemctl enable --now
+torchsplit.target`. All models that TorchSplit serves are at port 8000. After a reboot: cut, find, start again.
+""",
+    "slurm": """\
+## slurm/
+
+`gres.conf` is for slurmd of the nodes, the lines of `nodes.conf` for slurm.conf. Then in each host's folder
+`sbatch --export=ALL,TORCHSPLIT_ROOT=/shared/image serve.sbatch`: a step for each slice, and all models that
+TorchSplit serves at port 8000 of the node. Slurm gives a step any free slice of its profile on the node.
+""",
+}
+
+_IMAGE = """\
+## image/
+
+What every workload runs: the product's source, the models' parts (`models/`), a plan for each kind of server, pins of
+what these need. `docker build -t {image} image`, with `--target ray` or `--target triton` for those two. The parts
+are .pt2 files, so no model code is needed; loading one executes what it holds. A server
+(`bash entrypoint.sh` with `TORCHSPLIT_SERVER=KIND`) runs `torchsplit serve` on its one slice; where tenants share the
+slice it keeps their shares by turns. It speaks Open Inference Protocol v2 and has `/metrics`.
+
+{servers}"""
+
+
+REMOVES = (
+    "Applying cuts every GPU below anew that is not cut as planned: all MIG instances on it are removed, even those "
+    "that the plan has too, so whatever runs there has to end first. A GPU that is already cut as planned is left "
+    "alone, and so is one that is not listed."
+)
+"""What applying ends, for the README and the page: what mig-parted and the scripts of nvidia-smi do, GPU by GPU."""
+
+_OWN_IMAGES = """\
+## Images of your own
+
+These models run in images that are not written here; each tenant of the plan is a container on its slice.
+
+{images}
+
+A container listens at `TORCHSPLIT_PORT` (8000; under Slurm a port of its own on the node), and is told
+`TORCHSPLIT_MODEL`, `TORCHSPLIT_STAGE`, `TORCHSPLIT_BATCH_SIZE`, `TORCHSPLIT_PROCESSES` and `TORCHSPLIT_SHARE`; it
+batches and keeps its share by itself. The command follows the image as in `docker run IMAGE COMMAND`. No router leads
+to it, since it may speak anything: it is at its Service on Kubernetes, else at its port of the host, from 8001. Under
+systemd Docker runs it, under Slurm Apptainer (`docker://IMAGE`).
+"""
+
+
+def _image_table(workload: Workload) -> str:
+    rows = {
+        container.tenant.model: (
+            markdown(container.tenant.model),
+            _code(container.image.image) + (" **PLACEHOLDER: set it**" if container.image.placeholder else ""),
+            _code(shlex.join(container.image.command)) if container.image.command else "the image's own",
+            str(sum(other.tenant.model == container.tenant.model for other in workload.containers)),
+        )
+        for container in workload.containers
+    }
+    return _table(("model", "image", "command", "containers"), tuple(rows.values()))
+
+
+def readme_file(
+    plan: PlanOutcome,
+    hosts: tuple[Host, ...],
+    formats: tuple[str, ...],
+    files: tuple[DeploymentFile, ...],
+    workload: Workload | None = None,
+    omissions: Mapping[str, str] | None = None,
+    verdict: str = "",
+) -> DeploymentFile:
+    """What a person reads before applying anything.
+
+    `without`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
+    """
+    unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
+    proof = "proven optimal" if plan.status == "optimal" else "feasible, and a better one was not ruled out"
+    parts = [
+        f"# Deployment of plan {plan.request_sha256[:12]}",
+        *([markdown(verdict)] if verdict else ()),
+        f"The plan is {proof}. **Nothing here was tested on hardware**: read each file, try it on one"
+        " host first.",
+        "## Before you apply anything",
+        f"- **{REMOVES}**\n"
+        + (
+            "- On Kubernetes the operator stops all GPU pods of a node that it cuts.\n"
+            if "kubernetes" in formats
+            else ""
+        )
+        + "- Turning MIG mode on may need a reset of the GPU or a reboot of the host.\n"
+        "- MIG instances **do not survive a reboot**: apply again after one.\n"
+        + (
+            f"- Not touched, because the plan does not use them: {', '.join(map(_code, unused))}.\n"
+            if unused
+            else ""
+        )
+        + "- A GPU's number is its index in `nvidia-smi -L`: the number its id ends in where all ids of"
+        " the host end in different ones (`node0/gpu3`), else its place in the plan.",
+        "## Files",
+        _table(("file", "what it is"), _file_rows(files)),
+        "## Slices",
+        _slice_table(hosts),
+        "## What each model gets",
+        _model_table(plan),
+    ]
+    labels = "\n".join(
+        f"- {_code(host.display_name)}: `LABEL` is `{label}`"
+        for host, label in zip(hosts, config_labels(hosts), strict=True)
+    )
+    scripts = ", ".join(file.name for file in files if file.name.startswith("apply-mig"))
+    fields = {"labels": labels, "scripts": scripts, **_workload_fields(workload)}
+    if workload is not None and workload.kinds:
+        parts.append(_substitute(_IMAGE, fields))
+    if workload is not None and workload.containers:
+        parts.append(_OWN_IMAGES.replace("{images}", _image_table(workload)))
+    if omissions:
+        parts.append(
+            "## Left out\n\n" + "\n".join(f"- {name}: {markdown(omitted)}." for name, omitted in omissions.items())
+        )
+    parts += [_substitute(_INSTRUCTIONS[name], fields) for name in formats]
+    return DeploymentFile("README.md", "\n\n".join(part.rstrip() for part in parts) + "\n")
+
+
+def _substitute(text: str, fields: Mapping[str, str]) -> str:
+    for key, value in fields.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text
+
+
+def _workload_fields(workload: Workload | None) -> dict[str, str]:
+    """What the sections of workloads say of this one."""
+    if workload is None:
+        return {}
+    cut = [route for route in workload.routes if len(route.steps) > 1]
+    servers = _table(
+        ("kind of server", "slices", "models and stages"),
+        [
+            (
+                f"`{kind.label}`",
+                str(sum(server.kind is kind for server in workload.servers)),
+                "; ".join(map(_format_tenant, kind.tenants)),
+            )
+            for kind in workload.kinds
+        ],
+    )
+    ensemble_note = (
+        "An ensemble runs inside one server and a server sees one slice: so the stages of cut models meet in the "
+        "repository `entry`, at port 8000 of the first host, whose steps ask the servers that have them."
+    )
+    return {
+        "image": image_name(workload),
+        "servers": servers,
+        "triton": ensemble_note if cut else "",
+        "names": ", ".join(f"{_code(route.model)} is `{route.label}`" for route in workload.routes),
+    }
+
+
+_PURPOSES = (
+    ("mig-parted.yaml", "MIG layout for nvidia-mig-parted"),
+    ("apply-mig*.sh", "cuts one host's GPUs with nvidia-smi; changes nothing without `--apply`"),
+    ("kubernetes/mig-config.yaml", "the same layout as a ConfigMap for the GPU operator"),
+    (
+        "kubernetes/label-nodes.sh",
+        "labels the nodes so that the operator cuts them; changes nothing without `--apply`",
+    ),
+    ("kubernetes/deployments.yaml", "the workloads, one Deployment for each kind of server"),
+    ("kubernetes/servers.yaml", "the plan that each kind of server runs"),
+    ("kubernetes/services.yaml", "a Service for each model and each part of a cut one"),
+    ("kubernetes/router.yaml", "leads requests for cut models through their parts"),
+    ("kubernetes/kustomization.yaml", "what `kubectl apply -k` applies, and the image's name"),
+    ("kubernetes/models-volume/*", "a component: the parts from a volume claim"),
+    ("*/find-slices.sh", "finds the UUIDs of one host's slices; changes nothing on a GPU"),
+    ("ray-serve/serve.yaml", "the application for `serve deploy`"),
+    ("*/start.sh", "starts one host's servers; shows the commands without `--apply`"),
+    ("triton/*/config.pbtxt", "a model's configuration"),
+    ("triton/*/model.py", "runs a part, or asks those that have it"),
+    ("triton/*/README", "keeps the version's folder"),
+    ("*/compose.yaml", "one host's containers"),
+    ("*/routes.json", "where requests for each model go, for `torchsplit route`"),
+    ("systemd/*/containers/*.sh", "runs one container of an image of yours"),
+    ("systemd/containers/*.sh", "runs one container of an image of yours"),
+    ("systemd/*.service", "a unit"),
+    ("systemd/*.target", "all units of one host"),
+    ("systemd/*/cores.conf", "the cores of one server"),
+    ("systemd/*.env", "what one server is"),
+    ("slurm/gres.conf", "how slurmd finds the slices"),
+    ("slurm/nodes.conf", "what the nodes offer, for slurm.conf"),
+    ("*/serve.sbatch", "the job that serves on one host"),
+    ("image/Dockerfile", "the image of every workload"),
+    ("image/.dockerignore", "what the image leaves out"),
+    ("image/entrypoint.sh", "what a container, unit or step runs"),
+    ("image/requirements.txt", "the pins of what serving needs"),
+    ("image/servers/*", "the plan and request of one kind of server"),
+    ("image/ray-serve/*", "what the Ray Serve application reads"),
+    ("image/ray_application.py", "what Ray imports"),
+)
+
+MOST_LISTED = 60
+"""Files that are listed by name; of more, one a purpose."""
+
+
+def _file_rows(files: Sequence[DeploymentFile]) -> list[tuple[str, str]]:
+    """Each file with what it is; of many the first of each purpose, with how many there are."""
+    purposes = {file.name: _purpose(file.name) for file in files}
+    if len(purposes) <= MOST_LISTED:
+        return [(f"`{name}`", purpose) for name, purpose in purposes.items()]
+    count = Counter(purposes.values())
+    first: dict[str, str] = {}
+    for name, purpose in purposes.items():
+        first.setdefault(purpose, name)
+    return [
+        (f"`{name}`" + (f" and {count[purpose] - 1} more" if count[purpose] > 1 else ""), purpose)
+        for purpose, name in first.items()
+    ]
+
+
+def _purpose(name: str) -> str:
+    description = next((purpose for pattern, purpose in _PURPOSES if fnmatch(name, pattern)), None)
+    if description is None:
+        raise InternalFault(f"nothing says what the deployment file {name} is")
+    return description
+
+
+def _slice_table(hosts: tuple[Host, ...]) -> str:
+    rows = [
+        (
+            markdown(host.display_name),
+            "n/a" if gpu.is_cpu else str(gpu.index),
+            gpu.type,
+            profile_words(item.profile),
+            str(item.start),
+            *_format_tenants(item),
+        )
+        for host in hosts
+        for gpu in host.gpus
+        for item in sorted(gpu.slices, key=lambda item: item.start)
+    ]
+    return _table(("host", "GPU", "type", "profile", "start", "tenants", "throughput"), rows)
+
+
+def _format_tenants(item: PlannedSlice) -> tuple[str, str]:
+    """Who uses the slice, and what each gives."""
+    if not item.tenants:
+        return "free", "none"
+    return "; ".join(map(_format_tenant, item.tenants)), "; ".join(map(tenant_words, item.tenants))
+
+
+def _format_tenant(tenant: Tenant) -> str:
+    share = "" if tenant.share == 1 else f", {tenant.share:.3g} of the slice"
+    processes = "1 process" if tenant.processes == 1 else f"{tenant.processes} processes"
+    return f"{markdown(tenant.model)} {markdown(tenant.stage)}, batch {tenant.batch_size}, {processes}{share}"
+
+
+def _model_table(plan: PlanOutcome) -> str:
+    throughput = model_words(plan)
+    rows = [
+        (
+            markdown(model.name),
+            "none" if model.variant is None else markdown(model.variant),
+            throughput[model.name],
+            f"{model.normalised:.4g}",
+            "n/a" if model.latency_ms is None else f"{model.latency_ms:.4g}",
+        )
+        for model in plan.models
+    ]
+    head = ("model", "variant", "throughput", "per weight · demand", "p95 service time (ms)")
+    return _table(head, rows)
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _code(text: str) -> str:
+    """As code: ASCII without backticks, so that nothing can leave it."""
+    return "`" + one_line(text)[1:-1].replace("`", "'") + "`"

@@ -1,0 +1,387 @@
+"""What a plan's slices run: a server each, alike where they do the same, and the models as files that those read.
+
+A *part* is what one server serves under one name: a whole model, or one stage of a cut one, each a .pt2 of its
+own. So a server knows nothing of cuts, and a *route* leads a request through the parts of a cut model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer, build_containers
+from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.safe_text import dns_labels, one_line
+from torchsplit_core.hardware import profile_cores
+from torchsplit_core.planning.request.point_keys import PointKey, point_table
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    StageManifest,
+    StageValue,
+    Tenant,
+    Variant,
+    point_type,
+)
+
+FIRST_PORT = 8001
+"""Of a host's servers where they share its ports; the one below is the address of all models."""
+ROUTER_PORT = 8000
+MOST_SERVERS_A_HOST = 1000
+"""So many ports follow on FIRST_PORT."""
+
+Manifests = Mapping[tuple[str, str], StageManifest]
+"""The written parts of each model used, by model and variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPart:
+    """One thing that is served: `name` on the wire, `label` wherever only plain names are allowed.
+
+    `file` is where it lies in the image.
+    """
+
+    model: str
+    variant: str
+    stage: str
+    name: str
+    label: str
+    file: str
+    inputs: tuple[StageValue, ...]
+    outputs: tuple[StageValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartInstance:
+    """A tenant as what it runs: a part, at a point of the request."""
+
+    part: ServedPart
+    share: float
+    point: Point
+
+    @property
+    def batch_size(self) -> int:
+        """Of its point."""
+        return self.point.batch_size
+
+    @property
+    def processes(self) -> int:
+        """Of its point."""
+        return self.point.processes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    """Servers that are alike: what runs on which slice of which GPU. `tenants` are those of its first server."""
+
+    label: str
+    gpu_type: str
+    profile: str
+    instances: tuple[PartInstance, ...]
+    tenants: tuple[Tenant, ...]
+
+    @property
+    def cores(self) -> int | None:
+        """How many cores its slice is, None on a GPU."""
+        return profile_cores(self.profile)
+
+    @property
+    def needs_mps(self) -> bool:
+        """Whether a tenant has several processes on a GPU, which run beside each other only under CUDA's MPS."""
+        return self.cores is None and any(instance.processes > 1 for instance in self.instances)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceServer:
+    """One slice with tenants. `port` is its own on the host; `first_core` is where its cores begin if it has any."""
+
+    label: str
+    kind: ServerKind
+    host: Host
+    gpu: HostGpu
+    slice: PlannedSlice
+    port: int
+    first_core: int
+
+    @property
+    def cores(self) -> str | None:
+        """Its cores of the host as systemd and Docker write them, None on a GPU."""
+        count = self.kind.cores
+        return None if count is None else f"{self.first_core}-{self.first_core + count - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a request for a model is answered: part after part.
+
+    `outputs` are the values that it gives back by the names that clients know, in order; `inputs` those it takes.
+    """
+
+    model: str
+    label: str
+    steps: tuple[ServedPart, ...]
+    inputs: tuple[StageValue, ...]
+    outputs: tuple[tuple[str, StageValue], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """All that the formats which run something write of.
+
+    `waits_ms`: how long a batch waits for requests, by model. `by_part`: the servers of each part, by its label.
+    `containers`: what runs in images of the user's own, in none of the others.
+    """
+
+    plan: str
+    kinds: tuple[ServerKind, ...]
+    servers: tuple[SliceServer, ...]
+    routes: tuple[Route, ...]
+    waits_ms: Mapping[str, float]
+    by_part: Mapping[str, tuple[SliceServer, ...]]
+    containers: tuple[ImageContainer, ...] = ()
+
+    def servers_of(self, host: Host) -> tuple[SliceServer, ...]:
+        """Its servers."""
+        return tuple(server for server in self.servers if server.host is host)
+
+    def containers_of(self, host: Host) -> tuple[ImageContainer, ...]:
+        """Its containers of the user's own images."""
+        return tuple(container for container in self.containers if container.host is host)
+
+    def servers_and_containers_of(self, host: Host) -> tuple[SliceServer | ImageContainer, ...]:
+        """Both."""
+        return (*self.servers_of(host), *self.containers_of(host))
+
+    def servers_for(self, part: ServedPart) -> tuple[SliceServer, ...]:
+        """The servers of a part."""
+        return self.by_part[part.label]
+
+
+def placeholder_note(workload: Workload) -> str:
+    """Lines of a comment that name the models whose image nobody has said yet; empty where all are known."""
+    names = dict.fromkeys(container.tenant.model for container in workload.containers if container.image.placeholder)
+    remedy = "Set it here, or deploy again with --image MODEL=IMAGE."
+    return "".join(f"# PLACEHOLDER: no image is known for {one_line(name)}. {remedy}\n" for name in names)
+
+
+def used_variants(
+    plan: PlanOutcome, request: PlanRequest, images: Mapping[str, CustomImage]
+) -> tuple[tuple[PlanModel, Variant], ...]:
+    """The models with a tenant that TorchSplit runs, each with the variant that does.
+
+    Raises InputFault for a stage of a cut without nodes.
+    """
+    requested = {model.name: model for model in request.models}
+    used = dict.fromkeys(
+        (tenant.model, tenant.variant)
+        for gpu in plan.gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+        if tenant.model not in images
+    )
+    variants = []
+    for name, variant_name in used:
+        model = requested[name]
+        variant = next(variant for variant in model.variants if variant.name == variant_name)
+        if len(variant.stages) > 1:
+            for stage in variant.stages:
+                if not stage.nodes:
+                    raise InputFault(
+                        f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
+                        "is empty, so nobody knows what the stage runs",
+                        "Make the request with --candidates FILE, which fills the nodes.",
+                    )
+        variants.append((model, variant))
+    return tuple(variants)
+
+
+def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
+    """Where the parts of each model and variant in use lie under `models/`."""
+    return dns_labels(
+        {
+            (tenant.model, tenant.variant): (tenant.model, tenant.variant)
+            for gpu in plan.gpus
+            for item in gpu.slices
+            for tenant in item.tenants
+        }
+    )
+
+
+def build_workload(
+    plan: PlanOutcome,
+    request: PlanRequest,
+    hosts: tuple[Host, ...],
+    manifests: Manifests,
+    images: Mapping[str, CustomImage],
+) -> Workload:
+    """Servers, kinds and routes of a plan whose parts are written, and the containers of `own` images.
+
+    Raises InputFault as `used_variants` does, where a value has no batch to divide, and where a host has more
+    servers than ports.
+    """
+    used = used_variants(plan, request, images)
+    parts, routes = _parts(used, part_folders(plan), manifests)
+    points = point_table(request)
+    kinds: dict[tuple[str, str, tuple[PartInstance, ...]], ServerKind] = {}
+    placed: list[tuple[Host, HostGpu, PlannedSlice, tuple[str, str, tuple[PartInstance, ...]]]] = []
+    for host in hosts:
+        for gpu in host.gpus:
+            for item in gpu.slices:
+                tenants = tuple(
+                    sorted(
+                        (slice_tenant for slice_tenant in item.tenants if slice_tenant.model not in images),
+                        key=lambda slice_tenant: (slice_tenant.model, slice_tenant.stage, slice_tenant.batch_size),
+                    )
+                )
+                if tenants:
+                    key = (
+                        gpu.type,
+                        item.profile,
+                        tuple(_part_instance(parts, points, gpu, item, tenant) for tenant in tenants),
+                    )
+                    kinds.setdefault(key, ServerKind("", *key, tenants))
+                    placed.append((host, gpu, item, key))
+    labels = dns_labels({key: _label_words(kind) for key, kind in kinds.items()})
+    kinds = {
+        key: ServerKind(labels[key], kind.gpu_type, kind.profile, kind.instances, kind.tenants)
+        for key, kind in kinds.items()
+    }
+    ports: dict[str | None, int] = {}
+
+    def next_port(host: Host) -> int:
+        """The next one of a host."""
+        ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
+        if ports[host.name] >= FIRST_PORT + MOST_SERVERS_A_HOST:
+            raise InputFault(
+                "plan gpus", f"{host.display_name} has more than {MOST_SERVERS_A_HOST} servers", "Use more hosts."
+            )
+        return ports[host.name]
+
+    servers = _servers([(host, gpu, item, kinds[key]) for host, gpu, item, key in placed], next_port)
+    by_part: dict[str, list[SliceServer]] = {}
+    for server in servers:
+        for label in {instance.part.label for instance in server.kind.instances}:
+            by_part.setdefault(label, []).append(server)
+    used_labels = {part.label for part in parts.values()} | {route.label for route in routes}
+    return Workload(
+        plan.request_sha256[:12],
+        tuple(kinds.values()),
+        servers,
+        routes,
+        {model.name: model.max_wait_ms or 0.0 for model in plan.models},
+        {label: tuple(serving) for label, serving in by_part.items()},
+        build_containers(hosts, images, used_labels, next_port),
+    )
+
+
+def _servers(
+    placed: list[tuple[Host, HostGpu, PlannedSlice, ServerKind]], next_port: Callable[[Host], int]
+) -> tuple[SliceServer, ...]:
+    names = dns_labels(
+        {
+            (host.name, gpu.id, item.start): (host.name or "", f"gpu{gpu.index}" if not gpu.is_cpu else "cpu",
+                                             item.profile or "whole", f"at{item.start}")
+            for host, gpu, item, _ in placed
+        }
+    )  # fmt: skip
+    servers = []
+    for host, gpu, item, kind in placed:
+        first = cores_before(host, gpu) + item.start
+        servers.append(SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first))
+    return tuple(servers)
+
+
+def _part_instance(
+    parts: Mapping[tuple[str, str, str], ServedPart],
+    points: Mapping[PointKey, Point],
+    gpu: HostGpu,
+    item: PlannedSlice,
+    tenant: Tenant,
+) -> PartInstance:
+    key = (tenant.model, tenant.variant, tenant.stage)
+    point = points[*key, point_type(gpu.type), item.profile, tenant.batch_size, tenant.processes]
+    return PartInstance(parts[key], round(tenant.share, 6), point)
+
+
+def _label_words(kind: ServerKind) -> list[str]:
+    """A name a person understands: what runs, where, and how."""
+    parts = [instance.part.label for instance in kind.instances]
+    sizes = [text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
+    return [*parts, kind.profile or "whole", kind.gpu_type, *sizes]
+
+
+def _parts(
+    used: tuple[tuple[PlanModel, Variant], ...],
+    folders: Mapping[tuple[str, str], str],
+    manifests: Manifests,
+) -> tuple[dict[tuple[str, str, str], ServedPart], tuple[Route, ...]]:
+    labels = dns_labels(
+        {(model.name,): (model.name,) for model, _ in used}
+        | {
+            (model.name, variant.name, stage.name): (model.name, stage.name)
+            for model, variant in used
+            if len(variant.stages) > 1
+            for stage in variant.stages
+        }
+    )
+    used_names = {model.name for model, _ in used}
+    parts: dict[tuple[str, str, str], ServedPart] = {}
+    routes = []
+    for model, variant in used:
+        manifest = manifests[model.name, variant.name]
+        _check_manifest(model, variant, manifest)
+        steps = []
+        for stage, written in zip(variant.stages, manifest.stages, strict=True):
+            cut = len(variant.stages) > 1
+            key = (model.name, variant.name, stage.name)
+            label = labels[key if cut else (model.name,)]
+            part = ServedPart(
+                *key,
+                name=_unused_name(label, used_names) if cut else model.name,
+                label=label,
+                file=f"models/{folders[model.name, variant.name]}/{written.file}",
+                inputs=written.inputs,
+                outputs=written.outputs,
+            )
+            parts[key] = part
+            steps.append(part)
+        known = {value.name: value for step in steps for value in (*step.inputs, *step.outputs)}
+        # As `torchsplit serve` calls them: inputs as in the graph, outputs by their number.
+        inputs = [known[slot.name] for slot in manifest.inputs if slot.name in known]
+        output_values = [known[slot.name] for slot in manifest.outputs if slot.name in known]
+        outputs = tuple((f"output_{number}", value) for number, value in enumerate(output_values))
+        routes.append(Route(model.name, labels[(model.name,)], tuple(steps), tuple(inputs), outputs))
+    return parts, tuple(routes)
+
+
+def _unused_name(label: str, used_names: set[str]) -> str:
+    """A name on the wire that is no model's own."""
+    while label in used_names:
+        label += "-stage"
+    return label
+
+
+def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest) -> None:
+    if len(manifest.stages) != len(variant.stages):
+        raise InputFault(
+            f"models: {model.name}: variants: {variant.name}",
+            f"has {len(variant.stages)} stages, of which only {len(manifest.stages)} compute something",
+            "Cut the model again.",
+        )
+    for part in manifest.stages:
+        for value in (*part.inputs, *part.outputs):
+            if value.shape is None or not value.shape or not isinstance(value.shape[0], str):
+                raise InputFault(
+                    f"models: {model.name}: variants: {variant.name}",
+                    f"the value {value.name} is {_format_shape(value)}, not a tensor whose first dimension is the batch, so "
+                    "requests of several clients cannot go in one batch",
+                    "Give the model such inputs and results; for a cut, forbid this variant and plan again.",
+                )
+
+
+def _format_shape(value: StageValue) -> str:
+    return f"a {value.kind}" if value.shape is None else " × ".join(map(str, value.shape)) or "a scalar"

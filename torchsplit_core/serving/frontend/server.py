@@ -1,0 +1,139 @@
+"""A plan served until the process is told to stop: parts written, workers started, requests answered, all ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.isolation import private_room
+from torchsplit_core.serving.device_binding import bind_slices
+from torchsplit_core.serving.engine import Engine
+from torchsplit_core.serving.frontend.app import Frontend
+from torchsplit_core.serving.frontend.slice_locks import lock_devices
+from torchsplit_core.serving.metrics import ServerMetrics
+from torchsplit_core.serving.part_export import export_parts
+from torchsplit_core.serving.plan import ServingPlan, plan_serving
+from torchsplit_core.serving.protocol.access_guard import AccessGuard, load_tls_context
+from torchsplit_core.serving.protocol.file_limits import raise_file_limit
+from torchsplit_core.serving.protocol.http_server import HttpServer
+from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
+from torchsplit_core.serving.settings import ReadyServer, ServeSettings, check_settings
+from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
+
+GRACE_S = 2
+"""For answers to be written, once all that was taken has one."""
+
+
+def prepare_serving(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings) -> ServingPlan:
+    """Who will serve what, checked before anything starts. Raises InputFault."""
+    check_settings(settings)
+    return plan_serving(outcome, request, bind_slices(outcome, settings.stand_in))
+
+
+def reserve_slices(serving_plan: ServingPlan, settings: ServeSettings) -> AbstractContextManager[None]:
+    """With the roster's slices for this process alone. What stands in for slices is shared: that is its purpose."""
+    return lock_devices(serving_plan.slices) if settings.stand_in == "none" else nullcontext()
+
+
+def serve(
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    settings: ServeSettings,
+    *,
+    progress: Progress = ignore_progress,
+    ready: Path | None = None,
+    announce: Callable[[ReadyServer], None] = lambda serving: None,
+) -> None:
+    """Serve the plan in this process until SIGTERM or SIGINT, then answer what was taken and end.
+
+    `announce` gets what is served once it is ready, and so does the file `ready`. Raises InputFault for a plan that
+    cannot be served here, a slice or a port that is taken, and a model that does not load.
+    """
+    serving_plan = prepare_serving(outcome, request, settings)
+
+    def on_ready(serving: ReadyServer) -> None:
+        # What was loaded stays: going through all of it again and again would hold every queue up meanwhile.
+        gc.collect()
+        gc.freeze()
+        if ready is not None:
+            # Whoever waits for the file finds it whole.
+            replace_file(ready, serving.to_json())
+        announce(serving)
+
+    async def run_until_stopped() -> None:
+        await serve_until(stop_on_signal(), serving_plan, settings, listener, on_ready, progress)
+
+    with (
+        reserve_slices(serving_plan, settings),
+        open_listener(settings.host, settings.port) as listener,
+        _off_slice_cores(serving_plan),
+    ):
+        limits = replace(settings.limits, connections=raise_file_limit(settings.limits.connections))
+        settings = replace(settings, limits=limits)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_until_stopped())
+
+
+async def serve_until(
+    stop: asyncio.Event,
+    serving_plan: ServingPlan,
+    settings: ServeSettings,
+    listener: socket.socket,
+    announce: Callable[[ReadyServer], None],
+    progress: Progress = ignore_progress,
+) -> None:
+    """Serve a roster on a socket until `stop` is set; every process has ended when this returns. Raises InputFault."""
+    metrics = ServerMetrics(serving_plan)
+    with private_room() as directory:
+        engine = Engine(serving_plan, settings, metrics)
+        try:
+            front = Frontend(engine, metrics, AccessGuard(settings.access), settings.limits)
+            server = HttpServer(front, settings.limits, load_tls_context(settings.access))
+            metrics.observe_server(server)
+            async with server.run(listener, GRACE_S):
+                stopped = asyncio.create_task(stop.wait())
+                starting = asyncio.create_task(_start_engine(engine, serving_plan, directory, settings, progress))
+                try:
+                    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+                    if starting.done():
+                        starting.result()
+                        url = url_of(settings.host, listener, "http" if server.tls is None else "https")
+                        announce(ReadyServer(url, tuple(engine.stages), serving_plan.warnings))
+                        await stopped
+                    await engine.drain()
+                finally:
+                    starting.cancel()
+                    stopped.cancel()
+                    front.readers.end()
+        finally:
+            await engine.stop()
+
+
+async def _start_engine(
+    engine: Engine, serving_plan: ServingPlan, directory: Path, settings: ServeSettings, progress: Progress
+) -> None:
+    """Write the parts beside the event loop, which answers meanwhile that nothing is ready; then start the workers."""
+    folders = await asyncio.to_thread(export_parts, serving_plan, directory, settings.trust, progress)
+    await engine.start(folders, progress)
+
+
+@contextmanager
+def _off_slice_cores(serving_plan: ServingPlan) -> Iterator[None]:
+    """This process on the cores that no slice has, where there are any; undone at the end."""
+    before = os.sched_getaffinity(0)
+    left = before - {core for bound_slice in serving_plan.slices for core in bound_slice.cores}
+    if left:
+        os.sched_setaffinity(0, left)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

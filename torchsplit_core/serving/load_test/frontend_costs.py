@@ -1,0 +1,214 @@
+"""What the front costs on this host: ms of a core for a request, for a batch, for bytes.
+
+A real front serves two models that give back their input, from a worker process each; the load generator keeps a
+number of requests under way. The front's own processor time (user and system) over what passed it in a block is what
+it needs, whatever it shares its core with: steadier than a search for the rate at which it gives out. Blocks differ in
+the batches that they make and in their bytes, so least squares tell the three apart. Costs are those of a front that
+always has more to do: one that is idle between requests takes up to twice as long for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchsplit_core.files import replace_file
+from torchsplit_core.hardware import discover_host
+from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
+from torchsplit_core.serving.settings import ServeSettings
+from torchsplit_core.values import (
+    FleetEntry,
+    InputFault,
+    PlanModel,
+    PlanRequest,
+    Point,
+    Progress,
+    Stage,
+    Variant,
+    ignore_progress,
+)
+from torchsplit_core.values.plan.front import FrontCosts
+from torchsplit_core.values.units import MB
+
+METHOD_VERSION = 1
+"""Raised when a change of the measuring itself makes older figures incomparable."""
+COSTS_FILE = "front-costs.json"
+"""The file beside the store's measured points: one entry a host and version."""
+MODELS = Path(__file__).with_name("empty.py")
+BATCH, BYTES = 16, {"small": 2 * 64, "large": 2 * 262_144}
+"""Rows of a batch at most; bytes of a request's input and output."""
+BLOCK_S, BLOCKS = 0.4, 3
+"""Of each kind: processor time is told in hundredths of a second."""
+FEW, MANY = 1, 64
+"""Requests under way: batches of one, and full ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostSample:
+    """What passed the front in a stretch of time, and ms of a core that front and generator took for it; ms of the
+    hand-over of a batch."""
+
+    requests: int
+    batches: int
+    megabytes: float
+    ms: float
+    hand_over_ms: float
+    generator_ms: float = 0.0
+
+
+def saved_costs(root: Path, since: float = 0.0) -> FrontCosts | None:
+    """What was measured on this host with this version since then (Unix seconds), None where nothing was.
+
+    `root` is the store's folder.
+    """
+    try:
+        entry = _read_saved(root)[_host_key()]
+        return FrontCosts(**entry["costs"]) if entry["kept"] >= since else None
+    except (KeyError, TypeError):
+        return None
+
+
+def front_costs(root: Path, progress: Progress = ignore_progress, since: float = 0.0) -> FrontCosts:
+    """What is known, else what is measured now, which takes about twelve seconds, and kept. Raises InputFault."""
+    costs = saved_costs(root, since)
+    if costs is None:
+        costs = measure_costs(progress)
+        entry = {"kept": time.time(), "costs": asdict(costs)}
+        # Where nothing can be written, a plan is served and measured all the same.
+        with contextlib.suppress(OSError):
+            root.mkdir(parents=True, exist_ok=True)
+            replace_file(root / COSTS_FILE, json.dumps({**_read_saved(root), _host_key(): entry}, indent=1))
+    return costs
+
+
+def _read_saved(root: Path) -> dict[str, dict[str, Any]]:
+    """All that is kept; a file that is none of ours is as good as none, for all in it can be measured again."""
+    try:
+        entries = json.loads((root / COSTS_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+@cache
+def _host_key() -> str:
+    """What the figures depend on: processor, cores, Python, and the code that serves."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    facts = (discover_host().cpu_name, _cores(), platform.python_version(), code.hexdigest(), METHOD_VERSION)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def measure_costs(progress: Progress = ignore_progress) -> FrontCosts:
+    """Measured now: the front on the cores that its worker has not, where there are any. Raises InputFault.
+
+    The load generator is on the worker's core; `progress` may raise, which ends everything.
+    """
+    from torchsplit_core.planning import plan
+
+    request = _request()
+    settings = ServeSettings(port=0, trust=True)
+    progress(0.0, "measuring what the front carries on this host")
+    with serving_session(plan(request), request, settings, ignore_progress) as server:
+        progress(0.5, "one request at a time")
+        few = tuple(_measure_samples(server, "small", FEW))
+        progress(0.65, f"{MANY} requests at a time")
+        many = tuple(_measure_samples(server, "small", MANY))
+        progress(0.8, "large requests")
+        large = tuple(_measure_samples(server, "large", MANY))
+    return fit_costs(few, many, large)
+
+
+def _request() -> PlanRequest:
+    """Both models on one core: they take turns, and one at a time is asked."""
+    models = tuple(
+        PlanModel(
+            name,
+            (Variant("whole", (Stage("whole", (Point("CPU", "1c", BATCH, 1e4, 1.0, memory_gib=0.1),)),)),),
+            source=f"{MODELS}:{name.capitalize()}",
+        )
+        for name in BYTES
+    )
+    return PlanRequest((FleetEntry("CPU-1c"),), models, sharing="fractional")
+
+
+def _measure_samples(server: ServerHandle, model: str, connections: int) -> Iterator[CostSample]:
+    """A block to warm up and to learn how many requests fill one, then those that count."""
+    request, cores = server.example_request(model), sorted(os.sched_getaffinity(0))[:1]
+    count = 100
+    for number in range(BLOCKS + 1):
+        server.fetch_json("DELETE", "/torchsplit/tallies")
+        before = processor_ms(server.pid)
+        result = send_load(server, {model: request}, {model: [0.0] * count}, cores, connections=connections)
+        spent = processor_ms(server.pid) - before
+        answers = result.answers[model]
+        if any(status != 200 for _, _, status in answers):
+            problem = "refused requests while its costs were measured"
+            raise InputFault("the front", problem, "Measure again when this machine is less busy.")
+        tallies = server.fetch_json("GET", "/torchsplit/tallies").values()
+        if number:
+            yield CostSample(
+                count,
+                sum(tally["batches"] for tally in tallies),
+                count * BYTES[model] / MB,
+                spent,
+                _hand_over(tallies),
+                1e3 * result.processor_s,
+            )
+        length = max(due + response for due, response, _ in answers)
+        count = max(20, min(5_000, int(count * BLOCK_S / length)))
+
+
+def _hand_over(tallies: Sequence[dict[str, dict[str, list[float]]]]) -> float:
+    """ms that a batch keeps its worker beside the computing: the 10th percentile, which other work on the machine does
+    not lengthen, as it does all that is told by the clock."""
+    return max(0.0, _undisturbed(tallies, "whole_ms") - _undisturbed(tallies, "compute_ms"))
+
+
+def _undisturbed(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> float:
+    return float(np.percentile([ms for tally in tallies for times in tally[kind].values() for ms in times], 10))
+
+
+def processor_ms(pid: int) -> float:
+    """User and system time of a process and its threads; its children are others."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def fit_costs(few: Sequence[CostSample], many: Sequence[CostSample], large: Sequence[CostSample]) -> FrontCosts:
+    """Costs that explain all blocks best, in the share by which they miss each; none of them below 0."""
+    from scipy.optimize import nnls
+
+    samples = (*few, *many, *large)
+    rows = [(sample.requests, sample.batches, sample.megabytes) for sample in samples]
+    spent = np.array([sample.ms for sample in samples])
+    (request, batch, megabyte), _ = nnls(np.array(rows) / spent[:, None], np.ones(len(samples)))
+    request_ms = [(sample.ms - batch * sample.batches - megabyte * sample.megabytes) / sample.requests for sample in many]
+    return FrontCosts(
+        float(request),
+        float(batch),
+        float(megabyte),
+        statistics.median(sample.hand_over_ms for sample in few),
+        max(0.0, min(*request_ms, float(request))),
+        max(*request_ms, float(request)),
+        _cores(),
+        f"{discover_host().cpu_name}, {_cores()} cores",
+        statistics.median(sample.generator_ms / sample.requests for sample in many),
+    )

@@ -1,0 +1,243 @@
+"""The process that sends requests when they are due, whatever has come back (an open loop), and notes every answer.
+
+Run as `python -m torchsplit_core.serving.load_test.generator`; a line of JSON on standard input says what to send (see
+`Plan`), lines on standard output say how it goes, the last has all answers. It ends with its standard input. A response
+time counts from when its request was due: one that waits for a connection, or for this process, is not left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import heapq
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_CONNECTIONS = 1000
+REPORT_INTERVAL_S = 0.5
+"""Between two lines on how it goes."""
+WINDOW_S = 3.0
+"""Answers of this long make a percentile of the moment."""
+
+
+@dataclass(slots=True)
+class ArrivalStream:
+    """One model's requests: all alike, `times_s` from the start. `answers`: (due, response time, status)."""
+
+    name: str
+    request: bytes
+    times_s: list[float]
+    responses: list[tuple[float, float, int]] = field(default_factory=list)
+    sent: int = 0
+
+
+class ClientConnection(asyncio.Protocol):
+    """A connection with one request at a time; the answer's body is counted, not kept."""
+
+    def __init__(self, on_response: Callable[[ClientConnection, int], None]) -> None:
+        self.on_response = on_response
+        self.transport: Any = None
+        self.stream: ArrivalStream | None = None
+        self.due = 0.0
+        self._head = b""
+        self._body_left = -1
+        self._status = 0
+        self.closed = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def send(self, stream: ArrivalStream, due: float) -> None:
+        """Send its request."""
+        self.stream, self.due = stream, due
+        self._head, self._body_left = b"", -1
+        self.transport.write(stream.request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._body_left < 0:
+            self._head += data
+            head, separator, rest = self._head.partition(b"\r\n\r\n")
+            if not separator:
+                return
+            self._status = int(head.split(b" ", 2)[1])
+            length = next(
+                line.partition(b":")[2]
+                for line in head.lower().split(b"\r\n")
+                if line.startswith(b"content-length")
+            )
+            self._body_left = int(length) - len(rest)
+        else:
+            self._body_left -= len(data)
+        if self._body_left == 0 and self.stream is not None:
+            self.on_response(self, self._status)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        if self.stream is not None:
+            self.on_response(self, 0)
+
+
+class LoadGenerator:
+    """Every stream's requests on as many connections as they need."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        streams: list[ArrivalStream],
+        settle_s: float,
+        most_connections: int = MOST_CONNECTIONS,
+    ) -> None:
+        self.host, self.port, self.streams, self.settle_s = host, port, streams, settle_s
+        self.most_connections = most_connections
+        self.idle_connections: list[ClientConnection] = []
+        self.connection_count = 0
+        self.waiting: deque[tuple[ArrivalStream, float]] = deque()
+        self.outstanding = 0
+        self.began_at = 0.0
+        self.processor_s = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.all_answered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send everything, then wait for what is still out, at most `settle_s`."""
+        reporting = asyncio.create_task(self._report_progress())
+        # Connections that stand before the first request is due: making one is no part of a response.
+        for _ in range(min(4, self.most_connections)):
+            await self._connect()
+        self.began_at, spent = time.perf_counter(), time.process_time()
+        for due, stream in heapq.merge(*(_arrivals(stream) for stream in self.streams), key=lambda pair: pair[0]):
+            while (early := self.began_at + due - time.perf_counter()) > 0:
+                await asyncio.sleep(early)
+            stream.sent += 1
+            self.outstanding += 1
+            self.waiting.append((stream, due))
+            self._send_waiting()
+            # The loop sends and receives while the next is due already.
+            await asyncio.sleep(0)
+        self.all_answered.clear()
+        if self.outstanding:
+            try:
+                await asyncio.wait_for(self.all_answered.wait(), self.settle_s)
+            except TimeoutError:
+                now = time.perf_counter() - self.began_at
+                missing = [(stream, due) for stream, due in self.waiting]
+                for stream, due in missing:
+                    stream.responses.append((due, now - due, 0))
+        reporting.cancel()
+        self.processor_s = time.process_time() - spent
+
+    def _send_waiting(self) -> None:
+        while self.waiting and self.idle_connections:
+            connection = self.idle_connections.pop()
+            if not connection.closed:
+                connection.send(*self.waiting.popleft())
+        if self.waiting and self.connection_count < self.most_connections:
+            task = asyncio.ensure_future(self._connect())
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def _connect(self) -> None:
+        self.connection_count += 1
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: ClientConnection(self._on_response), self.host, self.port
+            )
+        except OSError:
+            self.connection_count -= 1
+            if self.waiting:
+                stream, due = self.waiting.popleft()
+                self._record(stream, due, 0)
+            return
+        self.idle_connections.append(connection)
+        self._send_waiting()
+
+    def _on_response(self, connection: ClientConnection, status: int) -> None:
+        stream, due = connection.stream, connection.due
+        assert stream is not None
+        connection.stream = None
+        self._record(stream, due, status)
+        if connection.closed:
+            self.connection_count -= 1
+        else:
+            self.idle_connections.append(connection)
+        self._send_waiting()
+
+    def _record(self, stream: ArrivalStream, due: float, status: int) -> None:
+        stream.responses.append((due, time.perf_counter() - self.began_at - due, status))
+        self.outstanding -= 1
+        if not self.outstanding:
+            self.all_answered.set()
+
+    async def _report_progress(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_INTERVAL_S)
+            if self.began_at:
+                now = time.perf_counter() - self.began_at
+                report({"at_s": now, "models": {stream.name: _progress(stream, now) for stream in self.streams}})
+
+
+def _arrivals(stream: ArrivalStream) -> Any:
+    return ((due, stream) for due in stream.times_s)
+
+
+def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
+    """Rate and 95th percentile of the answers of the last seconds."""
+    times_ms = []
+    for due, response, status in reversed(stream.responses):
+        if due + response < now - WINDOW_S:
+            break
+        if status == 200:
+            times_ms.append(response * 1e3)
+    times_ms.sort()
+    p95 = times_ms[max(0, -(-len(times_ms) * 95 // 100) - 1)] if times_ms else None
+    return {
+        "sent": stream.sent,
+        "answered": len(stream.responses),
+        "rate_rps": len(times_ms) / min(WINDOW_S, max(now, 1e-9)),
+        "p95_ms": p95,
+    }
+
+
+def report(content: dict[str, Any]) -> None:
+    """A line on standard output."""
+    sys.stdout.write(json.dumps(content) + "\n")
+    sys.stdout.flush()
+
+
+async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
+    """End the work where standard input ends: who asked for it is gone."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    await reader.read()
+    work.cancel()
+
+
+async def main(command: dict[str, Any]) -> None:
+    """Run one load and tell all answers."""
+    streams = [
+        ArrivalStream(entry["name"], base64.b64decode(entry["request"]), entry["times_s"]) for entry in command["streams"]
+    ]
+    generator = LoadGenerator(command["host"], command["port"], streams, command["settle_s"], command["connections"])
+    work = asyncio.create_task(generator.run())
+    watching = asyncio.create_task(_cancel_at_stdin_eof(work))
+    await work
+    watching.cancel()
+    # One clock for every process of a host: CLOCK_MONOTONIC, of which batches are noted too.
+    responses = {stream.name: stream.responses for stream in streams}
+    report({"begun_s": generator.began_at, "processor_s": generator.processor_s, "answers": responses})
+
+
+if __name__ == "__main__":
+    load_command = json.loads(sys.stdin.readline())
+    if load_command["cores"]:
+        os.sched_setaffinity(0, load_command["cores"])
+    asyncio.run(main(load_command))

@@ -1,0 +1,259 @@
+"""A plan served and loaded: arrivals as the simulation makes them, sent, and set beside plan and simulation."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
+from torchsplit_core.responding.front import beside_generator, front_load, front_ms, held_ms, short_words
+from torchsplit_core.responding.servers import simulation_request
+from torchsplit_core.responding.spread import simulate_drawn, with_spread
+from torchsplit_core.serving.load_test.comparison import LoadTestData, build_measurement
+from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
+from torchsplit_core.serving.plan import ServingPlan
+from torchsplit_core.serving.settings import LoadSettings, ServeSettings
+from torchsplit_core.simulation.arrivals import offered_rps, times_ms
+from torchsplit_core.simulation.validate import check_arrivals
+from torchsplit_core.values import (
+    InputFault,
+    MmppArrivals,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Progress,
+    SimulationRequest,
+    TraceArrivals,
+    ignore_progress,
+)
+from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.serving.measurement import Measurement
+from torchsplit_core.values.simulation.request import Arrivals
+
+LONGEST_S = 3600.0
+MOST_REQUESTS = 5_000_000
+HOP_REQUESTS = 40
+"""Of each model at start, one at a time: the way through the front while nothing else is on it."""
+LEAST_GAP_S = 0.05
+
+ArrivalsOf = Callable[[PlanModel], Arrivals]
+
+
+def measure(
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    serving: ServeSettings,
+    load: LoadSettings | None = None,
+    *,
+    arrivals: ArrivalsOf = lambda model: model.expected_arrivals,
+    progress: Progress = ignore_progress,
+    on_progress: Callable[[dict[str, Any]], None] = lambda report_progress: None,
+) -> Measurement:
+    """Serve the plan in a process of its own, load it, and say where measured, simulated and planned part.
+
+    `hear` gets a moment of the run twice a second: `at_s`, and by model what the generator and the queues say.
+    Raises InputFault as `serve` does, and for a load that makes no sense.
+    """
+    from torchsplit_core.serving.frontend.server import prepare_serving, reserve_slices
+
+    load = load or LoadSettings()
+    check_number("--load", load.load, positive=True)
+    check_number("--duration-s", load.duration_s, positive=True)
+    if load.duration_s > LONGEST_S:
+        problem = f"is {load.duration_s:g}, above the longest measurement, {LONGEST_S:g} s"
+        raise InputFault("--duration-s", problem, "Measure for less time.")
+    serving_plan = prepare_serving(outcome, request, serving)
+    # The server takes them for as long as it is there; one that has them already is not disturbed meanwhile.
+    with reserve_slices(serving_plan, serving):
+        pass
+    times = arrival_times(request, serving_plan, load, arrivals)
+    slice_cores = {core for bound_slice in serving_plan.slices for core in bound_slice.cores}
+    cores = sorted(os.sched_getaffinity(0) - slice_cores)
+    front = front_warning(outcome, request, load.load) if serving.stand_in == "none" else ""
+    if front:
+        progress(0.0, front)
+    if slice_cores:
+        progress(0.0, "checking whether the cores keep their speed")
+    unsteady = unsteady_words(watch_cores(slice_cores))
+    with serving_session(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
+        requests = {model.name: server.example_request(model.name) for model in serving_plan.models}
+        hops: dict[str, Hop] = {}
+        for number, model in enumerate(serving_plan.models):
+            progress(0.2 + 0.1 * number / len(serving_plan.models), f"timing single requests to {model.name}")
+            hops[model.name] = _measure_hop(server, serving_plan, model.name, requests[model.name], cores)
+        server.fetch_json("DELETE", "/torchsplit/tallies")
+
+        def report_progress(sample: dict[str, Any]) -> None:
+            at = float(sample["at_s"])
+            progress(0.3 + 0.6 * min(1.0, at / load.duration_s), f"{at:.0f} of {load.duration_s:g} s of load")
+            on_progress(sample | {"queues": server.fetch_json("GET", "/torchsplit/state")["models"]})
+
+        load_result = send_load(server, requests, times, cores, report_progress)
+        tallies = server.fetch_json("GET", "/torchsplit/tallies")
+        warnings = server.warnings
+    progress(0.95, "simulating the same arrivals")
+    sim_request = build_simulation(outcome, request, times, hand_over_by_server(hops))
+    simulated = simulate_drawn(sim_request)
+    report = discover_host()
+    processor = f"{report.cpu_name}, {report.cpu_cores} cores"
+    gpus = sorted({bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"})
+    total = {name: hop.total_ms for name, hop in hops.items()}
+    in_front = {model.name: model.front_ms for model in sim_request.models}
+    measured = LoadTestData(load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front)
+    measurement = build_measurement(outcome, serving_plan, measured, sim_request, simulated, points=serving.stand_in == "none")
+    return replace(
+        measurement,
+        load=load.load,
+        host="; ".join([processor, *gpus]),
+        stand_in=serving.stand_in,
+        warnings=(
+            *warnings,
+            *core_warnings(cores),
+            *filter(None, [front, unsteady]),
+            *death_warnings(tallies),
+            *simulated.warnings,
+        ),
+    )
+
+
+def front_warning(outcome: PlanOutcome, request: PlanRequest, load: float = 1.0) -> str:
+    """What of so many times the demands the front does not pass, with our own load generator beside it.
+
+    Empty where all of it passes, and where the request does not tell what the front costs.
+    """
+    overload = front_load(beside_generator(request, outcome, load), outcome)
+    return "" if overload is None else short_words(overload)
+
+
+def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
+    """What a reader must know of the cores that front and load had."""
+    if cores:
+        return ()
+    return (
+        "every core of this host belongs to a slice: the front and the load generator took time from the models",
+    )
+
+
+def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Which servers lost workers while they were under load."""
+    for server, tally in tallies.items():
+        if count := tally["deaths"]:
+            workers = "a worker" if count == 1 else f"{count} workers"
+            yield (
+                f"{server}: {workers} died under load and the next was started; what waited meanwhile counts in the "
+                "measured times"
+            )
+
+
+def arrival_times(
+    request: PlanRequest, serving_plan: ServingPlan, load: LoadSettings, arrivals: ArrivalsOf
+) -> dict[str, list[float]]:
+    """Seconds at which each served model's requests are due. Raises InputFault for too many or none at all."""
+    served_names = {model.name for model in serving_plan.models}
+    times_s: dict[str, list[float]] = {}
+    for number, model in enumerate(request.models):
+        if model.name not in served_names:
+            continue
+        kind = arrivals(model)
+        where = f"models: {model.name}: arrivals"
+        check_arrivals(where, kind, 1)
+        rate = (offered_rps(kind) or 0.0) * load.load
+        most = (
+            len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
+        )
+        if most > MOST_REQUESTS:
+            problem = (
+                f"makes {most:,} requests of {rate:g}/s, above the {MOST_REQUESTS:,} that are sent to a model"
+            )
+            raise InputFault(
+                f"models: {model.name}: demand_rps", problem, "Use a smaller --load or --duration-s."
+            )
+        if isinstance(kind, MmppArrivals):
+            # Which states it goes through is drawn for all of the requests.
+            check_arrivals(where, kind, most)
+        rng = np.random.default_rng([load.seed, number])
+        due = times_ms(kind, most, rng, load.load) / 1e3
+        times_s[model.name] = [float(time) for time in due[due <= load.duration_s]]
+    if not any(times_s.values()):
+        problem = f"is {load.duration_s:g}, and no request is due in that time"
+        raise InputFault("--duration-s", problem, "Measure for longer, or raise --load.")
+    return times_s
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """ms of an idle request beside the computing: all of it, and by server id what keeps a worker busy meanwhile."""
+
+    total_ms: float
+    hand_over_ms: Mapping[str, float]
+
+
+def hand_over_by_server(hops: Mapping[str, Hop]) -> dict[str, float]:
+    """Hand-over by server id, of all models."""
+    return {server: ms for hop in hops.values() for server, ms in hop.hand_over_ms.items()}
+
+
+def _measure_hop(server: ServerHandle, serving_plan: ServingPlan, model: str, request: bytes, cores: Sequence[int]) -> Hop:
+    """Requests one at a time while nothing else runs: response less computing, medians."""
+    server.fetch_json("DELETE", "/torchsplit/tallies")
+    warm = send_load(server, {model: request}, {model: [0.0]}, cores).answers[model]
+    gap = max(LEAST_GAP_S, 2 * warm[0][1])
+    times = [(1 + number) * gap for number in range(HOP_REQUESTS)]
+    server.fetch_json("DELETE", "/torchsplit/tallies")
+    answers = send_load(server, {model: request}, {model: times}, cores).answers[model]
+    response_times = [response for _, response, status in answers if status == 200]
+    if not response_times:
+        status_text = f"status {answers[0][2]}" if answers[0][2] else "no answer"
+        raise InputFault(
+            model,
+            f"gives {status_text} to its own example",
+            "Serve the plan by itself to see why (torchsplit serve).",
+        )
+    tallies = server.fetch_json("GET", "/torchsplit/tallies")
+    compute = 0.0
+    hand_over: dict[str, float] = {}
+    for position, _ in enumerate(next(served_model for served_model in serving_plan.models if served_model.name == model).stages):
+        ids = {worker.server for worker in serving_plan.workers if (worker.model, worker.position) == (model, position)}
+        stage_tallies = {id_: tallies[id_] for id_ in ids if tallies[id_]["compute_ms"]}
+        compute_times = [ms for tally in stage_tallies.values() for times_ in tally["compute_ms"].values() for ms in times_]
+        batch_times = [ms for tally in stage_tallies.values() for times_ in tally["whole_ms"].values() for ms in times_]
+        compute += statistics.median(compute_times)
+        hand_over |= dict.fromkeys(ids, max(0.0, statistics.median(batch_times) - statistics.median(compute_times)))
+    return Hop(max(0.0, statistics.median(response_times) * 1e3 - compute), hand_over)
+
+
+def build_simulation(
+    outcome: PlanOutcome,
+    request: PlanRequest,
+    times: Mapping[str, Sequence[float]],
+    hand_over_ms: Mapping[str, float],
+) -> SimulationRequest:
+    """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
+
+    A hand-over keeps a worker busy as its batch does, and is as slow as that is. The front, where the request tells its
+    costs, has the load generator on its core where there is no other.
+    """
+    sim_request = simulation_request(
+        outcome,
+        replace(request, front=None),
+        lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,))),
+    )
+    front = front_ms(beside_generator(request, outcome, 1.0), outcome)
+    servers = tuple(
+        replace(
+            server,
+            batch_ms={
+                size: held_ms(ms, size, hand_over_ms.get(server.id, 0.0), front.get(server.model, 0.0))
+                for size, ms in server.batch_ms.items()
+            },
+        )
+        for server in sim_request.servers
+    )
+    models = tuple(replace(model, front_ms=front.get(model.name, 0.0)) for model in sim_request.models)
+    sim_request = replace(sim_request, models=models, servers=servers, replications=1)
+    return with_spread(sim_request, outcome, request)

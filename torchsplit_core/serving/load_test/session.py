@@ -1,0 +1,186 @@
+"""A front and the load on it as processes of their own, spoken to by lines of JSON."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from torchsplit_core.bundle import python_path
+from torchsplit_core.files import write_text
+from torchsplit_core.isolation.faults import printable_line
+from torchsplit_core.serving.load_test.generator import MOST_CONNECTIONS
+from torchsplit_core.serving.protocol.client import RawTensor, encode_request
+from torchsplit_core.serving.protocol.http_body import content_headers
+from torchsplit_core.serving.settings import Access, ServeSettings
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
+
+FRONT = "torchsplit_core.serving.frontend"
+GENERATOR = "torchsplit_core.serving.load_test.generator"
+NAMES = {FRONT: "the server", GENERATOR: "the load generator"}
+END_S = 60.0
+SETTLE_S = 30.0
+"""How long after the last request its answer is waited for."""
+
+Answers = dict[str, list[tuple[float, float, int]]]
+"""By model, of each request: when it was due (s), its response time (s), its status (0: none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share.
+
+    `processor_s` is the processor time that the generator took for it.
+    """
+
+    answers: Answers
+    begun_s: float
+    processor_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHandle:
+    """A front that is ready; `pid` is its process where it was started here."""
+
+    host: str
+    port: int
+    warnings: tuple[str, ...]
+    pid: int = 0
+    token: str = ""
+
+    def fetch_json(self, method: str, path: str) -> Any:
+        """The JSON of an answer. Raises InputFault where the server does not give one."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request(method, path, headers={"authorization": f"Bearer {self.token}"})
+            response = connection.getresponse()
+            content = json.loads(response.read())
+            if response.status != 200:
+                raise ValueError(str(content.get("error")))
+            return content
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            problem = f"gave no answer to {method} {path}: {error or type(error).__name__}"
+            raise InputFault("the server", problem, "Measure again.") from error
+        finally:
+            connection.close()
+
+    def example_request(self, model: str) -> bytes:
+        """A whole HTTP request with the model's example of one row, its tensors as bytes."""
+        example = self.fetch_json("GET", f"/torchsplit/examples/{model}")
+        body, length = encode_request(
+            [
+                RawTensor(tensor["name"], tensor["datatype"], tuple(tensor["shape"]), base64.b64decode(tensor["bytes"]))
+                for tensor in example["inputs"]
+            ]
+        )
+        headers = {
+            "host": self.host,
+            "authorization": f"Bearer {self.token}",
+            "content-length": str(len(body)),
+            **content_headers(length),
+        }
+        lines = [f"POST /v2/models/{model}/infer HTTP/1.1", *(": ".join(pair) for pair in headers.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextmanager
+def serving_session(
+    outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings, progress: Progress
+) -> Iterator[ServerHandle]:
+    """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
+    # Only who measures may drop the tallies, or add to them.
+    token = secrets.token_urlsafe()
+    settings = replace(settings, access=Access(token=token))
+    command = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
+    with _run_child(FRONT, command) as (pid, lines):
+        for message in lines:
+            if "progress" in message:
+                progress(*message["progress"])
+            elif "fault" in message:
+                where, problem, remedy = message["fault"]
+                raise InputFault(where, problem, remedy)
+            else:
+                address = urlsplit(message["ready"]["url"])
+                warnings = tuple(message["ready"]["warnings"])
+                yield ServerHandle(str(address.hostname), int(address.port or 0), warnings, pid, token)
+                return
+        raise InputFault(
+            "the server",
+            "ended before it was ready",
+            "Serve the plan by itself to see why (torchsplit serve).",
+        )
+
+
+def send_load(
+    server: ServerHandle,
+    requests: Mapping[str, bytes],
+    times_s: Mapping[str, Sequence[float]],
+    cores: Sequence[int],
+    on_progress: Callable[[dict[str, Any]], None] = lambda moment: None,
+    *,
+    connections: int = MOST_CONNECTIONS,
+) -> LoadResult:
+    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault.
+
+    At most `connections` requests are under way: with few of them the next waits for an answer, and no load is open.
+    """
+    streams = [
+        {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
+        for name, times in times_s.items()
+    ]
+    command = {
+        "host": server.host, "port": server.port, "streams": streams, "cores": list(cores), "settle_s": SETTLE_S,
+        "connections": connections,
+    }  # fmt: skip
+    with _run_child(GENERATOR, command) as (_, lines):
+        for message in lines:
+            if "answers" in message:
+                answers = {name: [(a, b, c) for a, b, c in triples] for name, triples in message["answers"].items()}
+                return LoadResult(answers, float(message["begun_s"]), float(message["processor_s"]))
+            on_progress(message)
+    raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
+
+
+@contextmanager
+def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
+    """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=os.environ | {"PYTHONPATH": python_path()},
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(command).encode() + b"\n")
+            process.stdin.flush()
+            yield process.pid, (json.loads(line) for line in process.stdout)
+            status = process.poll()
+            if status not in (0, 2, None):
+                errors.seek(0)
+                last = printable_line(
+                    errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
+                )
+                raise InputFault(NAMES[module], f"ended with {last or f'status {status}'}", "Try again.")
+        finally:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()

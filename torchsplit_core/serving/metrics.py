@@ -1,0 +1,211 @@
+"""What is counted while a plan is served: for Prometheus, and the times of every batch for who measures."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from torchsplit_core.serving.plan import ServingPlan, WorkerSpec
+from torchsplit_core.serving.protocol.http_server import HttpServer
+
+RESPONSE_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MAX_BATCH_TIMES = 4096
+"""Times kept of each worker's batches of one size, the newest."""
+MAX_TRACE_BATCHES = 2**16
+"""Batches that the course of a run keeps."""
+
+
+@dataclass(slots=True)
+class BatchTrace:
+    """Batches as they came: when each began (s of the host's clock), its rows, ms from hand-over to answer.
+
+    Of more than KEPT_COURSE every second is dropped, and so on: those kept are spread over the whole run.
+    """
+
+    batches: list[tuple[float, int, float]] = field(default_factory=list)
+    _stride: int = 1
+    _seen: int = 0
+
+    def add(self, begin_s: float, rows: int, whole_ms: float) -> None:
+        """One more has ended."""
+        if self._seen % self._stride == 0:
+            if len(self.batches) == MAX_TRACE_BATCHES:
+                del self.batches[1::2]
+                self._stride *= 2
+            self.batches.append((begin_s, rows, whole_ms))
+        self._seen += 1
+
+
+@dataclass(slots=True)
+class BatchStats:
+    """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
+
+    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it, `course` the whole ones by their time;
+    `deaths` are of its workers.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+    deaths: int = 0
+    whole_ms: dict[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
+    )
+    compute_ms: dict[int, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
+    )
+
+    trace: BatchTrace = field(default_factory=BatchTrace)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "batches": self.batches,
+            "rows": self.rows,
+            "busy_s": self.busy_s,
+            "waited_s": self.waited_s,
+            "deaths": self.deaths,
+            "whole_ms": {str(rows): list(times) for rows, times in self.whole_ms.items()},
+            "compute_ms": {str(rows): list(times) for rows, times in self.compute_ms.items()},
+            "course": self.trace.batches,
+        }
+
+
+class ServerMetrics:
+    """The figures of one server. `tallies` are by server id of the plan's simulation."""
+
+    def __init__(self, serving_plan: ServingPlan) -> None:
+        self.registry = CollectorRegistry()
+        make: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter(
+            "torchsplit_requests",
+            "Requests answered, by the status of their answer",
+            ["model", "status"],
+            **make,
+        )
+        self.response = Histogram(
+            "torchsplit_response_seconds",
+            "From the whole request's arrival to its answer, of those answered 200",
+            ["model"],
+            buckets=RESPONSE_BUCKETS,
+            **make,
+        )
+        self.sizes = Histogram(
+            "torchsplit_batch_rows",
+            "Rows of a batch",
+            ["model", "stage", "slice"],
+            buckets=BATCH_BUCKETS,
+            **make,
+        )
+        self.busy = Counter(
+            "torchsplit_busy_seconds", "Seconds in which a tenant of a slice had a batch, of all its processes",
+            ["model", "stage", "slice"], **make,
+        )  # fmt: skip
+        self.deaths = Counter(
+            "torchsplit_worker_deaths", "Workers that died", ["model", "stage", "slice"], **make
+        )
+        self.queue = Gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"], **make)
+        self.utilisation = Gauge(
+            "torchsplit_utilisation_ratio",
+            "Share of the time since the last look in which a tenant's processes on a slice were busy",
+            ["model", "stage", "slice"],
+            **make,
+        )
+        self._refused = Counter(
+            "torchsplit_refused",
+            "Requests and connections that a limit refused, by the limit",
+            ["reason"],
+            **make,
+        )
+        self._connections = Gauge("torchsplit_connections", "Connections that are open", **make)
+        self._active_requests = Gauge("torchsplit_requests_at_work", "Requests that wait for their answer", **make)
+        self._held = Gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet", **make)
+        self._request_counters: dict[tuple[str, int], Any] = {}
+        self._response_histograms: dict[str, Any] = {}
+        self.batch_stats: dict[str, BatchStats] = {}
+        self._specs: dict[str, WorkerSpec] = {}
+        for spec in serving_plan.workers:
+            self._specs.setdefault(spec.server, spec)
+        self.reset()
+        self._last_sample = time.monotonic(), dict.fromkeys(self._specs, 0.0)
+        self._busy_s = dict.fromkeys(self._specs, 0.0)
+
+    def reset(self) -> None:
+        """Begin the tallies anew; what Prometheus reads goes on."""
+        self.batch_stats = {name: BatchStats() for name in self._specs}
+
+    def observe_batch(
+        self,
+        spec: WorkerSpec,
+        rows: int,
+        waited_s: float,
+        begin_s: float,
+        spent_s: float,
+        compute_ms: float | None,
+    ) -> None:
+        """A batch has ended; `waited_s` is the sum over its rows, `begin_s` of time.perf_counter.
+
+        `compute_ms` None: without an answer.
+        """
+        labels = (spec.model, spec.stage, spec.slice)
+        self.sizes.labels(*labels).observe(rows)
+        self.busy.labels(*labels).inc(spent_s)
+        self._busy_s[spec.server] += spent_s
+        stats = self.batch_stats[spec.server]
+        stats.batches += 1
+        stats.rows += rows
+        stats.busy_s += spent_s
+        stats.waited_s += waited_s
+        if compute_ms is not None:
+            stats.whole_ms[rows].append(spent_s * 1e3)
+            stats.compute_ms[rows].append(compute_ms)
+            stats.trace.add(begin_s, rows, spent_s * 1e3)
+
+    def count_death(self, spec: WorkerSpec) -> None:
+        """A worker died."""
+        self.deaths.labels(spec.model, spec.stage, spec.slice).inc()
+        self.batch_stats[spec.server].deaths += 1
+
+    def observe_response(self, model: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        # Looking a label up takes longer than counting.
+        counter = self._request_counters.get((model, status))
+        if counter is None:
+            counter = self._request_counters[model, status] = self.requests.labels(model, str(status))
+        counter.inc()
+        if status == 200:
+            times = self._response_histograms.get(model)
+            if times is None:
+                times = self._response_histograms[model] = self.response.labels(model)
+            times.observe(seconds)
+
+    def count_refusal(self, reason: str) -> None:
+        """A limit refused a request or a connection."""
+        self._refused.labels(reason).inc()
+
+    def observe_server(self, server: HttpServer) -> None:
+        """Tell of its connections, requests and bodies from now on."""
+        self._connections.set_function(lambda: len(server.connections))
+        self._active_requests.set_function(lambda: server.active_requests)
+        self._held.set_function(lambda: server.held_bytes)
+
+    def exposition(self, waiting: dict[tuple[str, str], int]) -> bytes:
+        """What Prometheus reads; `waiting` are the rows in each model's and stage's queue now."""
+        for (model, stage), rows in waiting.items():
+            self.queue.labels(model, stage).set(rows)
+        now, (then, before) = time.monotonic(), self._last_sample
+        if now - then >= 1.0:
+            for name, spec in self._specs.items():
+                share = (self._busy_s[name] - before[name]) / (now - then) / spec.processes
+                self.utilisation.labels(spec.model, spec.stage, spec.slice).set(min(1.0, share))
+            self._last_sample = now, dict(self._busy_s)
+        return generate_latest(self.registry)

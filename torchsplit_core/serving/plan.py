@@ -1,0 +1,182 @@
+"""Who serves what: a plan and its request as models, slices and the processes that work on them. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+from torchsplit_core.responding.servers import server_id, simulation_request
+from torchsplit_core.values import (
+    Device,
+    InputFault,
+    PlanModel,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    Variant,
+    quoted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSlice:
+    """A slice of the plan and the device of this host that it runs on.
+
+    `cores` are the processors that its processes are pinned to, empty on a GPU.
+    """
+
+    id: str
+    gpu: str
+    profile: str
+    start: int
+    device: Device
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One process: of a model's stage (`position` in its row, from 0), on a slice, with batches of up to `max_batch`.
+
+    `server` is the id of the plan's simulation, which all processes of an instance share. `order` ranks the servers of
+    a stage as the simulation does: of several that are free the lowest starts. `share` is its tenant's of the slice.
+    """
+
+    id: str
+    server: str
+    model: str
+    stage: str
+    position: int
+    slice: str
+    max_batch: int
+    order: int
+    share: float = 1.0
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model with the stages that its requests go through, and how long a batch waits for more of them.
+
+    `nodes` are its stages' where it is cut, in their order, else empty.
+    """
+
+    name: str
+    source: str
+    stages: tuple[str, ...]
+    nodes: tuple[tuple[str, ...], ...]
+    max_wait_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPlan:
+    """Everything that `serve` starts. `turns` are the slices whose tenants take turns."""
+
+    models: tuple[ServedModel, ...]
+    slices: tuple[BoundSlice, ...]
+    workers: tuple[WorkerSpec, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def shared_slices(self) -> tuple[str, ...]:
+        """Slices that several tenants share."""
+        tenants: dict[str, set[tuple[str, str]]] = {}
+        for worker in self.workers:
+            tenants.setdefault(worker.slice, set()).add((worker.model, worker.stage))
+        return tuple(name for name, users in tenants.items() if len(users) > 1)
+
+
+def plan_serving(outcome: PlanOutcome, request: PlanRequest, bound_slices: Sequence[BoundSlice]) -> ServingPlan:
+    """The roster of a plan whose slices stand at `places`.
+
+    Raises InputFault where the plan has no slices or is of another request, and for a model without a source or a
+    cut whose nodes nobody has told.
+    """
+    # The simulation's own order and batch sizes: what is served is what is simulated.
+    servers = {
+        simulated.id: (number, simulated) for number, simulated in enumerate(simulation_request(outcome, request).servers)
+    }
+    requested = {model.name: model for model in request.models}
+    waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
+    slice_at = {(bound_slice.gpu, bound_slice.profile, bound_slice.start): bound_slice for bound_slice in bound_slices}
+    workers: list[WorkerSpec] = []
+    variants: dict[str, Variant] = {}
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                variant = _variant_of(requested[tenant.model], tenant)
+                variants[tenant.model] = variant
+                server = server_id(gpu, item, tenant)
+                order, _ = servers[server]
+                spec = WorkerSpec(
+                    server,
+                    server,
+                    tenant.model,
+                    tenant.stage,
+                    [stage.name for stage in variant.stages].index(tenant.stage),
+                    slice_at[gpu.id, item.profile, item.start].id,
+                    tenant.batch_size,
+                    order,
+                    tenant.share,
+                    tenant.processes,
+                )
+                workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
+    models = tuple(
+        _served_model(requested[name], variants[name], waits.get(name, 0.0)) for name in requested if name in variants
+    )
+    idle = (
+        f"{name} has no instance in this plan and is not served" for name in requested if name not in variants
+    )
+    return ServingPlan(
+        models,
+        tuple(bound_slices),
+        tuple(sorted(workers, key=lambda worker: worker.order)),
+        (*idle, *_memory_warnings(outcome, slice_at)),
+    )
+
+
+def _memory_warnings(outcome: PlanOutcome, slice_at: Mapping[tuple[str, str, int], BoundSlice]) -> Iterator[str]:
+    """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            bound_slice = slice_at[gpu.id, item.profile, item.start]
+            needed_gib, available_gib = sum(tenant.memory_gib or 0.0 for tenant in item.tenants), bound_slice.device.memory_gib
+            if bound_slice.cores and available_gib is not None and needed_gib > available_gib:
+                yield (
+                    f"{bound_slice.id}: its tenants need {needed_gib:.3g} GiB, and {bound_slice.device.name} have {available_gib:.3g} GiB of "
+                    "its memory"
+                )
+
+
+def _variant_of(model: PlanModel, tenant: Tenant) -> Variant:
+    return next(variant for variant in model.variants if variant.name == tenant.variant)
+
+
+def is_runnable(source: str | None) -> TypeGuard[str]:
+    """Whether a model's source names something to load: figures from a table or a library are of none."""
+    return bool(source) and not str(source).startswith(("library:", "import:"))
+
+
+def _served_model(model: PlanModel, variant: Variant, max_wait_ms: float) -> ServedModel:
+    if not is_runnable(model.source):
+        raise InputFault(
+            f"models: {model.name}: source",
+            f"is {quoted(model.source)}, which cannot be run" if model.source else "is missing",
+            "Make the request from the model's profile (torchsplit request PROFILE), or write there sample:NAME, "
+            "FILE.pt2 or FILE.py:NAME.",
+        )
+    cut = len(variant.stages) > 1
+    if cut and not all(stage.nodes for stage in variant.stages):
+        missing = next(stage.name for stage in variant.stages if not stage.nodes)
+        raise InputFault(
+            f"models: {model.name}: variants: {variant.name}: stage {missing}: nodes",
+            "are missing, and a cut is served by the nodes of its stages",
+            "Make the request with --candidates FILE, which fills them.",
+        )
+    return ServedModel(
+        model.name,
+        model.source,
+        tuple(stage.name for stage in variant.stages),
+        tuple(stage.nodes for stage in variant.stages) if cut else (),
+        max_wait_ms,
+    )

@@ -1,0 +1,311 @@
+"""One address for models whose slices are servers of their own: Open Inference Protocol v2 in front of it.
+
+A request for a whole model goes on as it came. One for a cut model goes through its parts in a row, each part's
+values in binary form, and comes back as its client asked. What waits holds no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+
+from torchsplit_core.serving.protocol import http_server
+from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
+from torchsplit_core.serving.protocol.body_readers import BodyReaders, is_quick_to_read
+from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
+from torchsplit_core.serving.protocol.http_body import content_headers, max_body_bytes, parse_json_length
+from torchsplit_core.serving.protocol.http_server import Request, json_response
+from torchsplit_core.serving.protocol.tensors import (
+    LENGTH_HEADER,
+    MOST_ROWS,
+    InferRequest,
+    RequestFault,
+    TensorPort,
+    encode_response,
+    parse_request,
+)
+from torchsplit_core.serving.router.backend import BackendResponse
+from torchsplit_core.serving.router.load_balancer import (
+    LARGEST_TEXT,
+    REDEPLOY,
+    LoadBalancer,
+    error_response,
+    max_response_bytes,
+)
+from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.values import quoted, suggestion
+from torchsplit_core.values.serving.datatypes import SIZES
+from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
+
+READY_S = 1.0
+"""How long one server may take to say that it is ready."""
+FIXED_PATHS = {"/v2": "server", HEALTH[0]: "live", HEALTH[1]: "ready", "/metrics": "metrics"}
+"""Paths that are of no model, and what is asked by them."""
+INLINE_BYTES = 256 * 1024
+"""More is written in a thread, so that other requests are not held up."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Router:
+    """What clients talk to: `wire.http` calls it. To be made in the event loop.
+
+    An answer that takes longer than `timeout_s`, through all parts, is given up (504). The token that clients show is
+    the one that the servers are shown.
+    """
+
+    def __init__(self, routes: Routes, timeout_s: float, access: Access, limits: Limits) -> None:
+        self.guard, self.readers = AccessGuard(access), BodyReaders(limits)
+        self.models = {
+            model.name: _ModelRoute(model, timeout_s, limits, self.readers, access.token)
+            for model in routes.models
+        }
+        self._registry = CollectorRegistry()
+        self._count = Counter(
+            "torchsplit_route_requests",
+            "Answers by model and status",
+            ["model", "code"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "torchsplit_route_seconds", "Seconds from request to answer", ["model"], registry=self._registry
+        )
+        self._refused = Counter(
+            "torchsplit_route_refused",
+            "Requests and connections that a limit refused, by the limit",
+            ["reason"],
+            registry=self._registry,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def admit(self, request: Request) -> int:
+        """Bytes that the body may have. Raises RequestFault for who may not ask, and for no such path."""
+        self.guard.check(request)
+        model, verb = self._resolve(request)
+        return model.max_body_bytes if model is not None and verb == "infer" else http_server.LARGE_BODY
+
+    def refused(self, request: Request | None, fault: RequestFault) -> None:
+        """Count what a limit has refused."""
+        self._refused.labels(fault.reason or "request").inc()
+
+    def handle(self, request: Request) -> None:
+        """Answer now, or once the servers have."""
+        model, verb = self._resolve(request)
+        if model is not None and verb == "infer":
+            self._spawn(request, self._infer(model, request))
+        elif verb == "ready":
+            self._spawn(request, self._ready(request, list(self.models.values()) if model is None else [model]))
+        elif model is not None:
+            request.reply(json_response(model.metadata()))
+        elif verb == "metrics":
+            kind = (("content-type", CONTENT_TYPE_LATEST),)
+            request.reply(http_server.HttpResponse(200, (generate_latest(self._registry),), kind))
+        elif verb == "live":
+            request.reply(json_response({"live": True}))
+        else:
+            extensions = ["binary_tensor_data"]
+            request.reply(json_response({"name": "torchsplit", "version": "1", "extensions": extensions}))
+
+    def _resolve(self, request: Request) -> tuple[_ModelRoute | None, str]:
+        """The model that a path is of, and what is asked. Raises RequestFault for what there is not."""
+        path = request.path
+        if path in FIXED_PATHS:
+            http_server.check_method(request, "GET")
+            return None, FIXED_PATHS[path]
+        if not path.startswith("/v2/models/"):
+            raise RequestFault("", f"unknown path {quoted(path)}", "Ask for /v2.", 404)
+        name = path.removeprefix("/v2/models/")
+        verb = "about"
+        for ending in ("infer", "ready"):
+            if name.endswith(f"/{ending}") and name not in self.models:
+                name, verb = name.removesuffix(f"/{ending}"), ending
+        if name not in self.models:
+            remedy = suggestion(name, self.models, "models")
+            raise RequestFault("", f"unknown model {quoted(name)}", remedy, 404)
+        http_server.check_method(request, "POST" if verb == "infer" else "GET")
+        return self.models[name], verb
+
+    def _spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """Do what takes time as a task that ends where the client goes away."""
+        task = asyncio.create_task(work)
+        request.gone = partial(_cancel, task)
+        self._tasks.add(task)
+
+        def on_done(done: asyncio.Task[None]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                request.fail(error)
+
+        task.add_done_callback(on_done)
+
+    async def _infer(self, model: _ModelRoute, request: Request) -> None:
+        began, status = time.perf_counter(), 500
+        try:
+            headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()
+            }
+            response = await model.infer(headers, request.body)
+            status = response.status
+            forwarded = tuple((name, value) for name, value in response.headers.items() if name in _FORWARDED_HEADERS)
+            request.reply(http_server.HttpResponse(status, (response.body,), forwarded))
+        except asyncio.CancelledError:
+            status = 499
+            raise
+        finally:
+            self._count.labels(model.model.name, str(status)).inc()
+            self._seconds.labels(model.model.name).observe(time.perf_counter() - began)
+
+    async def _ready(self, request: Request, routes: list[_ModelRoute]) -> None:
+        for model, is_ready in zip(routes, await asyncio.gather(*(route.ready() for route in routes)), strict=True):
+            if not is_ready:
+                problem = "has a part without a server that is ready"
+                raise RequestFault(model.model.name, problem, "Ask again later.", 503)
+        request.reply(json_response({"ready": True}))
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+_FORWARDED_HEADERS = ("content-type", LENGTH_HEADER, "content-encoding", "retry-after")
+
+
+class _ModelRoute:
+    """A model and the servers of its parts."""
+
+    def __init__(
+        self, model: RoutedModel, timeout_s: float, limits: Limits, readers: BodyReaders, token: str | None
+    ) -> None:
+        self.model, self.timeout_s, self.readers = model, timeout_s, readers
+        self.parts = [(step, LoadBalancer(step.servers, token)) for step in model.steps]
+        self.inputs = list(map(_port, model.inputs))
+        self.max_body_bytes = max_body_bytes(self.inputs, limits)
+        self.output_values = {tensor.name: tensor.value for tensor in model.outputs}
+
+    def metadata(self) -> dict[str, Any]:
+        return {
+            "name": self.model.name,
+            "versions": ["1"],
+            "platform": "torchsplit",
+            "inputs": [_tensor_metadata(tensor) for tensor in self.model.inputs],
+            "outputs": [_tensor_metadata(tensor) for tensor in self.model.outputs],
+        }
+
+    async def ready(self) -> bool:
+        return all(await asyncio.gather(*(balancer.ready(READY_S) for _, balancer in self.parts)))
+
+    async def infer(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+        try:
+            async with self._deadline(self.timeout_s):
+                return await (self._forward if len(self.parts) == 1 else self._run_parts)(headers, body)
+        except RequestFault as fault:
+            return error_response(fault)
+
+    @asynccontextmanager
+    async def _deadline(self, limit_s: float | None) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            problem = f"gave no answer within {limit_s:.3g} s"
+            remedy = "Ask again later, or allow more time."
+            raise RequestFault(self.model.name, problem, remedy, 504) from None
+
+    async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+        step, balancer = self.parts[0]
+        forwarded = {name: value for name, value in headers.items() if name in _FORWARDED_HEADERS or name == "accept-encoding"}
+        rows = MOST_ROWS if "content-encoding" in headers else _most_rows(self.inputs, len(body))
+        max_bytes = max_response_bytes(list(map(_port, self.model.outputs)), rows, text=True)
+        return await balancer.send(step.model, forwarded, body, max_bytes)
+
+    async def _run_parts(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+        parsed = await self._parsed(headers, body)
+        values_by_name = {
+            port.name: RawTensor(port.name, port.datatype, shape, data)
+            for port, shape, data in zip(self.inputs, parsed.shapes, parsed.inputs, strict=True)
+        }
+        async with self._deadline(parsed.timeout_s):
+            for step, balancer in self.parts:
+                failure = await self._run_part(step, balancer, values_by_name, parsed.rows)
+                if failure is not None:
+                    return failure
+        outputs = {name: values_by_name[value] for name, value in self.output_values.items()}
+        if odd := [name for name, tensor in outputs.items() if tensor.shape[:1] != (parsed.rows,)]:
+            return _bad_part_response(f"output {odd[0]}", f"came without the {parsed.rows} rows of the request")
+        ports = [TensorPort(name, tensor.datatype, tensor.shape[1:]) for name, tensor in outputs.items()]
+        values = [tensor.data for tensor in outputs.values()]
+        text, json_bytes = await _run_inline_or_in_thread(
+            sum(map(len, values)), encode_response, parsed, self.model.name, ports, values
+        )
+        return BackendResponse(200, content_headers(json_bytes), text)
+
+    async def _parsed(self, headers: Mapping[str, str], body: bytes | bytearray) -> InferRequest:
+        encoding, gives = headers.get("content-encoding", ""), list(self.output_values)
+        length = parse_json_length(headers.get(LENGTH_HEADER))
+        if is_quick_to_read(body, encoding, length):
+            return parse_request(body, length, self.inputs, gives)
+        return await self.readers.read(body, encoding, length, self.inputs, gives)
+
+    async def _run_part(
+        self, step: RouteStep, balancer: LoadBalancer, values: dict[str, RawTensor], rows: int
+    ) -> BackendResponse | None:
+        """Adds what a part gives to what is known; its refusal where it gives nothing.
+
+        Values have the names of the model's graph here and those of its server there: they meet by their order.
+        """
+        ports = await balancer.ports(step.model, step.inputs)
+        inputs = [
+            replace(values[name], name=server_name) for name, server_name in zip(step.inputs, ports.inputs, strict=True)
+        ]
+        body, length = await _run_inline_or_in_thread(sum(len(tensor.data) for tensor in inputs), encode_request, inputs)
+        max_bytes = max_response_bytes(ports.outputs, rows, text=False)
+        response = await balancer.send(step.model, content_headers(length), body, max_bytes)
+        if response.status != 200:
+            return response
+        length_header = response.headers.get(LENGTH_HEADER, "")
+        if (int(length_header) if length_header.isdecimal() and len(length_header) < 13 else len(response.body)) > LARGEST_TEXT:
+            return _bad_part_response(step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON")
+        try:
+            outputs = decode_outputs(response.body, length_header or None)
+        except ValueError as fault:
+            return _bad_part_response(step.model, f"gave an answer that cannot be read: {fault}")
+        if len(outputs) != len(step.outputs):
+            return _bad_part_response(step.model, f"gave {len(outputs)} values, not {', '.join(step.outputs)}")
+        values.update(zip(step.outputs, outputs, strict=True))
+        return None
+
+
+async def _run_inline_or_in_thread(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `work` gives; where it is about so many bytes, worked beside the event loop."""
+    if size < INLINE_BYTES:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def _most_rows(ports: list[TensorPort], size: int) -> int:
+    """Rows that a body of so many bytes can have: a number takes two of them in JSON (with its comma), or its own."""
+    if not ports or any(-1 in port.shape for port in ports):
+        return MOST_ROWS
+    least = sum(port.row_bytes // SIZES[port.datatype] * min(2, SIZES[port.datatype]) for port in ports)
+    return min(MOST_ROWS, size // least) if least else MOST_ROWS
+
+
+def _port(tensor: RoutedTensor) -> TensorPort:
+    return TensorPort(tensor.name, tensor.datatype, tensor.shape[1:])
+
+
+def _tensor_metadata(tensor: RoutedTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+
+
+def _bad_part_response(where: str, problem: str) -> BackendResponse:
+    """What a server of a part gave that the routes do not know."""
+    return error_response(RequestFault(where, problem, REDEPLOY, 502))

@@ -1,0 +1,51 @@
+"""The router as a process: listens until it is told to stop, and answers what it has taken before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import uvloop
+
+from torchsplit_core.serving.protocol.access_guard import load_tls_context
+from torchsplit_core.serving.protocol.file_limits import raise_file_limit
+from torchsplit_core.serving.protocol.http_server import HttpServer
+from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
+from torchsplit_core.serving.router.app import Router
+from torchsplit_core.serving.settings import Access, Limits, check_port
+from torchsplit_core.values.limits import check_number
+from torchsplit_core.values.serving.routes import Routes
+
+DRAIN_S = 30
+"""How long requests that were taken may still need once it is told to stop."""
+
+
+def run_router(
+    routes: Routes,
+    host: str,
+    port: int,
+    timeout_s: float,
+    access: Access,
+    limits: Limits,
+) -> None:
+    """Answer at host:port until SIGTERM or SIGINT. Raises InputFault where the port cannot be had."""
+    check_number("--timeout-s", timeout_s, positive=True)
+    check_port(port)
+    tls = load_tls_context(access)
+    # Each request has two: its client's, and one to a server.
+    max_clients = raise_file_limit(2 * limits.connections) // 2
+    limits = replace(limits, connections=max(1, max_clients))
+
+    async def run_until_stopped() -> None:
+        stop = stop_on_signal()
+        router = Router(routes, timeout_s, access, limits)
+        try:
+            async with HttpServer(router, limits, tls).run(listener, DRAIN_S):
+                url = url_of(host, listener, "http" if tls is None else "https")
+                print(f"{len(routes.models)} models at {url}/v2", flush=True)
+                await stop.wait()
+        finally:
+            router.readers.end()
+
+    with open_listener(host, port) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_until_stopped())

@@ -1,0 +1,73 @@
+"""The parts of a model in this process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export.passes import move_to_device_pass
+
+from torchsplit_core.stages.export_folder import open_manifest, open_part
+from torchsplit_core.stages.signature import bind_arguments, unflatten_result
+from torchsplit_core.values import StageManifest, StagePart
+
+
+class LoadedStage:
+    """One part, loaded: values by name in, values by name out.
+
+    On a GPU (untested on hardware) it takes tensors from the host and gives them back to it.
+    """
+
+    def __init__(self, directory: str | Path, part: StagePart, device: str = "cpu") -> None:
+        """Load it. Raises InputFault where the file is not the one that was written. Executes what it holds."""
+        self.part, self.device = part, device
+        with open_part(directory, part) as stream:
+            program = torch.export.load(stream)
+        if device != "cpu":
+            program = move_to_device_pass(program, device)
+        self._module = program.module(check_guards=False)
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What it gives for those of the values that it reads."""
+        with torch.no_grad():
+            outputs = self._module(*(self._to_device(values[value.name]) for value in self.part.inputs))
+        if self.device != "cpu":
+            outputs = [output.cpu() if isinstance(output, torch.Tensor) else output for output in outputs]
+        return dict(zip((value.name for value in self.part.outputs), outputs, strict=True))
+
+    def _to_device(self, value: Any) -> Any:
+        """The value where the part computes."""
+        return value.to(self.device) if self.device != "cpu" and isinstance(value, torch.Tensor) else value
+
+
+class StagedModel:
+    """A model made of its parts; called as the model was."""
+
+    def __init__(self, directory: str | Path, manifest: StageManifest) -> None:
+        self.manifest = manifest
+        self.stages = tuple(LoadedStage(directory, part) for part in manifest.stages)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's result. Raises InputFault for arguments that are not like the traced ones."""
+        values = bind_arguments(self.manifest, args, kwargs)
+        for stage in self.stages:
+            values |= stage(values)
+        return unflatten_result(self.manifest, values)
+
+
+def open_stages(directory: str | Path, *, trust: bool = False) -> StagedModel:
+    """Load the parts in a folder into this process, which executes what they hold; see `open_manifest`."""
+    return StagedModel(directory, open_manifest(directory, trust=trust))
+
+
+def run_stages(
+    directory: str | Path,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+) -> Any:
+    """The model's result for one batch, the parts loaded from a folder and run in this process."""
+    return open_stages(directory, trust=trust)(*args, **(kwargs or {}))
