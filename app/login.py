@@ -23,7 +23,7 @@ from streamlit.web.server.starlette.starlette_websocket import (
     is_host_allowed,
 )
 
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.serving.hosts import is_loopback
 
@@ -71,7 +71,7 @@ def admitted() -> bool:
         terms = login_terms()
     except InputFault as fault:
         st.title("TorchSplit", anchor=False)
-        st.error(plain(str(fault)))
+        st.error(escape_markdown(str(fault)))
         return False
     if terms is None:
         return True
@@ -269,10 +269,10 @@ def _ask(terms: Terms) -> None:
     st.title("TorchSplit", anchor=False)
     here = urlsplit(st.context.url or terms.origin)
     if f"{here.scheme}://{here.netloc}" == terms.origin:
-        st.write(plain(f"To see this dashboard, log in with your account at {terms.provider}."))
+        st.write(escape_markdown(f"To see this dashboard, log in with your account at {terms.provider}."))
         st.button("Log in", type="primary", on_click=st.login)
     else:
-        st.write(plain(f"To see this dashboard, log in at its address {terms.origin}."))
+        st.write(escape_markdown(f"To see this dashboard, log in at its address {terms.origin}."))
         st.link_button("Log in", terms.origin, type="primary")
 
 

@@ -67,7 +67,7 @@ def _file() -> Path:
 def contract() -> Read:
     """Contract files: what is taken is written and read again as the same value."""
     from torchsplit_core.files import read_text, write_text
-    from torchsplit_core.workspace.foreign import read_contract
+    from torchsplit_core.workspace.untrusted_files import read_contract
 
     def read(data: bytes) -> None:
         _, value = read_contract(data, "the file")
@@ -150,7 +150,7 @@ def pt2() -> Read:
 
 def archive() -> Read:
     """An archive as it is checked before it is stored, without the child that checks larger ones."""
-    from torchsplit_core.workspace.archive_reading import open_archive, unpacked_bytes
+    from torchsplit_core.workspace.archive_reader import open_archive, unpacked_bytes
 
     def read(data: bytes) -> None:
         if unpacked_bytes(data) > LARGEST_UNPACKED:
@@ -188,10 +188,10 @@ def config() -> Read:
 def host() -> Read:
     """What tools and runs tell of a host; the first line says which."""
     from torchsplit_core.hardware.discovery import discover_host
-    from torchsplit_core.hardware.live.dcgm import read_dmon
+    from torchsplit_core.hardware.current_state.dcgm import parse_dmon
     from torchsplit_core.hardware.mig_journal import take_journal
     from torchsplit_core.hardware.replay import ReplayNvml
-    from torchsplit_core.telemetry.reading import read_spans, summary
+    from torchsplit_core.telemetry.span_reader import read_spans, summary
 
     path = _file()
 
@@ -208,7 +208,7 @@ def host() -> Read:
             b"replay": lambda data: _taken(discover_host(ReplayNvml(written(data)))),
             b"journal": journal,
             b"spans": lambda data: _taken(summary(read_spans(written(data)))),
-            b"dcgm": lambda data: _taken(read_dmon(_text(data))),
+            b"dcgm": lambda data: _taken(parse_dmon(_text(data))),
         }
     )
 

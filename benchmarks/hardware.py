@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from torchsplit_core.files.replace import replace_file
+from torchsplit_core.files.atomic_write import replace_file
 from torchsplit_core.hardware import HostReport, NvmlFault, discover_host
 from torchsplit_core.hardware.nvml_driver import open_driver
-from torchsplit_core.hardware.replay import VARIABLE as REPLAY
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE as REPLAY
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "hardware.md"

@@ -29,7 +29,7 @@ from benchmarks.planner_instances import instance
 from benchmarks.planner_report import gap_text, heading, parse_size, row, same, value_text
 from torchsplit_core.hardware import gpu_type, maximal_multisets
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import PlanModel, PlanRequest
 
 ROW_TOLERANCE = 1e-6
@@ -172,7 +172,7 @@ def _refuse(request: PlanRequest) -> None:
         raise ValueError("the literal formulation is for exclusive max_min of uncut models without minima")
 
 
-def _value(model: Any, answer: Answer) -> float:
+def _value(model: Any, answer: ModelSolution) -> float:
     """Z as the whole numbers of the answer give it: the least normalised throughput."""
     for var in model.x.values():
         var.set_value(round(answer.values[id(var)]))

@@ -41,7 +41,7 @@ from torchsplit_core import jobs
 from torchsplit_core.deployment import deploy
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import PLAN
+from torchsplit_core.jobs.job_kinds import PLAN
 from torchsplit_core.values import InputFault, PlanOutcome
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Store, Workspace
@@ -149,7 +149,7 @@ def kill_a_job(folder: Path, seed: int) -> None:
     while jobs.status(workspace, job).state == "running":
         assert time.monotonic() < deadline, jobs.status(workspace, job)
         time.sleep(0.02)
-    assert jobs.status(workspace, job).fault == runner.STOPPED
+    assert jobs.status(workspace, job).fault == runner.STOPPED_TEXT
 
 
 def power_cut(folder: Path, seed: int) -> None:
@@ -372,7 +372,7 @@ FAMILIES = (
     ),
     Family("execution", "trusted jobs started again", 3, tests_of("tests/jobs/test_trust.py")),
     Family(
-        "costly files", "files made to cost memory or time", 2, tests_of("tests/workspace/test_foreign.py")
+        "costly files", "files made to cost memory or time", 2, tests_of("tests/workspace/test_untrusted_files.py")
     ),
 )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchsplit_core import workflow
-from torchsplit_core.hardware import Steadiness, watch_cores
+from torchsplit_core.hardware import ClockStability, measure_cores
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.points import Settings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
@@ -141,7 +141,7 @@ def text(value: float | None, digits: int) -> str:
     return "n/a" if value is None else f"{value:.{digits}f}"
 
 
-def steadiness(found: Iterable[Steadiness]) -> Iterator[str]:
+def steadiness(found: Iterable[ClockStability]) -> Iterator[str]:
     """A table of the cores."""
     yield "| core | fixed loop ms, 5 % | 50 % | 95 % | 95 % / 5 % | the same of medians of 100 ms |"
     yield "|---|---|---|---|---|---|"
@@ -162,7 +162,7 @@ def main() -> int:
     if cores < 2:
         print("a slice needs a core beside that of front and load: this host has 1 for us")
         return 0
-    for line in steadiness(watch_cores(os.sched_getaffinity(0), LOOK_S)):
+    for line in steadiness(measure_cores(os.sched_getaffinity(0), LOOK_S)):
         print(line)
     print("\n| model | slices | load | predicted requests/s | measured / predicted | simulated p95 ms | "
           "measured / simulated p95 | replayed p95 ms | measured / replayed p95 | what parts |")  # fmt: skip

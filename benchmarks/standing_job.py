@@ -6,7 +6,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from torchsplit_core.jobs.names import JobKind, JobParameters
+from torchsplit_core.jobs.job_kinds import JobKind, JobParameters
 from torchsplit_core.values import Progress
 from torchsplit_core.workspace.store import Workspace
 

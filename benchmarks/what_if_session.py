@@ -28,7 +28,7 @@ from benchmarks.plan_page_speed import stored
 from benchmarks.planner_instances import instance
 from torchsplit_core import workflow
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Store, Workspace
 
 GOAL_MOVE_MS, GOAL_KNOWN_MS, GOAL_SHIFT_PX = 1000, 300, 0
@@ -118,7 +118,7 @@ def learn(workspace: Workspace) -> None:
         outcome = workflow.plan(replace(asked, solver=replace(asked.solver, time_limit_s=30.0)))
         if outcome.status != "optimal":
             raise SystemExit(f"{asked.gpus[0].count} GPUs are not proven in time")
-        KnownPlans(workspace).keep(asked, outcome)
+        PlanCache(workspace).store(asked, outcome)
 
 
 def large(store: Store, sharing: Literal["exclusive", "fractional"]) -> Workspace:

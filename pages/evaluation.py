@@ -2,7 +2,7 @@
 
 from app.evaluation import page
 from app.shell import frame
-from torchsplit_core.jobs.names import EVALUATE
+from torchsplit_core.jobs.job_kinds import EVALUATE
 
 with frame.telling():
     page.show(frame.open_page("Evaluation", EVALUATE))

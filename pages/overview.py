@@ -2,7 +2,7 @@
 
 from app.overview import page
 from app.shell import frame
-from torchsplit_core.jobs.names import PROFILE, QUICK_START, TRACE
+from torchsplit_core.jobs.job_kinds import PROFILE, QUICK_START, TRACE
 
 with frame.telling():
     page.show(frame.open_page("Overview", QUICK_START, TRACE, PROFILE, apart=page.told_in_form))

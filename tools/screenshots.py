@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
-from torchsplit_core.jobs.names import PartitionParameters, ProfileParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import PartitionParameters, ProfileParameters, RequestParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.jobs.place import place_job, placement_frontier_job
 from torchsplit_core.jobs.profile import profile_job

@@ -21,7 +21,7 @@ from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     WHOLE_GPU,
-    Find,
+    MaxLoadSearch,
     FleetEntry,
     GammaArrivals,
     GraphEdge,
@@ -186,7 +186,7 @@ def under_load() -> SimulationRequest:
         ),
         requests_per_model=5_000,
         replications=3,
-        find=Find(95.0),
+        find=MaxLoadSearch(95.0),
     )
 
 

@@ -129,11 +129,11 @@ def profile(
 
     `device` as of `torchsplit profile --device`. A `.pt2` is executed only with `trust`; without, all is estimated.
     """
-    graph, found = workflow.profile(
+    graph, measured = workflow.profile(
         source, device=device, batch_sizes=batch_sizes, gpu_types=gpu_types, trust=trust, settings=settings,
         progress=progress,
     )  # fmt: skip
-    return ProfiledModel(graph, found)
+    return ProfiledModel(graph, measured)
 
 
 def request(
@@ -155,13 +155,13 @@ def request(
     responses, waits included) by model name: the profile's own, else a short one of its source. `candidates` are
     partitions; each of their cuts becomes a variant.
     """
-    found = [_profile_of(one) for one in profiles]
-    if not found:
+    read_profiles = [_profile_of(source) for source in profiles]
+    if not read_profiles:
         raise InputFault("request()", "has no profile", "Give at least one.")
-    made = build_request(
-        found,
+    built = build_request(
+        read_profiles,
         parse_fleet(gpus) if isinstance(gpus, str) else gpus,
-        candidates=[_read(one, PartitionOutcome, "torchsplit.partition") for one in candidates],
+        candidates=[_read(source, PartitionOutcome, "torchsplit.partition") for source in candidates],
         demands=demand,
         min_throughputs=min_throughput,
         max_latencies=max_latency,
@@ -171,9 +171,9 @@ def request(
         sharing=sharing,
         time_limit_s=time_limit_s,
     )
-    validate(made)
-    check_owed(made)
-    return made
+    validate(built)
+    check_owed(built)
+    return built
 
 
 def plan(
@@ -187,20 +187,20 @@ def plan(
 
     An infeasible request is no fault: `outcome.status` says so, and `outcome.conflicts` why.
     """
-    wanted = _read(asked, PlanRequest, "torchsplit.plan_request")
+    plan_request = _read(asked, PlanRequest, "torchsplit.plan_request")
     if time_limit_s is not None:
-        wanted = replace(wanted, solver=replace(wanted.solver, time_limit_s=time_limit_s))
-    return Plan(wanted, workflow.plan(wanted, explain=explain, progress=progress))
+        plan_request = replace(plan_request, solver=replace(plan_request.solver, time_limit_s=time_limit_s))
+    return Plan(plan_request, workflow.plan(plan_request, explain=explain, progress=progress))
 
 
 def simulate(
     planned: Plan, *, load: float = 1.0, requests: int | None = None, progress: Progress = ignore_progress
 ) -> Load:
     """Response times of a plan, waits included, at `load` times the demands; `requests` of each model a replication."""
-    asked = workflow.under_load(workflow.simulation_request(planned.outcome, planned.request), load)
+    simulation = workflow.under_load(workflow.simulation_request(planned.outcome, planned.request), load)
     if requests is not None:
-        asked = replace(asked, requests_per_model=requests)
-    return Load(asked, workflow.simulate(asked, progress))
+        simulation = replace(simulation, requests_per_model=requests)
+    return Load(simulation, workflow.simulate(simulation, progress))
 
 
 def deploy(
@@ -210,15 +210,15 @@ def deploy(
     return workflow.deploy(planned.outcome, Path(folder), formats, request=planned.request, **options)
 
 
-def _profile_of(given: ProfiledModel | Profile | FilePath) -> Profile:
-    return given.profile if isinstance(given, ProfiledModel) else _read(given, Profile, "torchsplit.profile")
+def _profile_of(source: ProfiledModel | Profile | FilePath) -> Profile:
+    return source.profile if isinstance(source, ProfiledModel) else _read(source, Profile, "torchsplit.profile")
 
 
-def _read(given: Any, kind: type[Any], form: str) -> Any:
+def _read(source: Any, kind: type[Any], format_name: str) -> Any:
     """The value given, or that of the file given."""
-    if isinstance(given, str | Path):
-        return read_file(given, expected=form)[1]
-    if not isinstance(given, kind):
-        problem = f"is {type(given).__name__}, neither {kind.__name__} nor the path of a file"
-        raise InputFault(form, problem, f"Give a {kind.__name__}, or the path of a file of one.")
-    return given
+    if isinstance(source, str | Path):
+        return read_file(source, expected=format_name)[1]
+    if not isinstance(source, kind):
+        problem = f"is {type(source).__name__}, neither {kind.__name__} nor the path of a file"
+        raise InputFault(format_name, problem, f"Give a {kind.__name__}, or the path of a file of one.")
+    return source

@@ -31,8 +31,8 @@ def python_path() -> str:
     installed = {Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())}
     # Python finds these by itself, after its own modules. Before them, a package there could take a name of theirs.
     core = [] if CORE.parent in installed else [str(CORE.parent)]
-    before = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return os.pathsep.join(dict.fromkeys([*core, str(root()), *before]))
+    existing = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join(dict.fromkeys([*core, str(root()), *existing]))
 
 
 def sample_models() -> ModuleType:

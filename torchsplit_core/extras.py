@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from torchsplit_core.values import InputFault
 
-EXTRAS = {
+EXTRA_MODULES = {
     "trace": ("torch",),
     "serve": ("torch", "httptools", "uvloop", "orjson", "h11"),
     "telemetry": ("opentelemetry",),
@@ -29,9 +29,9 @@ class MissingPackage(InputFault):
         return f"torchsplit {command} needs {self.module}. {self.remedy}"
 
 
-def need(extra: str) -> None:
+def require_extra(extra: str) -> None:
     """Raises MissingPackage where a module of the extra is not installed. Loads none of them."""
-    for module in EXTRAS[extra]:
+    for module in EXTRA_MODULES[extra]:
         if find_spec(module) is None:
             raise MissingPackage(module, extra)
 
@@ -40,5 +40,5 @@ def missing_package(error: BaseException) -> MissingPackage | None:
     """The fault for the failed import of a module, or the failed look-up of a distribution, of an extra."""
     name = (getattr(error, "name", None) or "") if isinstance(error, ModuleNotFoundError) else ""
     module = name.partition(".")[0]
-    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+    extra = next((extra for extra, modules in EXTRA_MODULES.items() if module in modules), None)
     return None if extra is None else MissingPackage(module, extra)

@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any, Literal
 
 from torchsplit_core import bundle
-from torchsplit_core.isolation import is_out_of_memory, refuse_execution, remedy_for
-from torchsplit_core.isolation.confinement.access import readable_beside
+from torchsplit_core.isolation import is_out_of_memory, require_execution_allowed, remedy_for
+from torchsplit_core.isolation.sandbox.access import readable_beside
 from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_cause, quoted, suggestion
 
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
@@ -120,7 +120,7 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
     """
     parsed = parse_source(source, trust=trust)
     if parsed.kind != "sample":
-        refuse_execution(Path(parsed.path).name)
+        require_execution_allowed(Path(parsed.path).name)
     if parsed.kind == "pt2":
         if not trust:
             raise InputFault(

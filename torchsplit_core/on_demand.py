@@ -13,11 +13,11 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     A name must not be that of a module of the package: once that is loaded, it would stand in the name's place.
     Type checkers read the same names from imports under `TYPE_CHECKING`; a test of tests/layers holds both together.
     """
-    homes = {name: module for module, names in modules.items() for name in names.split()}
+    module_of = {name: module for module, names in modules.items() for name in names.split()}
 
     def load(name: str) -> Any:
-        if name not in homes:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
 
     return load

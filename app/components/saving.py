@@ -17,7 +17,7 @@ import streamlit as st
 
 from app.components.keys import component_key
 from app.format.glossary import column_explanations
-from torchsplit_core.pictures.numbers import UNKNOWN, plain
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown
 from torchsplit_core.tables.cells import guarded
 
 NAME = "torchsplit_saving"
@@ -93,7 +93,7 @@ def explained(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -> di
     config = {name: dict(column) for name, column in (given or {}).items()}
     for name, meaning in column_explanations(map(str, frame.columns)).items():
         column = config.setdefault(name, dict(st.column_config.Column()))
-        column["help"] = column.get("help") or plain(meaning)
+        column["help"] = column.get("help") or escape_markdown(meaning)
     return config
 
 

@@ -14,19 +14,19 @@ from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
 from torchsplit_core import jobs
-from torchsplit_core.evaluation.effort import effort_words
+from torchsplit_core.evaluation.search_budget import effort_words
 from torchsplit_core.evaluation.grid import cases, settings_of
-from torchsplit_core.evaluation.report.content import made_words, settings_words, tables
-from torchsplit_core.evaluation.report.document import document
-from torchsplit_core.evaluation.report.page import claim_html, mixes_html, report, table_html
-from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
-from torchsplit_core.evaluation.report.tables import cases_csv, models_csv
+from torchsplit_core.evaluation.report.result_tables import made_words, settings_words, tables
+from torchsplit_core.evaluation.report.markdown import document
+from torchsplit_core.evaluation.report.html_report import claim_html, mixes_html, report, table_html
+from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.csv_files import cases_csv, models_csv
 from torchsplit_core.evaluation.run import plans_to_search
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.jobs.job_kinds import EVALUATE, EvaluateParameters
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome, EvaluationSettings
-from torchsplit_core.workspace.named import evaluation_name
+from torchsplit_core.workspace.named_results import evaluation_name
 from torchsplit_core.workspace.store import Workspace
 
 VIEWS = ("Claims", "Pictures", "Tables", "Mixes")
@@ -69,7 +69,7 @@ def show(workspace: Workspace) -> None:
     if not outcome.complete:
         st.info(_so_far(workspace, outcome))
     origin = "This one came with TorchSplit. " if name == SHIPPED else ""
-    st.caption(plain(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."))
+    st.caption(escape_markdown(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."))
     views = VIEWS if outcome.claims else VIEWS[1:]
     turned = address.turned(address.TAB, views, TAB)
     address.settle(workspace, {address.TAB: turned})
@@ -142,9 +142,9 @@ def _claims(outcome: EvaluationOutcome) -> None:
 
 
 def _pictures(outcome: EvaluationOutcome) -> None:
-    for one in pictures(outcome):
+    for one in bar_charts(outcome):
         with st.container(border=True, key=f"evaluation-{one.name}"):
-            drawn = f'<div style="overflow-x: auto">{picture_svg(one)}</div>'
+            drawn = f'<div style="overflow-x: auto">{chart_svg(one)}</div>'
             with saving.saved(one.title, f"evaluation.{one.name}", key=f"evaluation-{one.name}"):
                 picture(drawn, key=f"evaluation-picture-{one.name}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.format.glossary import explanation
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 
 Colour = Literal["red", "yellow", "green", "blue", "gray"]
 """As Streamlit names them."""
@@ -34,4 +34,4 @@ class Badge:
     @property
     def help(self) -> str | None:
         """What the word means, as markdown; None where the glossary does not say."""
-        return plain(explanation(self.text)) or None
+        return escape_markdown(explanation(self.text)) or None

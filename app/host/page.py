@@ -12,7 +12,7 @@ from app.components import saving
 from app.format.gpus import NOTE, gpu_cells
 from app.shell import frame, widgets
 from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
-from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, percent, plain, short, size
+from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, percent, escape_markdown, short, size
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
 
@@ -23,7 +23,7 @@ _BEFORE = "cores before"
 def show(workspace: Workspace) -> None:
     """The whole page; what changes is drawn anew by itself."""
     host = _host()
-    st.caption(plain(f"{host.cpu_name}, {os.uname().sysname} {os.uname().release}"))
+    st.caption(escape_markdown(f"{host.cpu_name}, {os.uname().sysname} {os.uname().release}"))
     st.fragment(_now, run_every=REFRESH_S)(workspace)
 
 
@@ -38,7 +38,7 @@ def _now(workspace: Workspace) -> None:
         _cards(workspace, found)
         st.header("GPUs", anchor=False)
         if found.message:
-            st.info(plain(found.message))
+            st.info(escape_markdown(found.message))
         if found.gpus:
             saving.table(gpu_rows(found.gpus), "gpus", key="host-gpus", alt="GPUs of this machine, now")
             st.caption(NOTE)

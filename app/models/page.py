@@ -23,7 +23,7 @@ from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import sliced_types
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     QUICK_START,
     RUN_HERE,
@@ -35,7 +35,7 @@ from torchsplit_core.jobs.names import (
     UploadedFile,
 )
 from torchsplit_core.jobs.quick_start import MEASURED_MIX, measured_mix, slice_cores
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 
@@ -159,8 +159,8 @@ def _earlier(workspace: Workspace) -> None:
         others = [one for one in others if text.lower() in f"{one.name} {one.counts}".lower()]
     for one in others[:MOST_WORKSPACES]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            navigation.link("Overview", plain(one.name), workspace=store().open(one.id))
-            st.caption(plain(one.words))
+            navigation.link("Overview", escape_markdown(one.name), workspace=store().open(one.id))
+            st.caption(escape_markdown(one.words))
     if len(others) > MOST_WORKSPACES:
         st.caption(f"The first {MOST_WORKSPACES} of {len(others)}: search for the others.")
 
@@ -239,7 +239,7 @@ def _sample(workspace: Workspace) -> None:
     by_name = {sample.name: sample for sample in SAMPLES}
     name = st.selectbox("Sample", list(by_name), format_func=lambda key: by_name[key].title, key="sample")
     sample = by_name[name]
-    st.caption(f"{plain(sample.sentence)} Large: {plain(sample.large)}.")
+    st.caption(f"{escape_markdown(sample.sentence)} Large: {escape_markdown(sample.large)}.")
     sizes = [size for size in sample.sizes if size in ("small", "large")]
     size = st.radio("Size", sizes, key="sample-size", horizontal=True)
     source = f"sample:{name}" + ("@large" if size == "large" else "")

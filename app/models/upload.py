@@ -17,10 +17,10 @@ from app.session.thing import MODEL
 from app.session.uploads import refuse_untrusted
 from app.shell import frame, navigation, results
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault, quoted
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 UPLOAD = "upload"
@@ -73,7 +73,7 @@ def show(workspace: Workspace) -> None:
         offered = client_names(file.name, file.getvalue())
         if offered.searched and not offered.clients:
             st.warning(
-                plain(
+                escape_markdown(
                     f"No class in {file.name} is a client: none has get_model(). Add one like this to the file and "
                     "drop it again, or enter the name of a function or an object that gives a client."
                 )
@@ -106,7 +106,7 @@ def show(workspace: Workspace) -> None:
 def _failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
     """Why the work on the file failed, and the same again."""
     with st.container(horizontal=True, vertical_alignment="center", key="upload-failed"):
-        st.error(plain(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
+        st.error(escape_markdown(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
         if st.button(
             "Try again", key="upload-again", help="The same work on the same file, with the same name."
         ):
@@ -163,7 +163,7 @@ def start(
         raise InputFault(file, problem, "Enter the name of the client's class.")
     source = f"{file}:{entry}" if python else file
     digest = hashlib.sha256(data).hexdigest()
-    known = named.digest(workspace, "upload", file) == digest and named.exists(workspace, "graph", source)
+    known = named_results.sha256_of(workspace, "upload", file) == digest and named_results.exists(workspace, "graph", source)
     if known and not python:
         st.session_state[_AWAITED] = (None, source)
         return None

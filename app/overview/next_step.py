@@ -11,7 +11,7 @@ from app.session.models import ModelEntry
 from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -46,7 +46,7 @@ def _of_scenario(workspace: Workspace, name: str) -> Step:
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     if plan is None:
         return Step(f"{name} has not been planned yet.", "Plan it", "Plan", name)
-    if request is not None and not named.plan_answers(request, plan):
+    if request is not None and not named_results.plan_is_current(request, plan):
         return Step(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
     verdict = verdict_of(request, plan)
     if verdict.level == "red" or plan.status not in SOLVED:

@@ -21,7 +21,7 @@ from app.session.workspace import read
 from app.shell import navigation
 from app.training import shelf as training_shelf
 from app.workspace import deleted
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -41,7 +41,7 @@ def show(workspace: Workspace) -> None:
     step = next_step(workspace, entries, scenarios)
     if step is not None:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key="next-step"):
-            st.markdown(f"**Next:** {plain(step.text)}", width="stretch")
+            st.markdown(f"**Next:** {escape_markdown(step.text)}", width="stretch")
             navigation.link(step.way, step.label, step.thing, icon=":material/arrow_forward:")
     left, right = st.columns([62, 38], gap="medium")
     with left:
@@ -84,7 +84,7 @@ def _scenario(workspace: Workspace, name: str) -> None:
     """A scenario's verdict, and the ways into it."""
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     with st.container(horizontal=True, vertical_alignment="center"):
-        navigation.link("Plan", f"**{plain(name)}**", name, icon=":material/view_quilt:")
+        navigation.link("Plan", f"**{escape_markdown(name)}**", name, icon=":material/view_quilt:")
         if plan is not None:
             badge = status_badge(plan)
             st.badge(badge.text, color=badge.colour, help=badge.help)
@@ -121,10 +121,10 @@ def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
         return
     with st.container(border=True, key="fleet"):
         st.header("Fleet", anchor=False)
-        st.markdown(plain(fleet_words(request)))
+        st.markdown(escape_markdown(fleet_words(request)))
         plan = read(workspace, "plan", name) if name else None
         used = f"{sum(bool(gpu.slices) for gpu in plan.gpus)} of them used in " if plan else "asked for in "
-        st.caption(plain(f"{used}{name}"))
+        st.caption(escape_markdown(f"{used}{name}"))
 
 
 def fleet_words(request: PlanRequest) -> str:
@@ -146,5 +146,5 @@ def _models(entries: list[models.ModelEntry]) -> None:
     """Ways to the pages of the models."""
     with st.container(horizontal=True, gap="small", key="model-ways"):
         for entry in entries:
-            navigation.link("Graph", plain(entry.source), entry.source, icon=":material/deployed_code:")
+            navigation.link("Graph", escape_markdown(entry.source), entry.source, icon=":material/deployed_code:")
         navigation.link("Models", "Add, trace, remove", icon=":material/add:")

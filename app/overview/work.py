@@ -10,7 +10,7 @@ from app.format.badges import Colour
 from app.shell import job_panel, navigation, results, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
-from torchsplit_core.pictures.numbers import duration, plain
+from torchsplit_core.pictures.numbers import duration, escape_markdown
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
 COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}
@@ -41,7 +41,7 @@ def show(workspace: Workspace) -> None:
 def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, latest: bool) -> None:
     """One job with its outcome and log; of equal work the `latest` alone can be started again."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{plain(status.title)}**", width="content")
+        st.markdown(f"**{escape_markdown(status.title)}**", width="content")
         widgets.badge(status.state, COLOURS[status.state])
         st.caption(when(status, record.created if record else None))
         place = results.place_of(record) if record else None
@@ -50,7 +50,7 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
         if latest and status.state in ("failed", "cancelled"):
             job_panel.offer_again(workspace, status)
     if status.fault:
-        st.markdown(plain(status.fault))
+        st.markdown(escape_markdown(status.fault))
     log = st.expander("Log", key=f"log-{status.id}", on_change="rerun")
     if log.open:
         text = jobs.log(workspace, status.id)
@@ -73,6 +73,6 @@ def recent(workspace: Workspace, most: int) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             widgets.badge(status.state, COLOURS[status.state])
             reason = f": {status.fault}" if status.state == "failed" and status.fault else ""
-            st.caption(plain(f"{status.title}{reason}"))
+            st.caption(escape_markdown(f"{status.title}{reason}"))
     if not statuses:
         st.caption("None yet.")

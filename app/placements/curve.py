@@ -13,8 +13,8 @@ from app.placements.words import curve_table, pass_words, unit_of
 from app.session.placements import Kept, curve_of, start_curve
 from app.shell import frame
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PLACEMENT_FRONTIER
-from torchsplit_core.pictures.numbers import exact, plain
+from torchsplit_core.jobs.job_kinds import PLACEMENT_FRONTIER
+from torchsplit_core.pictures.numbers import exact, escape_markdown
 from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 
@@ -27,7 +27,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
         _ask(workspace, kept)
         return
     if not curve.points:
-        st.warning(plain(curve.message or "No pipeline was found in the time given."))
+        st.warning(escape_markdown(curve.message or "No pipeline was found in the time given."))
         _ask(workspace, kept)
         return
     key = f"place-point {kept.sha256}"
@@ -47,7 +47,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
     whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
     st.caption(
         f"{len(curve.points)} pipelines that no other beats in both, {proven} of them proven; {whole}. "
-        f"Computed from {curve.basis} speeds, untested on hardware. {plain(curve.message)}"
+        f"Computed from {curve.basis} speeds, untested on hardware. {escape_markdown(curve.message)}"
     )
     names = [_name(curve.points[number], axis, unit) for number in range(len(curve.points))]
     picked = st.selectbox(

@@ -10,8 +10,8 @@ from app.session.placements import Kept
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
-from torchsplit_core.jobs.names import DIVISIONS, DivisionsParameters, as_stored
-from torchsplit_core.pictures.numbers import duration, plain
+from torchsplit_core.jobs.job_kinds import DIVISIONS, RequestVersionParameters, to_stored
+from torchsplit_core.pictures.numbers import duration, escape_markdown
 from torchsplit_core.values import PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 
@@ -32,7 +32,7 @@ def show(workspace: Workspace, kept: Kept) -> None:
             key="place-ways-table",
             alt="Ways to divide compared",
         )
-        st.caption(plain(f"{COUNTED} {literal(workspace, kept)}".strip()))
+        st.caption(escape_markdown(f"{COUNTED} {literal(workspace, kept)}".strip()))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         working = bool(_of(workspace, kept, "running"))
@@ -66,7 +66,7 @@ def literal(workspace: Workspace, kept: Kept) -> str:
 
 
 def _of(workspace: Workspace, kept: Kept, state: str) -> list[jobs.JobStatus]:
-    asked = as_stored(DIVISIONS, _parameters(kept))
+    asked = to_stored(DIVISIONS, _parameters(kept))
     same = {
         record.id
         for record in workspace.job_records()
@@ -75,5 +75,5 @@ def _of(workspace: Workspace, kept: Kept, state: str) -> list[jobs.JobStatus]:
     return [status for status in jobs.statuses(workspace) if status.id in same and status.state == state]
 
 
-def _parameters(kept: Kept) -> DivisionsParameters:
-    return DivisionsParameters(kept.name, kept.sha256)
+def _parameters(kept: Kept) -> RequestVersionParameters:
+    return RequestVersionParameters(kept.name, kept.sha256)

@@ -20,7 +20,7 @@ from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S, build_req
 from torchsplit_core.placement.request.decoders import decoder_names, read_config
 from torchsplit_core.placement.request.fleets import matrix_of_csv
 from torchsplit_core.values import InputFault, PlacementRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
@@ -182,7 +182,7 @@ def _text(file: UploadedFile | None) -> str | None:
 
 
 def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:
-    name = named.free_name(workspace, named.PLACEMENT[:1], label)
+    name = named_results.free_name(workspace, named_results.PLACEMENT_KINDS[:1], label)
     placements.put(workspace, name, request)
     placements.start(workspace, name)
     navigation.go("Place", name)

@@ -29,8 +29,8 @@ from app.shell import frame, things, widgets
 from torchsplit_core import jobs
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import PLACE
-from torchsplit_core.pictures.numbers import counted, exact, percent, plain, short
+from torchsplit_core.jobs.job_kinds import PLACE
+from torchsplit_core.pictures.numbers import counted, exact, percent, escape_markdown, short
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -76,11 +76,11 @@ def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:
                 if abs(more) > 1e-9
                 else " No change."
             )
-        st.markdown(plain(text), width="stretch")
+        st.markdown(escape_markdown(text), width="stretch")
         if st.button("Back", key="place-back"):
             form.back(workspace)
     if trial.fault:
-        st.warning(plain(trial.fault))
+        st.warning(escape_markdown(trial.fault))
 
 
 def _stored(workspace: Workspace, kept: Kept) -> None:
@@ -113,7 +113,7 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
         widgets.badge(f"speeds {outcome.basis}", "green" if outcome.basis == "measured" else "yellow")
         st.caption("untested on hardware")
     if not outcome.segments:
-        st.warning(plain(outcome.message or "No placement was found."))
+        st.warning(escape_markdown(outcome.message or "No placement was found."))
         if outcome.bound is not None:
             st.caption(f"No placement exceeds {short(outcome.bound, unit_of(outcome))}.")
         return outcome
@@ -236,6 +236,6 @@ def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         for one in launch_commands(request, outcome):
             st.markdown(f"**{one.launcher}**")
             if one.unsupported_reason:
-                st.write(plain(one.unsupported_reason))
+                st.write(escape_markdown(one.unsupported_reason))
             else:
                 st.code(one.text, language=None, height="content", wrap_lines=True)

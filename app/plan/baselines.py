@@ -15,12 +15,12 @@ from app.session import draft as drafts
 from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame
-from torchsplit_core.pictures.numbers import exact, plain, short
+from torchsplit_core.pictures.numbers import exact, escape_markdown, short
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
@@ -37,7 +37,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
             "slices, over first fit and over a greedy best fit: plan first."
         )
         return
-    if not named.plan_answers(request, plan):
+    if not named_results.plan_is_current(request, plan):
         st.info("The plan answers an earlier request: plan again, and compare then.")
         return
     found = _found(request_hash(request), plan.objective.bound, request, plan)
@@ -71,10 +71,10 @@ def _open(workspace: Workspace, name: str, request: PlanRequest, one: Baseline) 
             st.rerun()
         if st.button("Open as scenario", key="baseline-scenario"):
             with frame.telling():
-                new = named.free_name(workspace, named.SCENARIO, f"{name[:60]}, {one.title}")
+                new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name[:60]}, {one.title}")
                 workspace.put("plan_request", new, request)
                 workspace.put("plan", new, one.outcome)
-                VersionStore(workspace, new).keep(f"baseline: {one.title}")
+                VersionStore(workspace, new).save(f"baseline: {one.title}")
                 SCENARIO.choose(workspace, new)
                 frame.say(f"This is {new}.")
                 st.rerun()
@@ -104,7 +104,7 @@ def table(plan: PlanOutcome, found: tuple[Baseline, ...], request: PlanRequest) 
 
 def rules(found: tuple[Baseline, ...]) -> str:
     """How each is found, as a list in Markdown."""
-    return "\n".join(f"- **{plain(one.title)}.** {plain(one.about)}" for one in found)
+    return "\n".join(f"- **{escape_markdown(one.title)}.** {escape_markdown(one.about)}" for one in found)
 
 
 def _least(outcome: PlanOutcome | None) -> float | None:

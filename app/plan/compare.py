@@ -15,7 +15,7 @@ from app.plan.summary import metrics, status_badge
 from app.plan.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
-from torchsplit_core.pictures.numbers import UNKNOWN, exact, plain, short
+from torchsplit_core.pictures.numbers import UNKNOWN, exact, escape_markdown, short
 from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
@@ -119,7 +119,7 @@ def side_by_side(
 ) -> None:
     """From one plan to another: both maps first, then what changes in words and for each model."""
     found = compare(*outcomes)
-    st.markdown(f"**From {plain(titles[0])} to {plain(titles[1])}**")
+    st.markdown(f"**From {escape_markdown(titles[0])} to {escape_markdown(titles[1])}**")
     colours = scenario.colours(workspace)
     for column, title, request, outcome, marked, key in zip(
         st.columns(2, gap="medium"),
@@ -131,8 +131,8 @@ def side_by_side(
         strict=True,
     ):
         with column.container(border=True):
-            st.header(plain(title), anchor=False)
-            told = " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
+            st.header(escape_markdown(title), anchor=False)
+            told = " · ".join(f"{escape_markdown(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
             st.caption(told)
             fleet.show(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")
@@ -223,11 +223,11 @@ def _words(found: Comparison) -> None:
         st.success("Nothing changes but the numbers of equal GPUs.")
         return
     for line in found.lines[:MOST_LINES]:
-        st.markdown(f"- {plain(line)}")
+        st.markdown(f"- {escape_markdown(line)}")
     if len(found.lines) > MOST_LINES:
         with st.expander(f"{len(found.lines) - MOST_LINES} more"):
             for line in found.lines[MOST_LINES:]:
-                st.markdown(f"- {plain(line)}")
+                st.markdown(f"- {escape_markdown(line)}")
 
 
 def _models(found: Comparison) -> str:

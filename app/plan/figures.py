@@ -12,7 +12,7 @@ from app.session.workspace import names, read
 from app.shell import frame, navigation
 from torchsplit_core import workflow
 from torchsplit_core.hardware import peak_names
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import Uncovered, uncovered
 from torchsplit_core.planning.sureness.words import named
@@ -31,7 +31,7 @@ def show(
     get them: estimated at one press where the graphs are here, measured, or imported."""
     found = uncovered(current)
     for one in found:
-        (st.error if one.nobody else st.warning)(plain(words(one)))
+        (st.error if one.nobody else st.warning)(escape_markdown(words(one)))
     if not found:
         return
     wanted = estimable(workspace, found, profiles)
@@ -147,7 +147,7 @@ def _told(
         known = f"{has} figures for {', '.join(sorted(points))} only" if points else f"{has} no figures here"
         types = " and ".join(one.name for one in found)
         st.caption(
-            plain(
+            escape_markdown(
                 f"{named(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
                 "made there, or add the model files."
             )

@@ -16,11 +16,11 @@ from app.plan.summary import SERVES_NOBODY, SOLVED
 from app.session import draft as drafts
 from app.session.draft import Draft
 from app.shell import frame
-from torchsplit_core.pictures.numbers import UNKNOWN, plain, short
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace.drafts import KeptDraft
+from torchsplit_core.workspace.drafts import StoredDraft
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import MOST_VERSIONS, Version, VersionStore
 
@@ -84,7 +84,7 @@ def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Dr
     for number, one in enumerate(drafts.others(workspace, name, request, draft)):
         told = words.changes_line(one.said, difference(request, one.request))
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(plain(f"Another tab has a draft: {told}"), width="stretch")
+            st.markdown(escape_markdown(f"Another tab has a draft: {told}"), width="stretch")
             why = "Discard or keep your own draft first." if draft is not None else None
             if st.button("Open a copy here", key=f"draft-of-{number}", disabled=draft is not None, help=why):
                 drafts.take_over(workspace, name, one)
@@ -102,7 +102,7 @@ def _undo(
         told = "Discard or keep the draft first." if draft is not None else None
         if st.button("Undo", key="version-undo", disabled=draft is not None, help=told):
             _restore(workspace, name, request, back)
-        st.markdown(plain(f"back to v{back.number}: {what(back)}"), width="stretch")
+        st.markdown(escape_markdown(f"back to v{back.number}: {what(back)}"), width="stretch")
 
 
 def _restore(workspace: Workspace, name: str, request: PlanRequest, version: Version) -> None:
@@ -112,7 +112,7 @@ def _restore(workspace: Workspace, name: str, request: PlanRequest, version: Ver
         return
     with frame.telling():
         said = f"v{version.number} again"
-        bar.keep_plan(workspace, name, request, KeptDraft(request_hash(request), state[0], state[1], said))
+        bar.keep_plan(workspace, name, request, StoredDraft(request_hash(request), state[0], state[1], said))
         frame.say(f"This is v{version.number} again; what stood before is a version too.")
         st.rerun()
 

@@ -9,12 +9,12 @@ import streamlit as st
 from app.plan.summary import conflict_words, relaxation_words
 from app.session import draft as drafts
 from app.session.workspace import read
-from torchsplit_core.pictures.numbers import THIN, counted, plain, short
+from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, short
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
 from torchsplit_core.planning.infeasibility.ways_out import WayOut, questions, ways_out
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanOutcome, PlanRequest, Relaxation
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
 MOST_NAMED = 3
@@ -47,17 +47,17 @@ def show(
             st.caption(f"{OPEN_WORDS[note]}{', still searching' if searching else ''}.")
         for text in plan.warnings:
             if text not in unsettled:
-                st.caption(plain(text))
+                st.caption(escape_markdown(text))
         if plan.conflicts:
             with st.expander("Which demands clash", expanded=len(plan.conflicts) == 1 and clashing < 3):
                 for conflict in plan.conflicts:
                     first, demands = conflict_words(conflict)
-                    st.markdown(f"- **{first}:** {plain(demands)}. {plain(conflict.message)}")
+                    st.markdown(f"- **{first}:** {escape_markdown(demands)}. {escape_markdown(conflict.message)}")
 
 
 def ways_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[WayOut, ...]:
     """The ways out that are known, in the order in which they are offered; the plan's own relaxation in any case."""
-    ways = ways_out(request, plan, KnownPlans(workspace).answer)
+    ways = ways_out(request, plan, PlanCache(workspace).lookup)
     if plan.least_relaxation and not any(way.kind == "relaxation" for way in ways):
         eased = edit.with_relaxation(request, plan.least_relaxation)
         return (WayOut("relaxation", eased, plan), *ways)
@@ -66,7 +66,7 @@ def ways_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tu
 
 def ways_are_open(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> bool:
     """Whether a search could still add a way out."""
-    answer = KnownPlans(workspace).answer
+    answer = PlanCache(workspace).lookup
     return any(answer(question) is None for question in questions(request, plan, answer))
 
 
@@ -89,7 +89,7 @@ def _chips(workspace: Workspace, name: str, plan: PlanOutcome, ways: Sequence[Wa
     with st.container(horizontal=True, key="ways-out"):
         for number, way in enumerate(ways):
             if st.button(
-                plain(chip_words(way, plan)), key=f"way-out-{number}", help=plain(help_words(way, plan)),
+                escape_markdown(chip_words(way, plan)), key=f"way-out-{number}", help=escape_markdown(help_words(way, plan)),
                 type="primary" if number == 0 else "secondary",
             ):  # fmt: skip
                 stored = read(workspace, "plan_request", name)

@@ -33,17 +33,17 @@ from app.session.workspace import names, read
 from app.shell import navigation, widgets
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import PLAN, QUICK_START, RUN_HERE
+from torchsplit_core.jobs.job_kinds import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.pictures.colours import model_colours
-from torchsplit_core.pictures.numbers import UNKNOWN, plain, short
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
 from torchsplit_core.responding.plan_words import money_words, tier_words
 from torchsplit_core.responding.verdict import Verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "plan-tab"
@@ -232,7 +232,7 @@ def _of_stored(tried: Trial | None, request: PlanRequest | None, plan: PlanOutco
     """Beside a draft: which plan a tab is about, since the verdict above is on the draft."""
     if tried is not None:
         told = verdict_of(request, plan).sentence if plan is not None else ""
-        st.caption(plain(f"This tab is about the scenario as stored, without the draft. {told}"))
+        st.caption(escape_markdown(f"This tab is about the scenario as stored, without the draft. {told}"))
 
 
 def _nothing_yet(workspace: Workspace) -> None:
@@ -270,7 +270,7 @@ def _headline(
             badges = [status_badge(plan), basis_badge(plan, request)]
             for badge in filter(None, badges):
                 st.badge(badge.text, color=badge.colour, help=badge.help)
-            if request is not None and not working and not named.plan_answers(request, plan):
+            if request is not None and not working and not named_results.plan_is_current(request, plan):
                 widgets.badge("answers an earlier request: plan again", "yellow")
 
 
@@ -294,7 +294,7 @@ def _metrics(request: PlanRequest | None, plan: PlanOutcome | None, before: Plan
             # More GPUs are no gain in themselves.
             colour = "off" if number == 2 else "normal"
             st.metric(item.label, item.value, gained[number], delta_color=colour, help=item.help or None)  # type: ignore[arg-type]
-            st.caption(plain(item.note))
+            st.caption(escape_markdown(item.note))
 
 
 def _not_planned(working: bool, asked: PlanRequest | None) -> None:
@@ -369,7 +369,7 @@ def _warnings(warnings: Sequence[str]) -> None:
     """In one box: many of one kind push what follows away."""
     if not warnings:
         return
-    lines = [plain(text) for text in warnings[:MOST_WARNINGS]]
+    lines = [escape_markdown(text) for text in warnings[:MOST_WARNINGS]]
     if len(warnings) > MOST_WARNINGS:
         lines.append(f"{len(warnings) - MOST_WARNINGS} more warnings are in the plan's file.")
     st.warning("\n".join(f"- {line}" for line in lines) if len(lines) > 1 else lines[0])

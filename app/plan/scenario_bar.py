@@ -9,8 +9,8 @@ import streamlit as st
 from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame, navigation, things
-from torchsplit_core.pictures.numbers import plain
-from torchsplit_core.workspace import named
+from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -33,7 +33,7 @@ def undo(workspace: Workspace) -> None:
     if name is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="scenario-deleted"):
-        st.markdown(f"Deleted the scenario **{plain(name)}**.", width="content")
+        st.markdown(f"Deleted the scenario **{escape_markdown(name)}**.", width="content")
         if st.button("Undo", key="scenario-undo"):
             with frame.telling():
                 scenario.undelete(workspace)
@@ -42,7 +42,7 @@ def undo(workspace: Workspace) -> None:
 
 def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
     st.error(
-        plain(
+        escape_markdown(
             f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
             "address is of another workspace. Nothing is shown in its place."
         )
@@ -69,7 +69,7 @@ def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
     if len(known) > 1:
         things.other(workspace, SCENARIO, name, known)
     else:
-        st.markdown(f"Scenario **{plain(name)}**", width="content")
+        st.markdown(f"Scenario **{escape_markdown(name)}**", width="content")
 
 
 def _menu(workspace: Workspace, name: str) -> None:
@@ -86,7 +86,7 @@ def _menu(workspace: Workspace, name: str) -> None:
             "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
         ):
             wanted = (
-                new if new.strip() != name else named.free_name(workspace, named.SCENARIO, f"{name} copy")
+                new if new.strip() != name else named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
             )
             scenario.save_as(workspace, name, wanted, keep=True)
             st.rerun()

@@ -9,7 +9,7 @@ from typing import Literal
 from app.format.badges import Badge
 from app.format.glossary import explanation
 from torchsplit_core.hardware import gpu_type, profile_cores
-from torchsplit_core.pictures.numbers import THIN, all_measured, counted, exact, percent, plain, short
+from torchsplit_core.pictures.numbers import THIN, all_measured, counted, exact, percent, escape_markdown, short
 from torchsplit_core.pictures.slice_values import reachable_sms
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
@@ -105,7 +105,7 @@ def metrics(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Metric, Met
 def _explained(metric: Metric) -> Metric:
     """The card with what its label means behind its own words, as markdown."""
     parts = (f"{metric.help}." if metric.help else "", explanation(metric.label))
-    return replace(metric, help=plain(" ".join(part for part in parts if part)))
+    return replace(metric, help=escape_markdown(" ".join(part for part in parts if part)))
 
 
 def weighted(request: PlanRequest | None) -> bool:

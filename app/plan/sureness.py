@@ -8,7 +8,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.shell import navigation
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.sureness import words
 from torchsplit_core.planning.sureness.verdict import Sureness, sureness
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
@@ -47,8 +47,8 @@ def show(found: Sureness | None) -> None:
     if found is None:
         return
     with st.container(border=True, key="sureness", gap="xsmall"):
-        st.markdown(f"**{plain(low_end(found))}**")
+        st.markdown(f"**{escape_markdown(low_end(found))}**")
         for reason in reasons(found):
-            st.caption(plain(reason))
+            st.caption(escape_markdown(reason))
         if found.next_measurement is not None:
             navigation.link("Profile", "Measure it under Profile")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import streamlit as st
 
 from app.session import draft as drafts
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.responding.verdict import Verdict
@@ -18,11 +18,11 @@ from torchsplit_core.workspace.store import Workspace
 def verdict_line(verdict: Verdict) -> None:
     """One line in the verdict's colour, above everything that is said of the search."""
     if verdict.level == "green":
-        st.success(plain(verdict.sentence), icon=":material/check_circle:")
+        st.success(escape_markdown(verdict.sentence), icon=":material/check_circle:")
     elif verdict.level == "red":
-        st.error(plain(verdict.sentence), icon=":material/error:")
+        st.error(escape_markdown(verdict.sentence), icon=":material/error:")
     else:
-        st.warning(plain(verdict.sentence), icon=":material/warning:")
+        st.warning(escape_markdown(verdict.sentence), icon=":material/warning:")
 
 
 def facts_line(verdict: Verdict, more: Iterable[str] = ()) -> None:
@@ -30,7 +30,7 @@ def facts_line(verdict: Verdict, more: Iterable[str] = ()) -> None:
     told = [
         f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.words}" for fact in verdict.facts
     ]
-    st.caption(plain(" · ".join((*told, *filter(None, more)))), width="stretch")
+    st.caption(escape_markdown(" · ".join((*told, *filter(None, more)))), width="stretch")
 
 
 def late(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:
@@ -43,7 +43,7 @@ def late(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanReques
 def owed_nothing(workspace: Workspace, name: str, stored: PlanRequest, asked: PlanRequest) -> None:
     """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(plain(_owed_words(asked)), width="stretch")
+        st.markdown(escape_markdown(_owed_words(asked)), width="stretch")
         if st.button("Take the demands as minima", key="demands-as-minima"):
             drafts.change(workspace, name, stored, edit.with_demands_as_minima(asked))
             st.rerun()

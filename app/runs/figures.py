@@ -27,7 +27,7 @@ from app.runs.words import (
     stage_rows,
     with_sizes,
 )
-from torchsplit_core.pictures.numbers import exact, plain, short
+from torchsplit_core.pictures.numbers import exact, escape_markdown, short
 from torchsplit_core.training.monitor import RunView
 
 PARTS = {
@@ -101,7 +101,7 @@ def _curves(name: str, view: RunView, place: int) -> None:
                 alt=f"{figure} of the run along its {'time' if of.along == TIME else 'steps'}",
             )  # fmt: skip
     if left_out := notes({name: view}, of):
-        st.caption(plain(left_out))
+        st.caption(escape_markdown(left_out))
 
 
 def _ranks(name: str, view: RunView) -> None:
@@ -202,4 +202,4 @@ def _checkpoints(name: str, view: RunView) -> None:
         return
     rows = checkpoint_rows(view, datetime.now(UTC))
     saving.table(rows, f"{name}.checkpoints", key="run-checkpoints", alt="Complete checkpoints, newest first")
-    st.caption(plain("Complete: on disk with the size and SHA-256 of every file."))
+    st.caption(escape_markdown("Complete: on disk with the size and SHA-256 of every file."))

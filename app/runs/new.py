@@ -14,7 +14,7 @@ from app.session import runs, trust
 from app.session.workspace import names, read
 from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
-from torchsplit_core.jobs.names import UploadedFile
+from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.training import fit_to_world_size, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome

@@ -15,7 +15,7 @@ from app.session import runs, trust
 from app.session.thing import RUN
 from app.shell import frame, navigation, tags
 from torchsplit_core.jobs.train import is_own
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.monitor import RunView, endpoints, event_files, is_requested, send_request
 from torchsplit_core.workspace.store import Workspace
 
@@ -41,7 +41,7 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
         if went_on and not working and not (view is not None and view.alive):
             st.rerun(scope="app")
         if not working and (fault := runs.fault(workspace, name)):
-            st.error(plain(fault))
+            st.error(escape_markdown(fault))
         if view is None:
             st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return
@@ -50,7 +50,7 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
         words, colour = STATES[view.state]
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(words, color=colour)
-            st.caption(plain(headline(view)))
+            st.caption(escape_markdown(headline(view)))
         if words := last_words(view):
             st.markdown(words)
         _buttons(workspace, name, view, working)

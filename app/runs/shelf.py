@@ -17,7 +17,7 @@ from app.session import runs
 from app.session.thing import RUN
 from app.shell import navigation, tags
 from torchsplit_core import jobs
-from torchsplit_core.pictures.numbers import UNKNOWN, plain
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown
 from torchsplit_core.training.monitor import RunView
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
@@ -148,7 +148,7 @@ def _picked(names: Sequence[str], chosen: Sequence[str]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.multiselect("Drawn", names, key="runs-picked", on_change=pick, placeholder="Choose runs")
         for name in chosen[:MOST_LINKS]:
-            navigation.link("Run", plain(name), name, icon=":material/monitoring:")
+            navigation.link("Run", escape_markdown(name), name, icon=":material/monitoring:")
 
 
 def _beside(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
@@ -173,4 +173,4 @@ def _beside(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
             alt=f"{of.figure} of the chosen runs along the {'time' if of.along == TIME else 'steps'}",
         )  # fmt: skip
     if left_out := notes(drawn, of):
-        st.caption(plain(left_out))
+        st.caption(escape_markdown(left_out))

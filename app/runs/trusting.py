@@ -7,8 +7,8 @@ from pathlib import PurePath
 import streamlit as st
 
 from app.session import trust
-from torchsplit_core.jobs.names import UploadedFile
-from torchsplit_core.jobs.trace import laid_out_name
+from torchsplit_core.jobs.job_kinds import UploadedFile
+from torchsplit_core.jobs.trace import safe_file_name
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -17,8 +17,8 @@ def upload_box(workspace: Workspace, source: str) -> tuple[UploadedFile | None, 
     if source.startswith("sample:"):
         return None, False
     # A run that was started has its file under the name that ranks load it by.
-    file = laid_out_name(PurePath(source).name.rpartition(":")[0])
-    found = next((one for one in workspace.artifacts("upload") if laid_out_name(one.name) == file), None)
+    file = safe_file_name(PurePath(source).name.rpartition(":")[0])
+    found = next((one for one in workspace.artifacts("upload") if safe_file_name(one.name) == file), None)
     if found is None:
         st.caption("Its file is not in this workspace (any more): upload it again.")
         return None, False

@@ -19,7 +19,7 @@ from torchsplit_core.pictures.numbers import (
     exact,
     memory_size,
     percent,
-    plain,
+    escape_markdown,
     short,
     size,
 )
@@ -106,12 +106,12 @@ def last_words(view: RunView) -> str:
         case "stopped":
             told = next(one for one in reversed(view.events) if one.words == view.words)
             # What a rank failed by; who stopped it on purpose knows why.
-            why = f" {plain(told.words)}" if told.rank is not None else ""
+            why = f" {escape_markdown(told.words)}" if told.rank is not None else ""
             return f"**Stopped {at}.**{why}{resume}"
         case "broken off":
-            return f"**Interrupted {at}:** {plain(view.words)}.{resume}"
+            return f"**Interrupted {at}:** {escape_markdown(view.words)}.{resume}"
     last = view.events[-1]
-    return f"**{plain(last.kind.replace('_', ' '))}** · {plain(with_sizes(last.words))}"
+    return f"**{escape_markdown(last.kind.replace('_', ' '))}** · {escape_markdown(with_sizes(last.words))}"
 
 
 def rank_rows(view: RunView) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torchsplit_core.partitioning import PartitionProvider, cut_behind, undomina
 from torchsplit_core.partitioning.candidates import best_distinct, with_best
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionOutcome, Profile
 from torchsplit_core.values.partition import Objective
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 OWN = "own"
@@ -58,7 +58,7 @@ class Study:
 def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
     """What was found for the model as it is now; None where nothing was, or of another architecture."""
     outcomes: dict[int, PartitionOutcome] = {}
-    stored = named.cuts_of(workspace.artifacts("partition"), model)
+    stored = named_results.cuts_of(workspace.artifacts("partition"), model)
     for count, item in stored.items():
         found: PartitionOutcome = read_artifact(workspace, item)
         if found.architecture_hash == architecture_hash:
@@ -158,14 +158,14 @@ def offers(workspace: Workspace) -> list[PartitionOutcome]:
     stored = workspace.artifacts()
     cuts = [item for item in stored if item.kind == "partition"]
     models = {item.name for item in stored if item.kind in ("graph", "profile")}
-    studies = {item.name for model in models for item in named.cuts_of(cuts, model).values()}
+    studies = {item.name for model in models for item in named_results.cuts_of(cuts, model).values()}
     return [read_artifact(workspace, item) for item in cuts if item.name not in studies]
 
 
 def forget(workspace: Workspace, model: str) -> None:
     """Remove all cuts of a model."""
-    for name in (*named.partition_names(workspace, model), f"{model} offered"):
-        named.remove(workspace, ("partition",), name)
+    for name in (*named_results.partition_names(workspace, model), f"{model} offered"):
+        named_results.remove(workspace, ("partition",), name)
 
 
 def stages_of(analysis: Analysis, candidate: PartitionCandidate) -> Mapping[str, int]:

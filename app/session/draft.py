@@ -20,7 +20,7 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.difference import RequestChange, difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest, Profile
-from torchsplit_core.workspace.drafts import Author, DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftAuthor, DraftStore, StoredDraft
 from torchsplit_core.workspace.faults import StoreFault
 from torchsplit_core.workspace.store import Workspace
 
@@ -46,7 +46,7 @@ class Draft:
     `kept` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
     """
 
-    kept: KeptDraft
+    kept: StoredDraft
     fault: str = ""
     saved: bool = False
 
@@ -100,7 +100,7 @@ def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str)
     """Something that was typed makes no sense: the draft stays without it, and says so; empty: all makes sense."""
     draft = of(workspace, name, stored)
     if draft is None:
-        draft = Draft(KeptDraft(request_hash(stored), stored), saved=True)
+        draft = Draft(StoredDraft(request_hash(stored), stored), saved=True)
     if draft.fault != fault:
         st.session_state[_key(workspace, name)] = replace(draft, fault=fault)
 
@@ -154,19 +154,19 @@ def unload(workspace: Workspace, name: str) -> None:
 
 def others(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None
-) -> tuple[KeptDraft, ...]:
+) -> tuple[StoredDraft, ...]:
     """The drafts of other tabs that are neither what is stored nor this tab's."""
     here = ((stored, None), None if draft is None else (draft.request, draft.plan))
     found = DraftStore(workspace, name).others(tab.identity())
     return tuple(one for one in found if (one.request, one.plan) not in here)
 
 
-def authors(workspace: Workspace, name: str) -> tuple[Author, ...]:
+def authors(workspace: Workspace, name: str) -> tuple[DraftAuthor, ...]:
     """Who else has a draft, the latest edit first; without their requests, which take long to read."""
     return DraftStore(workspace, name).authors(tab.identity())
 
 
-def take_over(workspace: Workspace, name: str, found: KeptDraft) -> None:
+def take_over(workspace: Workspace, name: str, found: StoredDraft) -> None:
     """Make a copy of another tab's draft this one's."""
     _put(workspace, name, Draft(replace(found, owner=_owner(), edited=time.time())))
 
@@ -212,7 +212,7 @@ def _set(
         _drop(workspace, name)
         return
     ground = request_hash(stored) if before is None else before.kept.ground_sha256
-    _put(workspace, name, Draft(KeptDraft(ground, edited, plan, said, _owner(), time.time())))
+    _put(workspace, name, Draft(StoredDraft(ground, edited, plan, said, _owner(), time.time())))
 
 
 def _put(workspace: Workspace, name: str, draft: Draft) -> None:
@@ -248,7 +248,7 @@ def _owner() -> str:
 
 def _drop(workspace: Workspace, name: str) -> None:
     if st.session_state.get(_key(workspace, name)) is not None:
-        DraftStore(workspace, name).forget(tab.identity())
+        DraftStore(workspace, name).delete(tab.identity())
     st.session_state[_key(workspace, name)] = None
 
 

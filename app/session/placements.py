@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from app.session.thing import PLACEMENT
 from app.session.workspace import read
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PLACE, PLACEMENT_FRONTIER, RequestParameters
+from torchsplit_core.jobs.job_kinds import PLACE, PLACEMENT_FRONTIER, RequestParameters
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import PlacementFrontier, PlacementOutcome, PlacementRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -29,8 +29,8 @@ def kept(workspace: Workspace, name: str) -> Kept:
     """What is stored under this name of `known`."""
     request: PlacementRequest = read(workspace, "placement_request", name)
     outcome: PlacementOutcome | None = read(workspace, "placement", name)
-    same = outcome is not None and named.placement_answers(workspace, name, request, outcome)
-    return Kept(name, named.digest(workspace, "placement_request", name), request, outcome, same)
+    same = outcome is not None and named_results.placement_is_current(workspace, name, request, outcome)
+    return Kept(name, named_results.sha256_of(workspace, "placement_request", name), request, outcome, same)
 
 
 def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
@@ -43,7 +43,7 @@ def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
 def curve_of(workspace: Workspace, kept: Kept) -> PlacementFrontier | None:
     """The stored curve where it answers the very request, else None."""
     curve: PlacementFrontier | None = read(workspace, "placement_frontier", kept.name)
-    if curve is None or not named.placement_answers(workspace, kept.name, kept.request, curve):
+    if curve is None or not named_results.placement_is_current(workspace, kept.name, kept.request, curve):
         return None
     return curve
 

@@ -11,14 +11,14 @@ import streamlit as st
 from app.session import trust
 from app.session.thing import RUN
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     TRAIN,
     TRAIN_ON,
     TrainOnParameters,
     TrainParameters,
     UploadedFile,
 )
-from torchsplit_core.jobs.train import KNOWN, is_own, run_paths
+from torchsplit_core.jobs.train import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -145,20 +145,20 @@ def remove(workspace: Workspace, name: str) -> None:
     path = path_of(workspace, name)
     if is_own(workspace, path):
         shutil.rmtree(path, ignore_errors=True)
-    kept = [one for one in workspace.setting(KNOWN, []) if one["name"] != name]
-    workspace.set_setting(KNOWN, kept)
+    kept = [one for one in workspace.setting(RUNS_SETTING, []) if one["name"] != name]
+    workspace.set_setting(RUNS_SETTING, kept)
     RUN.forget(workspace, name)
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:
-    told = [*workspace.setting(KNOWN, []), {"name": name, "path": None if path is None else str(path)}]
-    workspace.set_setting(KNOWN, told)
+    told = [*workspace.setting(RUNS_SETTING, []), {"name": name, "path": None if path is None else str(path)}]
+    workspace.set_setting(RUNS_SETTING, told)
 
 
 def _free_name(workspace: Workspace, text: str) -> str:
     """A name for a folder and an address: `sample:llama` is llama-1."""
     stem = re.sub(r"[^A-Za-z0-9_.@-]+", "-", text.removeprefix("sample:")).strip("-.")[:60] or "run"
-    taken = {one["name"] for one in workspace.setting(KNOWN, [])}
+    taken = {one["name"] for one in workspace.setting(RUNS_SETTING, [])}
     number = 1
     while f"{stem}-{number}" in taken or (workspace.runs / f"{stem}-{number}").exists():
         number += 1

@@ -12,15 +12,15 @@ from app.session import draft
 from app.session.thing import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import EXPLAIN, PLAN, RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, RequestParameters
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Profile, quoted
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.drafts import Row as DraftRow
 from torchsplit_core.workspace.store import Artifact, Workspace
-from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
+from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore, write_sweep
 from torchsplit_core.workspace.versions import Row, VersionStore
 
 LONGEST_NAME = 120
@@ -46,7 +46,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
             "scenario name", f"{quoted(new)} is taken by another scenario", "Choose another name."
         )
     _keep_nothing_deleted(workspace)
-    named.copy(workspace, named.SCENARIO, scenario, new)
+    named_results.copy(workspace, named_results.SCENARIO_KINDS, scenario, new)
     if not keep:
         jobs.end(workspace, SCENARIO.work, scenario)
     for kept in (SweepStore, DraftStore, VersionStore):
@@ -66,7 +66,7 @@ class Deleted:
 
     name: str
     files: Mapping[str, bytes]
-    sweep: KeptSweep | None
+    sweep: StoredSweep | None
     drafts: tuple[DraftRow, ...]
     versions: tuple[Row, ...]
     tags: tuple[str, ...]
@@ -78,8 +78,8 @@ def delete(workspace: Workspace, scenario: str) -> None:
     jobs.end(workspace, SCENARIO.work, scenario)
     files = {
         kind: workspace.get_bytes(kind, scenario)
-        for kind in named.SCENARIO
-        if named.exists(workspace, kind, scenario)
+        for kind in named_results.SCENARIO_KINDS
+        if named_results.exists(workspace, kind, scenario)
     }
     kept = Deleted(
         scenario,
@@ -102,7 +102,7 @@ def deleted(workspace: Workspace) -> str | None:
 def undelete(workspace: Workspace) -> str:
     """Put the deleted scenario back and choose it; its name, another where that was taken meanwhile."""
     found: Deleted = st.session_state.pop(_deleted(workspace))
-    back = named.free_name(workspace, named.SCENARIO, found.name)
+    back = named_results.free_name(workspace, named_results.SCENARIO_KINDS, found.name)
     for kind, data in found.files.items():
         workspace.put_bytes(kind, back, data)
     if found.sweep is not None:
@@ -140,7 +140,7 @@ def remove(workspace: Workspace, scenario: str) -> None:
 def _forget(workspace: Workspace, scenario: str) -> None:
     SCENARIO.forget(workspace, scenario)
     for kept in (SweepStore, DraftStore, VersionStore):
-        kept(workspace, scenario).forget()
+        kept(workspace, scenario).delete()
     draft.unload(workspace, scenario)
 
 
@@ -169,7 +169,7 @@ def colours(workspace: Workspace) -> dict[str, str]:
     asked, outcome = both(workspace)
     known = [model.name for model in asked.models] if asked else []
     known += [model.name for model in outcome.models] if outcome else []
-    known += sorted(map(short_name, named.names(workspace, "profile", "graph")))
+    known += sorted(map(short_name, named_results.names(workspace, "profile", "graph")))
     return model_colours(known)
 
 

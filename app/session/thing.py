@@ -12,7 +12,7 @@ import streamlit as st
 
 from app.session import models
 from app.session.workspace import chosen, look_at
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     DIVISIONS,
     EXPLAIN,
     MEASURE,
@@ -32,7 +32,7 @@ from torchsplit_core.jobs.names import (
 )
 from torchsplit_core.jobs.train import run_paths
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 LONGEST_TAG, MOST_TAGS = 40, 20
@@ -76,7 +76,7 @@ class Thing:
         """Remove its results; the address names it no more."""
         if st.query_params.get(self.word) == name:
             del st.query_params[self.word]
-        named.remove(workspace, self.files, name)
+        named_results.remove(workspace, self.files, name)
         if name in self.tags(workspace):
             self.tag(workspace, name, ())
 
@@ -117,7 +117,7 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
 
 def _named_by(*kinds: str) -> Callable[[Workspace], tuple[str, ...]]:
     """The names of these kinds of results, those of the first newest first."""
-    return lambda workspace: named.names(workspace, *kinds)
+    return lambda workspace: named_results.names(workspace, *kinds)
 
 
 def _run_names(workspace: Workspace) -> tuple[str, ...]:
@@ -129,13 +129,13 @@ MODEL = Thing("model", models.known, ("graph", "profile"), (TRACE, PROFILE, PART
 SCENARIO = Thing(
     "scenario",
     _named_by("plan_request", "plan"),
-    named.SCENARIO,
+    named_results.SCENARIO_KINDS,
     (PLAN, EXPLAIN, SWEEP, WHAT_IF, MEASURE, RUN_HERE),
 )
 # Without its request nothing can be shown of one.
 PLACEMENT = Thing(
-    "placement", _named_by("placement_request"), named.PLACEMENT, (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
+    "placement", _named_by("placement_request"), named_results.PLACEMENT_KINDS, (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
 )
-TRAINING = Thing("training", _named_by("strategy_request"), named.TRAINING, (STRATEGY, STRATEGY_STUDY))
+TRAINING = Thing("training", _named_by("strategy_request"), named_results.TRAINING_KINDS, (STRATEGY, STRATEGY_STUDY))
 RUN = Thing("run", _run_names, (), (TRAIN, TRAIN_ON))
 THINGS = (MODEL, SCENARIO, PLACEMENT, TRAINING, RUN)

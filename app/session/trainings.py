@@ -8,16 +8,16 @@ from typing import Any
 from app.session.thing import TRAINING
 from app.session.workspace import read
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
-    DivisionsParameters,
+    RequestVersionParameters,
     RequestParameters,
-    as_stored,
+    to_stored,
 )
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -36,8 +36,8 @@ def kept(workspace: Workspace, name: str) -> Kept:
     """What is stored under this name of `known`."""
     request: StrategyRequest = read(workspace, "strategy_request", name)
     outcome: StrategyOutcome | None = read(workspace, "strategy", name)
-    same = outcome is not None and named.strategy_answers(workspace, name)
-    return Kept(name, named.digest(workspace, "strategy_request", name), request, outcome, same)
+    same = outcome is not None and named_results.strategy_is_current(workspace, name)
+    return Kept(name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same)
 
 
 def put(workspace: Workspace, name: str, request: StrategyRequest) -> None:
@@ -55,12 +55,12 @@ def start(workspace: Workspace, name: str) -> str:
 def start_study(workspace: Workspace, kept: Kept) -> str:
     """Look around the stored answer in a job. Its job id."""
     title = f"Around the strategy of {kept.name}"
-    return jobs.start(workspace, title, STRATEGY_STUDY, DivisionsParameters(kept.name, kept.sha256))
+    return jobs.start(workspace, title, STRATEGY_STUDY, RequestVersionParameters(kept.name, kept.sha256))
 
 
 def studied(workspace: Workspace, kept: Kept) -> tuple[dict[str, Any] | None, bool]:
     """What the last look around this very request found (None before there was one), and whether one runs."""
-    asked = as_stored(STRATEGY_STUDY, DivisionsParameters(kept.name, kept.sha256))
+    asked = to_stored(STRATEGY_STUDY, RequestVersionParameters(kept.name, kept.sha256))
     looks = {
         record.id
         for record in workspace.job_records()

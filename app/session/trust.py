@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import streamlit as st
 
 from torchsplit_core.isolation import isolation_level
-from torchsplit_core.isolation.execution import ALLOWED, VARIABLE, execution_refused
-from torchsplit_core.isolation.execution import REFUSED as REFUSED_WORD
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.isolation.trust_policy import ALLOWED, EXECUTION_VARIABLE, execution_refused
+from torchsplit_core.isolation.trust_policy import REFUSED as REFUSED_WORD
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import InputFault
 
 TRUST_LABEL = "I trust this file: it will be executed on this machine"
@@ -32,7 +32,7 @@ UNCONFINED = (
 
 def settle() -> None:
     """Have jobs hear whether uploads may be executed, where the command line has not said so."""
-    os.environ.setdefault(VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
+    os.environ.setdefault(EXECUTION_VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
 
 
 def trust_text() -> str:
@@ -67,7 +67,7 @@ def trust_box(contents: Mapping[str, str], key: str, *, confined: bool = True) -
         f"{label} ({held})",
         disabled=refused(),
         help=f"{trust_text() if confined else UNCONFINED} What is trusted, by the start of its SHA-256: "
-        f"{plain(digests)}.",
+        f"{escape_markdown(digests)}.",
         key=f"{key}-{together[:16]}",
     )
     return ticked and not refused()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.rows import new_identity
 from torchsplit_core.workspace.store import Artifact, JobRecord, Store, Workspace
 
@@ -43,7 +43,7 @@ class Unsaved(Workspace):
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
         """Store bytes; the first content keeps the workspace."""
-        self.save(UNTITLED if kind in named.SCENARIO else name)
+        self.save(UNTITLED if kind in named_results.SCENARIO_KINDS else name)
         return super().put_bytes(kind, name, data)
 
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:

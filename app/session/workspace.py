@@ -18,9 +18,9 @@ import streamlit as st
 
 from app.session.unsaved import Unsaved
 from torchsplit_core.files import read_text
-from torchsplit_core.isolation import sweep_rooms
+from torchsplit_core.isolation import remove_stale_temp_dirs
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace import Blobs, StoreFault, named
+from torchsplit_core.workspace import BlobStore, StoreFault, named_results
 from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_root
 
 PARAMETER = "workspace"
@@ -48,8 +48,8 @@ def _tended(root: str) -> threading.Thread:
 
     def tend() -> None:
         try:
-            sweep_rooms()
-            Store(Path(root)).tend()
+            remove_stale_temp_dirs()
+            Store(Path(root)).maintain()
         except (InputFault, OSError) as fault:
             print(f"torchsplit: the store was not copied or swept. {fault}", file=sys.stderr)
 
@@ -185,7 +185,7 @@ def read_artifact(workspace: Workspace, found: Artifact) -> Any:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def read_content(root: str, sha256: str, _origin: str) -> Any:
     """The value of a stored file. Its hash is the whole key: equal bytes are equal values."""
-    text = Blobs(Path(root)).get(sha256, "workspace", _origin).decode()
+    text = BlobStore(Path(root)).get(sha256, "workspace", _origin).decode()
     return read_text(text, origin=_origin)[1]
 
 
@@ -196,4 +196,4 @@ def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
 
 def names(workspace: Workspace, kind: str) -> tuple[str, ...]:
     """The names of its results of a kind, newest first."""
-    return named.names(workspace, kind)
+    return named_results.names(workspace, kind)

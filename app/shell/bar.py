@@ -13,7 +13,7 @@ from app.session import workspace as workspaces
 from app.session.thing import SCENARIO
 from app.shell import navigation
 from torchsplit_core import jobs
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 Found = TypeVar("Found")
@@ -46,7 +46,7 @@ def copy_link(workspace: Workspace) -> None:
 
 def _workspaces(workspace: Workspace) -> None:
     menu = st.popover(
-        plain(workspace.name), icon=":material/folder_open:", key="bar-workspace", on_change="rerun",
+        escape_markdown(workspace.name), icon=":material/folder_open:", key="bar-workspace", on_change="rerun",
     )  # fmt: skip
     if not menu.open:
         return
@@ -54,7 +54,7 @@ def _workspaces(workspace: Workspace) -> None:
         others = [one for one in shelf.stocked(workspaces.store()) if one.id != workspace.id]
         for one in _searched(others, "bar-search", lambda one: f"{one.name} {one.words}"):
             navigation.link(
-                "Overview", plain(one.name), workspace=workspaces.store().open(one.id), help=one.words
+                "Overview", escape_markdown(one.name), workspace=workspaces.store().open(one.id), help=one.words
             )
         if not others:
             st.caption("There is no other workspace yet.")
@@ -70,12 +70,12 @@ def _scenarios(workspace: Workspace) -> None:
         return
     name = SCENARIO.current(workspace, known) or known[0]
     menu = st.popover(
-        plain(name), icon=":material/view_quilt:", key="bar-scenario", on_change="rerun",
+        escape_markdown(name), icon=":material/view_quilt:", key="bar-scenario", on_change="rerun",
     )  # fmt: skip
     if menu.open:
         with menu:
             for one in _searched(list(known), "bar-scenario-search", str):
-                navigation.link("Plan", plain(one), one)
+                navigation.link("Plan", escape_markdown(one), one)
 
 
 def _searched(every: list[Found], key: str, words: Callable[[Found], str]) -> list[Found]:

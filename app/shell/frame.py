@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app.session import shelf, trust, workspace
 from app.shell import bar, job_panel, navigation
 from torchsplit_core import __version__
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
@@ -163,19 +163,19 @@ def head(
     `window` is what its window is called, where that is not the title.
     """
     name_window(*(window or (title,)))
-    st.title(plain(title), anchor=False)
+    st.title(escape_markdown(title), anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
     with st.container(key="notices"):
         tell_trouble(opened)
         for text in st.session_state.pop("said", []):
-            st.success(plain(text))
+            st.success(escape_markdown(text))
         job_panel.show(opened, failures, apart, about)
 
 
 def tell_trouble(opened: Workspace) -> None:
     """Say what keeps the store from taking anything, where something does."""
-    if trouble := opened.store.trouble():
-        st.warning(plain(trouble))
+    if trouble := opened.store.disk_warning():
+        st.warning(escape_markdown(trouble))
 
 
 def _unknown_workspace() -> None:
@@ -185,14 +185,14 @@ def _unknown_workspace() -> None:
     with st.container(key="no-workspace"):
         st.title("There is no such workspace", anchor=False)
     st.error(
-        plain(
+        escape_markdown(
             f"The address names the workspace {asked!r}, which is not here (any more): it was deleted, or the link is "
             "of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )
-    if workspace.store().discarded(asked) is not None and st.button("Undo the deletion", key="unknown-undo"):
+    if workspace.store().deleted_name(asked) is not None and st.button("Undo the deletion", key="unknown-undo"):
         with telling():
-            workspace.store().bring_back(asked)
+            workspace.store().undelete(asked)
             st.rerun()
     st.header("Workspaces here", anchor=False)
     others = shelf.stocked(workspace.store())
@@ -200,7 +200,7 @@ def _unknown_workspace() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if st.button(one.name, key=f"instead-{one.id}"):
                 _open_instead(one.id)
-            st.caption(plain(one.words))
+            st.caption(escape_markdown(one.words))
     if not others:
         st.caption("None has anything in it yet.")
     if st.button("Begin with an empty workspace", key="instead-new", type="primary"):
@@ -239,4 +239,4 @@ def telling() -> Iterator[None]:
     try:
         yield
     except InputFault as fault:
-        st.error(plain(str(fault)))
+        st.error(escape_markdown(str(fault)))

@@ -15,9 +15,9 @@ import streamlit as st
 from app.session import trust
 from app.shell import navigation, results
 from torchsplit_core import jobs
-from torchsplit_core.isolation.execution import asks_for_trust
-from torchsplit_core.jobs.names import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
-from torchsplit_core.pictures.numbers import THIN, duration, plain
+from torchsplit_core.isolation.trust_policy import requests_trust
+from torchsplit_core.jobs.job_kinds import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
+from torchsplit_core.pictures.numbers import THIN, duration, escape_markdown
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
@@ -125,10 +125,10 @@ def _line(workspace: Workspace, status: jobs.JobStatus, place: tuple[str, str | 
         border=True, horizontal=True, vertical_alignment="center", key=f"job-ended-{status.id}"
     ):
         if status.state == "failed":
-            st.markdown(f"**{plain(status.title)}** failed. {plain(status.fault or 'No reason was given.')}")
+            st.markdown(f"**{escape_markdown(status.title)}** failed. {escape_markdown(status.fault or 'No reason was given.')}")
             offer_again(workspace, status)
         else:
-            st.markdown(f"**{plain(status.title)}** is done.", width="content")
+            st.markdown(f"**{escape_markdown(status.title)}** is done.", width="content")
             if place is not None:
                 navigation.link(place[0], "Open it", place[1], icon=":material/open_in_new:")
         st.button(
@@ -142,7 +142,7 @@ def _close(workspace: Workspace, job: str) -> None:
 
 def progress(status: jobs.JobStatus) -> None:
     """How far a job is, as a bar with its words."""
-    text = f"**{plain(status.title)}** · {plain(status.message)} · {duration(status.seconds)}"
+    text = f"**{escape_markdown(status.title)}** · {escape_markdown(status.message)} · {duration(status.seconds)}"
     st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
 
 
@@ -159,7 +159,7 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
     dismissed = workspace.setting(_DISMISSED, [])
     for status in [status for status in failed if status.id not in dismissed][:_MOST_FAILURES]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
-            st.error(f"{plain(status.title)} failed. {plain(status.fault or 'No reason was given.')}")
+            st.error(f"{escape_markdown(status.title)} failed. {escape_markdown(status.fault or 'No reason was given.')}")
             offer_again(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
@@ -174,7 +174,7 @@ def offer_again(workspace: Workspace, status: jobs.JobStatus) -> None:
         return
     record = next(one for one in workspace.job_records() if one.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.
-    barred = trust.refused() and asks_for_trust(record.parameters)
+    barred = trust.refused() and requests_trust(record.parameters)
     if st.button(
         "Resume" if kind.resumable else "Try again",
         type="primary" if kind.resumable else "secondary",
@@ -185,7 +185,7 @@ def offer_again(workspace: Workspace, status: jobs.JobStatus) -> None:
         try:
             jobs.resume(workspace, status.id)
         except InputFault as fault:
-            st.error(plain(str(fault)))
+            st.error(escape_markdown(str(fault)))
         else:
             st.rerun()
 
@@ -199,6 +199,6 @@ def _help(record: JobRecord, *, barred: bool, resumable: bool) -> str:
         if resumable
         else "Start the same work again, with the parameters it had."
     )
-    if asks_for_trust(record.parameters):
+    if requests_trust(record.parameters):
         what += " It executes the uploaded file that you trusted, and only if the file has not changed since."
     return what

@@ -17,8 +17,8 @@ from app.components.skip import skip_link
 from app.session import workspace as workspaces
 from app.session.thing import MODEL, PLACEMENT, RUN, SCENARIO, THINGS, TRAINING
 from app.shell import address
-from torchsplit_core.pictures.numbers import plain
-from torchsplit_core.workspace import named
+from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 PAGES_FOLDER = Path(__file__).resolve().parents[2] / "pages"
@@ -89,14 +89,14 @@ def _menu(workspace: Workspace) -> None:
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
     link("Models", "Models", icon=":material/deployed_code:")
-    sources = sorted(named.among(stored, *MODEL.files))
+    sources = sorted(named_results.names_in(stored, *MODEL.files))
     _current("Graph", MODEL.current(workspace, sources))
-    name = SCENARIO.current(workspace, named.among(stored, "plan_request", "plan"))
+    name = SCENARIO.current(workspace, named_results.names_in(stored, "plan_request", "plan"))
     link("Plan", "Plan", name, icon=":material/view_quilt:")
     link("Placements", "LLM placements", icon=":material/account_tree:")
-    _current("Place", PLACEMENT.current(workspace, named.among(stored, "placement_request")))
+    _current("Place", PLACEMENT.current(workspace, named_results.names_in(stored, "placement_request")))
     link("Trainings", "Training", icon=":material/model_training:")
-    _current("Train", TRAINING.current(workspace, named.among(stored, "strategy_request")))
+    _current("Train", TRAINING.current(workspace, named_results.names_in(stored, "strategy_request")))
     link("Runs", "Training runs", icon=":material/monitoring:")
     _current("Run", RUN.current(workspace))
     link("Evaluation", "Evaluation", icon=":material/fact_check:")
@@ -107,7 +107,7 @@ def _menu(workspace: Workspace) -> None:
 def _current(title: str, name: str | None) -> None:
     if name is not None:
         with st.container(key=f"menu-{title}", gap=None):
-            link(title, plain(_shortened(name)), name)
+            link(title, escape_markdown(_shortened(name)), name)
 
 
 def _shortened(name: str, most: int = 17) -> str:

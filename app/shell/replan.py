@@ -11,7 +11,7 @@ from app.shell import frame, navigation
 from torchsplit_core.planning.request import edit
 from torchsplit_core.responding.standing import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
@@ -37,15 +37,15 @@ def plan_again(
     request = edit.checked(edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
     if ground is not None and stored not in (None, ground, request):
-        other = named.free_name(workspace, named.SCENARIO, f"{name}, edited elsewhere")
+        other = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
         frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
     # What stood can be had back.
-    VersionStore(workspace, name).keep()
+    VersionStore(workspace, name).save()
     workspace.put("plan_request", name, request)
-    if shown is not None and shown.status != "timeout" and named.plan_answers(request, shown):
+    if shown is not None and shown.status != "timeout" and named_results.plan_is_current(request, shown):
         workspace.put("plan", name, shown)
-        VersionStore(workspace, name).keep("")
+        VersionStore(workspace, name).save("")
         if is_settled(request, shown):
             scenario.settle_plan(workspace, name)
         else:

@@ -7,27 +7,27 @@ from typing import Any
 import streamlit as st
 
 from app.shell import address, navigation
-from torchsplit_core.jobs import names
+from torchsplit_core.jobs import job_kinds
 from torchsplit_core.workspace.store import JobRecord
 
 _WAYS = {
-    names.TRACE: "Graph",
-    names.PROFILE: "Profile",
-    names.PARTITION: "Partition",
-    names.PLAN: "Plan",
-    names.EXPLAIN: "Plan",
-    names.SWEEP: "Plan",
-    names.PLACE: "Place",
-    names.PLACEMENT_FRONTIER: "Place",
-    names.DIVISIONS: "Place",
-    names.STRATEGY: "Train",
-    names.STRATEGY_STUDY: "Train",
-    names.QUICK_START: "Plan",
-    names.EVALUATE: "Evaluation",
-    names.MEASURE: "Run it",
-    names.RUN_HERE: "Run it",
-    names.TRAIN: "Run",
-    names.TRAIN_ON: "Run",
+    job_kinds.TRACE: "Graph",
+    job_kinds.PROFILE: "Profile",
+    job_kinds.PARTITION: "Partition",
+    job_kinds.PLAN: "Plan",
+    job_kinds.EXPLAIN: "Plan",
+    job_kinds.SWEEP: "Plan",
+    job_kinds.PLACE: "Place",
+    job_kinds.PLACEMENT_FRONTIER: "Place",
+    job_kinds.DIVISIONS: "Place",
+    job_kinds.STRATEGY: "Train",
+    job_kinds.STRATEGY_STUDY: "Train",
+    job_kinds.QUICK_START: "Plan",
+    job_kinds.EVALUATE: "Evaluation",
+    job_kinds.MEASURE: "Run it",
+    job_kinds.RUN_HERE: "Run it",
+    job_kinds.TRAIN: "Run",
+    job_kinds.TRAIN_ON: "Run",
 }
 """The title of the page that shows what a kind of work makes."""
 

@@ -9,7 +9,7 @@ import streamlit as st
 from app.session.thing import Thing
 from app.shell import navigation
 from torchsplit_core import jobs
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -17,8 +17,8 @@ def cards(thing: Thing, known: Sequence[str], way: str, icon: str, words: Callab
     """A card for each of these, with the way to it and its words."""
     for name in known:
         with st.container(border=True, key=f"{thing.word}-{name}", gap="xsmall"):
-            navigation.link(way, plain(name), name, icon=icon)
-            st.caption(plain(words(name)))
+            navigation.link(way, escape_markdown(name), name, icon=icon)
+            st.caption(escape_markdown(words(name)))
 
 
 def other(workspace: Workspace, thing: Thing, name: str, known: Sequence[str]) -> None:

@@ -8,20 +8,20 @@ import streamlit as st
 
 from app.format.badges import Badge, Colour
 from app.format.glossary import explanation
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 
 
 def badge(text: str, colour: Colour) -> None:
     """A word in a colour, with what the glossary says of it for the pointer."""
     shown = Badge(text, colour)
-    st.badge(plain(shown.text), color=shown.colour, help=shown.help)
+    st.badge(escape_markdown(shown.text), color=shown.colour, help=shown.help)
 
 
 def cards(entries: Sequence[tuple[str, str, str]]) -> None:
     """Figures side by side, each as (label, figure, note), with what the glossary says of the label."""
     for column, (label, figure, note) in zip(st.columns(len(entries)), entries, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(label, figure, help=plain(explanation(label)) or None)
+            st.metric(label, figure, help=escape_markdown(explanation(label)) or None)
             st.caption(note)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.plan import page as plan_page
 from app.session.thing import SCENARIO
 from app.shell import address, frame
-from torchsplit_core.jobs.names import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
+from torchsplit_core.jobs.job_kinds import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
 
 
 def show(first: str = plan_page.TITLES[0]) -> None:

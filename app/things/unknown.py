@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app.shell import frame, navigation
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 MOST = 20
@@ -18,12 +18,12 @@ def show(workspace: Workspace, kind: str, missing: str, known: Sequence[str], wa
     """The whole page; `kind` is the word for such a thing, `way` the title that leads to one."""
     frame.head(workspace, f"There is no such {kind}", f"Unknown {kind}")
     st.error(
-        plain(
+        escape_markdown(
             f"There is no {kind} {missing!r} in this workspace (any more): it was renamed or removed, or the address "
             "is of another workspace. Nothing is shown in its place, and the address stays as it is."
         )
     )
     for name in known[:MOST]:
-        navigation.link(way, plain(name), name)
+        navigation.link(way, escape_markdown(name), name)
     if not known:
         navigation.link("Overview", f"This workspace has no {kind} yet: to the overview")

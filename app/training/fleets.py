@@ -7,7 +7,7 @@ import streamlit as st
 from app.components.saving import file_name
 from app.session.trainings import Kept
 from torchsplit_core.deployment import zip_files
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.cluster import FleetJob, ResourceRequest, fleet_job, fleet_of
 from torchsplit_core.training.cluster.job_files import fleet_files
 from torchsplit_core.training.fitted_strategy import run_strategy_of
@@ -28,7 +28,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
     try:
         job = _job(kept, outcome, place, model.source)
     except InputFault as fault:
-        st.caption(plain(f"No files for a cluster: {fault.where}: {fault.problem}."))
+        st.caption(escape_markdown(f"No files for a cluster: {fault.where}: {fault.problem}."))
         return
     stem = f"{file_name(kept.name)}.{place + 1}"
     with st.container(horizontal=True):
@@ -39,7 +39,7 @@ def show(kept: Kept, outcome: StrategyOutcome, place: int) -> None:
                 help="What starts a run by this strategy on a cluster's nodes, as torchsplit train --write-fleet does.",
             )  # fmt: skip
     st.caption(
-        plain(f"For a cluster: {job.fleet.description}, with the sample's synthetic data. Untested on hardware.")
+        escape_markdown(f"For a cluster: {job.fleet.description}, with the sample's synthetic data. Untested on hardware.")
     )
 
 

@@ -21,7 +21,7 @@ from torchsplit_core.values.strategy.request import (
     StrategyTraining,
     TransformerSizes,
 )
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 PUBLISHED, CONFIG, SIZES, TRACED = "published", "config.json", "sizes", "traced here"
@@ -183,7 +183,7 @@ def nodes_of(rows: list[dict[str, Any]]) -> tuple[StrategyNodes, ...]:
 
 
 def _begin(workspace: Workspace, label: str, request: StrategyRequest) -> None:
-    name = named.free_name(workspace, named.TRAINING[:1], label[:100])
+    name = named_results.free_name(workspace, named_results.TRAINING_KINDS[:1], label[:100])
     trainings.put(workspace, name, request)
     trainings.start(workspace, name)
     navigation.go("Train", name)

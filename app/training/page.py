@@ -30,8 +30,8 @@ from app.training.words import (
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
-from torchsplit_core.jobs.names import STRATEGY
-from torchsplit_core.pictures.numbers import exact, percent, plain, short
+from torchsplit_core.jobs.job_kinds import STRATEGY
+from torchsplit_core.pictures.numbers import exact, percent, escape_markdown, short
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
@@ -51,7 +51,7 @@ def show(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
         return
     things.choice(workspace, TRAINING, name, known, shelf="Trainings")
     kept = trainings.kept(workspace, name)
-    st.caption(plain(asked(kept.request)))
+    st.caption(escape_markdown(asked(kept.request)))
     with frame.picture_beside("training"):
         left, right = st.columns([26, 74], gap="medium")
     with left:
@@ -76,7 +76,7 @@ def _answer(workspace: Workspace, kept: Kept) -> None:
         widgets.badge(words, colour)  # type: ignore[arg-type]
         widgets.badge("estimated", "yellow")
         st.caption("untested on hardware")
-    st.write(plain(outcome.message))
+    st.write(escape_markdown(outcome.message))
     if outcome.candidates:
         _best(kept, outcome)
         _bars(kept, outcome)
@@ -96,7 +96,7 @@ def _best(kept: Kept, outcome: StrategyOutcome) -> None:
         ("Memory", short(best.memory_gib.total, "GiB"), "on the fullest device"),
     )
     widgets.cards(cards)
-    st.markdown(f"**Bottleneck.** {plain(bottleneck(best))}")
+    st.markdown(f"**Bottleneck.** {escape_markdown(bottleneck(best))}")
 
 
 def _bars(kept: Kept, outcome: StrategyOutcome) -> None:
@@ -206,7 +206,7 @@ def _file(kept: Kept, one: StrategyCandidate, file: str) -> None:
     try:
         text = workflow.strategy_script(kept.request, one)
     except InputFault as fault:
-        st.caption(plain(f"No file is written for this one: {one.not_exportable or fault.problem}."))
+        st.caption(escape_markdown(f"No file is written for this one: {one.not_exportable or fault.problem}."))
         return
     st.download_button(
         "Plain PyTorch file", text, file, "text/x-python", on_click="ignore", icon=":material/code:",

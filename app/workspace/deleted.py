@@ -7,7 +7,7 @@ import streamlit as st
 from app.session.workspace import fresh, store, use
 from app.shell import frame, navigation
 from torchsplit_core import jobs
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 _KEY = "deleted workspace"
@@ -17,7 +17,7 @@ def delete(workspace: Workspace) -> None:
     """End its work, take it away, and open the start page, where it can be brought back."""
     for status in jobs.statuses(workspace):
         jobs.cancel(workspace, status.id)
-    store().discard(workspace.id)
+    store().soft_delete(workspace.id)
     st.session_state[_KEY] = workspace.id
     use(fresh())
     navigation.go("Overview")
@@ -26,14 +26,14 @@ def delete(workspace: Workspace) -> None:
 def undo() -> None:
     """What was deleted last, the way back, and the way to its disk space."""
     gone: str = st.session_state.get(_KEY, "")
-    name = store().discarded(gone) if gone else None
+    name = store().deleted_name(gone) if gone else None
     if name is None:
         return
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="workspace-deleted"):
-        st.markdown(f"Deleted the workspace **{plain(name)}**.", width="content")
+        st.markdown(f"Deleted the workspace **{escape_markdown(name)}**.", width="content")
         with frame.telling():
             if st.button("Undo", key="workspace-undo"):
-                use(store().bring_back(gone))
+                use(store().undelete(gone))
                 st.rerun()
             if st.button("Delete for good", key="workspace-gone", help="Frees its disk space."):
                 store().delete(gone)

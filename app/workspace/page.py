@@ -12,7 +12,7 @@ from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
 from app.workspace import deleted
-from torchsplit_core.pictures.numbers import counted, memory_size, plain
+from torchsplit_core.pictures.numbers import counted, memory_size, escape_markdown
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.faults import quota_bytes
 from torchsplit_core.workspace.store import Artifact, Workspace
@@ -38,7 +38,7 @@ def show(workspace: Workspace) -> None:
     """The whole page."""
     found = workspace.artifacts()
     st.markdown(
-        f"**{plain(workspace.name)}** has {counted(len(found), 'result')} on this machine, "
+        f"**{escape_markdown(workspace.name)}** has {counted(len(found), 'result')} on this machine, "
         f"{memory_size(workspace.bytes_of(found))} of at most {memory_size(quota_bytes())}. "
         "Its address leads back here."
     )
@@ -152,7 +152,7 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
         named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         st.warning(
-            f"The file of {plain(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
+            f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
             "or remove it; an export leaves it out and says so."
         )
     labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in found}

@@ -14,7 +14,7 @@ from app.overview.glossary import matching
 from app.session import shelf
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import TRACE
+from torchsplit_core.jobs.job_kinds import TRACE
 from torchsplit_core.workspace.store import Store, Workspace
 
 Open = Callable[..., AppTest]
@@ -86,7 +86,7 @@ def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(
 ) -> None:
     record = filled.add_job("Trace it", TRACE, {"source": SOURCE})
     runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
-    runner._path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
+    runner._progress_path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
     opened = page("activity", filled)
     assert "It cannot be exported." in [one.value.replace("\\", "") for one in opened.markdown]
     assert runner.log(filled, record.id) == "what it printed"

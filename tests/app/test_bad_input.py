@@ -18,7 +18,7 @@ from tests.support.app.values import plan, point, request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import PLAN
+from torchsplit_core.jobs.job_kinds import PLAN
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
@@ -32,7 +32,7 @@ from torchsplit_core.values import (
     Tenant,
     Variant,
 )
-from torchsplit_core.workspace import faults, named
+from torchsplit_core.workspace import faults, named_results
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -168,7 +168,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     plan_page = page("plan", workspace)
 
     def full(*_: Any, **__: Any) -> None:
-        raise faults.full(workspace.store.root, "No space left on device")
+        raise faults.disk_full_fault(workspace.store.root, "No space left on device")
 
     def told() -> bool:
         assert not plan_page.exception
@@ -198,13 +198,13 @@ def test_work_that_ends_while_its_page_is_closed_is_found_done(
         "state": "running",
         "share": 0.5,
         "message": "searching",
-        "starter": runner._process(os.getpid()),
+        "starter": runner._process_identity(os.getpid()),
     }
     runner._write(workspace.store, job, state)
     during = page("plan", workspace)
     assert any(one.label == "Cancel" for one in during.button)
     # Nobody looks: what the job stores, and how it ends, is found by the next page.
-    named.put_answer(workspace, "review", request(), workflow.plan(request()))
+    named_results.store_outcome(workspace, "review", request(), workflow.plan(request()))
     runner._write(workspace.store, job, {**state, "state": "done", "share": 1.0, "seconds": 2.0})
     later = page("plan", workspace)
     assert any("All 2 models" in one.value for one in later.success) and not later.error

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.shell.results import place_of
 from tests.support.app.values import graph
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     EVALUATE,
     EXPLAIN,
     JOBS,
@@ -26,7 +26,7 @@ from torchsplit_core.jobs.names import (
     RunHereParameters,
     TraceParameters,
     UploadedFile,
-    as_stored,
+    to_stored,
 )
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
@@ -36,9 +36,9 @@ SOURCE = "chain.pt2"
 
 def begin(workspace: Workspace, name: str, parameters: JobParameters, title: str = "The work") -> str:
     """A job that runs, for all that a page can see."""
-    job = workspace.add_job(title, name, as_stored(name, parameters)).id
+    job = workspace.add_job(title, name, to_stored(name, parameters)).id
     pid = os.getpid()
-    runner._write(workspace.store, job, {"state": "running", "pid": pid, "born": runner._born(pid)})
+    runner._write(workspace.store, job, {"state": "running", "pid": pid, "born": runner._start_ticks(pid)})
     return job
 
 

@@ -15,10 +15,10 @@ from app.evaluation import shipped
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.evaluation.grid import settings_of
-from torchsplit_core.evaluation.report.content import made_words
+from torchsplit_core.evaluation.report.result_tables import made_words
 from torchsplit_core.files import read_file
-from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.jobs.job_kinds import EVALUATE, EvaluateParameters
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.workspace.store import Workspace
 
@@ -56,7 +56,7 @@ def test_the_evaluation_that_comes_with_it_is_there_at_once_with_how_it_was_made
     opened = page("evaluation", workspace)
     text = said(opened)
     assert all(claim.text in text and claim.verdict.capitalize() in text for claim in stored().claims)
-    assert f"This one came with TorchSplit. {plain(made_words(stored()))}" in text
+    assert f"This one came with TorchSplit. {escape_markdown(made_words(stored()))}" in text
 
 
 def test_without_the_documents_one_sentence_stands_in_its_place(
@@ -78,7 +78,7 @@ def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(
     workspace.put("evaluation", "quick", quick)
     opened = page("evaluation", workspace)
     words = "Made by torchsplit evaluate --quick --time-limit 3 on 2026-11-25 10:00 UTC with TorchSplit 0.1.0"
-    assert plain(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
+    assert escape_markdown(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
     assert "It begins anew and replaces the stored one, which has other settings." in said(opened)
     opened.session_state[page_module.WHICH] = page_module.SHIPPED
     opened.run()

@@ -24,14 +24,14 @@ from torchsplit_core.files import write_text
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.isolation import available_levels, isolation_level
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
     JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
-    as_stored,
+    to_stored,
 )
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
@@ -68,8 +68,8 @@ def test_a_small_share_is_never_shown_as_zero() -> None:
 
 
 def test_names_are_never_read_as_markdown() -> None:
-    assert numbers.plain("a*b_[c](d)") == r"a\*b\_\[c\]\(d\)"
-    assert numbers.plain("a\u202eb\u2066") == "a\ufffdb\ufffd"
+    assert numbers.escape_markdown("a*b_[c](d)") == r"a\*b\_\[c\]\(d\)"
+    assert numbers.escape_markdown("a\u202eb\u2066") == "a\ufffdb\ufffd"
 
 
 def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None:
@@ -256,7 +256,7 @@ def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
     started: list[tuple[str, Any]],
 ) -> None:
     parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
-    record = workspace.add_job("Profile m.pt2", PROFILE, as_stored(PROFILE, parameters))
+    record = workspace.add_job("Profile m.pt2", PROFILE, to_stored(PROFILE, parameters))
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
     opened = page("models", workspace)

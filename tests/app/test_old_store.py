@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.support.paths import ROOT
-from torchsplit_core.jobs.names import SWEEP, SweepParameters
+from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.workspace.store import Store, Workspace
 
 OLD = ROOT / "tests" / "workspace" / "store_version_4"

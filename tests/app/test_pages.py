@@ -22,7 +22,7 @@ from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
 from torchsplit_core.hardware import catalogue, without_mig
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     EXPLAIN,
     PLAN,
     QUICK_START,
@@ -419,7 +419,7 @@ def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place
     )
     link = press(page("plan", filled), "Undo the deletion")
     assert not link.error and store.open(filled.id).get("plan_request", "review") == request()
-    store.discard(filled.id)
+    store.soft_delete(filled.id)
     press(opened, "Undo")
     assert address(opened) == filled.id and filled.name == "review" and len(filled.artifacts()) == 5
 
@@ -427,7 +427,7 @@ def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place
 def test_a_workspace_deleted_for_good_is_gone(page: Open, filled: Workspace, store: Store) -> None:
     opened = press(deleted(page, filled), "Delete for good")
     assert "for good" in said(opened) and not [one for one in opened.button if one.label == "Undo"]
-    assert store.discarded(filled.id) is None and not list(store.blobs.folder.glob("*/*"))
+    assert store.deleted_name(filled.id) is None and not list(store.blobs.folder.glob("*/*"))
 
 
 @pytest.mark.parametrize("name", EMPTY)

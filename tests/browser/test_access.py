@@ -29,7 +29,7 @@ from tests.support.seeds import repeated
 from tests.support.tracing.here import traced_here
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file
-from torchsplit_core.jobs.names import PartitionParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import PartitionParameters, RequestParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.jobs.quick_start import measured_mix

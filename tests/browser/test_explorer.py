@@ -16,7 +16,7 @@ from tests.support.browser.explorer import canvas, drawing, look, move_to, redra
 from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
-from torchsplit_core.jobs.names import TraceParameters, UploadedFile
+from torchsplit_core.jobs.job_kinds import TraceParameters, UploadedFile
 from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.workspace.store import Workspace

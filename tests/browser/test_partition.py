@@ -14,7 +14,7 @@ from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
 from tests.support.seeds import repeated
 from tests.support.tracing.here import traced_here
-from torchsplit_core.jobs.names import PartitionParameters
+from torchsplit_core.jobs.job_kinds import PartitionParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.values import NodeProfile, Profile, ProfileRow, ignore_progress
 from torchsplit_core.workspace.store import Workspace

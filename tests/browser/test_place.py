@@ -14,7 +14,7 @@ from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
 from tests.support.seeds import repeated
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.workspace.store import Workspace

@@ -32,7 +32,7 @@ def workspace(home: Path) -> str:
         asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=count),))
         filled.put("plan_request", "review", asked)
         filled.put("plan", "review", workflow.plan(asked))
-        VersionStore(filled, "review").keep()
+        VersionStore(filled, "review").save()
     return filled.id
 
 

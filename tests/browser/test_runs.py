@@ -18,7 +18,7 @@ from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.seeds import repeated
 from tests.support.training.folders import left_folder
-from torchsplit_core.jobs.train import KNOWN
+from torchsplit_core.jobs.train import RUNS_SETTING
 from torchsplit_core.training import RunFolder
 from torchsplit_core.workspace.store import Store
 
@@ -91,7 +91,7 @@ def runs(home: Path) -> str:
     made = Store(home).create("runs")
     left_folder(made.runs / "diamond-1")
     left_folder(made.runs / "llama-1", steps=5, wanted=9)
-    made.set_setting(KNOWN, [{"name": name, "path": None} for name in ("diamond-1", "llama-1")])
+    made.set_setting(RUNS_SETTING, [{"name": name, "path": None} for name in ("diamond-1", "llama-1")])
     return made.id
 
 

@@ -12,7 +12,7 @@ from tests.support.browser.access import PHONE, in_scheme, ours
 from tests.support.browser.pages import heading
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.strategy import strategy_job
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.values.strategy.request import (

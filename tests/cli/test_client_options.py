@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.cli.arguments.clients import TOKEN, access_of, add_client_options, limits_of
+from torchsplit_core.cli.arguments.clients import TOKEN_VARIABLE, access_of, add_client_options, limits_of
 from torchsplit_core.serving.settings import Access, Limits
 from torchsplit_core.values import InputFault
 
@@ -19,7 +19,7 @@ def options(*words: str, host: str = "127.0.0.1") -> argparse.Namespace:
 
 
 def test_without_an_option_the_defaults_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(TOKEN, raising=False)
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     assert limits_of(options()) == Limits()
     assert access_of(options()) == Access(("127.0.0.1", "localhost", "::1"))
     assert access_of(options(host="0.0.0.0")).hosts == ("*",)
@@ -37,7 +37,7 @@ def test_every_limit_has_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "token").write_text("sixteen-letters-or-more\nand a comment\n")
     found = access_of(options("--token-file", str(tmp_path / "token"), "--allowed-host", "Plan.Example.com"))
     assert found.token == "sixteen-letters-or-more" and found.hosts[-1] == "plan.example.com"
-    monkeypatch.setenv(TOKEN, "another-token-of-letters")
+    monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-letters")
     assert access_of(options("--allowed-host", "*")) == Access(("*",), "another-token-of-letters")
 
 
@@ -59,8 +59,8 @@ def test_a_limit_out_of_range_is_named(words: list[str], where: str) -> None:
 @pytest.mark.parametrize("text", ["", "short", "with a space in the middle", "ümlaut-in-the-middle-of-it"])
 def test_a_token_that_is_none_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(text)
-    monkeypatch.setenv(TOKEN, text)
-    for words, where in ((["--token-file", str(tmp_path / "token")], "--token-file"), ([], TOKEN)):
+    monkeypatch.setenv(TOKEN_VARIABLE, text)
+    for words, where in ((["--token-file", str(tmp_path / "token")], "--token-file"), ([], TOKEN_VARIABLE)):
         with pytest.raises(InputFault) as told:
             access_of(options(*words))
         assert told.value.where == where

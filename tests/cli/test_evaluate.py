@@ -49,14 +49,14 @@ def test_it_writes_its_files_and_goes_on_where_it_stood(
 def test_a_run_that_is_stopped_leaves_what_it_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = run.evaluated
+    done = run.evaluate_case
 
     def stopped(key: CaseKey, *rest: object) -> object:
         if key.planner == "uniform":
             raise KeyboardInterrupt
         return done(key, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run, "evaluated", stopped)
+    monkeypatch.setattr(run, "evaluate_case", stopped)
     assert main(["evaluate", "--quick", "-o", str(tmp_path)]) == 130
     left = json.loads((tmp_path / "evaluation.json").read_text())
     assert not left["complete"] and [case["key"]["planner"] for case in left["cases"]] == ["whole_gpu"]

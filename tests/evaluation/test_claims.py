@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from torchsplit_core.evaluation.claims.judge import judged
-from torchsplit_core.evaluation.claims.rules import (
+from torchsplit_core.evaluation.claims.verdicts import judge_claims
+from torchsplit_core.evaluation.claims.comparison import (
     NEVER_WORSE_RULE,
     NO_WORSE_RULE,
-    Figure,
-    claim,
-    compared,
-    part,
+    ComparedFigure,
+    make_claim,
+    compare_figures,
+    make_part,
     verdict_of,
 )
 from torchsplit_core.values.evaluation.outcome import (
@@ -22,55 +22,55 @@ from torchsplit_core.values.evaluation.outcome import (
     Comparison,
     EvaluatedCase,
     ModelFigures,
-    Result,
+    ComparisonResult,
 )
 from torchsplit_core.values.profile import Basis
 
 
 @pytest.mark.parametrize(("tested", "reference", "result"), [
-    (Figure(1.2), Figure(1.0), "better"),
-    (Figure(1.0), Figure(1.2), "worse"),
-    (Figure(1.005), Figure(1.0), "equal"),
-    (Figure(0.0), Figure(0.0), "equal"),
-    (Figure(1.2, noise=0.15), Figure(1.0, noise=0.1), "equal"),
+    (ComparedFigure(1.2), ComparedFigure(1.0), "better"),
+    (ComparedFigure(1.0), ComparedFigure(1.2), "worse"),
+    (ComparedFigure(1.005), ComparedFigure(1.0), "equal"),
+    (ComparedFigure(0.0), ComparedFigure(0.0), "equal"),
+    (ComparedFigure(1.2, noise=0.15), ComparedFigure(1.0, noise=0.1), "equal"),
     # With the estimates at their lower ends it is the other way round.
-    (Figure(1.2, at_low=0.8), Figure(1.0, at_low=0.9), "open"),
-    (Figure(1.2, at_low=0.9), Figure(1.0, at_low=0.8), "better"),
-    (Figure(1.2, at_low=0.9), Figure(1.0), "better"),
+    (ComparedFigure(1.2, at_low=0.8), ComparedFigure(1.0, at_low=0.9), "open"),
+    (ComparedFigure(1.2, at_low=0.9), ComparedFigure(1.0, at_low=0.8), "better"),
+    (ComparedFigure(1.2, at_low=0.9), ComparedFigure(1.0), "better"),
     # A plan that is not proven may do better by its gap, and so may the other.
-    (Figure(0.95, gap=0.1), Figure(1.0), "open"),
-    (Figure(0.5, gap=0.1), Figure(1.0), "worse"),
-    (Figure(1.05), Figure(1.0, gap=0.1), "open"),
-    (Figure(1.5), Figure(1.0, gap=0.1), "better"),
-    (Figure(0.5, gap=1.0), Figure(1.0), "open"),
+    (ComparedFigure(0.95, gap=0.1), ComparedFigure(1.0), "open"),
+    (ComparedFigure(0.5, gap=0.1), ComparedFigure(1.0), "worse"),
+    (ComparedFigure(1.05), ComparedFigure(1.0, gap=0.1), "open"),
+    (ComparedFigure(1.5), ComparedFigure(1.0, gap=0.1), "better"),
+    (ComparedFigure(0.5, gap=1.0), ComparedFigure(1.0), "open"),
     # At its bound the other plan would be equal.
-    (Figure(1.25), Figure(1.0, gap=0.2), "open"),
+    (ComparedFigure(1.25), ComparedFigure(1.0, gap=0.2), "open"),
 ])  # fmt: skip
-def test_a_comparison(tested: Figure, reference: Figure, result: Result) -> None:
-    found = compared("case", tested, reference)
+def test_a_comparison(tested: ComparedFigure, reference: ComparedFigure, result: ComparisonResult) -> None:
+    found = compare_figures("case", tested, reference)
     assert found.result == result and bool(found.note) == (result == "open")
 
 
 def test_less_can_be_better() -> None:
-    assert compared("case", Figure(1.0), Figure(2.0), less=True).result == "better"
+    assert compare_figures("case", ComparedFigure(1.0), ComparedFigure(2.0), less=True).result == "better"
 
 
 @pytest.mark.parametrize(("tested", "reference", "result"), [
-    (Figure(4.0), Figure(5.0), "better"),
-    (Figure(5.0, gap=0.2), Figure(5.0), "open"),
-    (Figure(5.0, gap=0.2), Figure(4.0), "worse"),
-    (Figure(4.0, gap=0.5), Figure(5.0), "better"),
-    (Figure(4.0), Figure(5.0, gap=0.2), "open"),
-    (Figure(3.0), Figure(5.0, gap=0.2), "better"),
+    (ComparedFigure(4.0), ComparedFigure(5.0), "better"),
+    (ComparedFigure(5.0, gap=0.2), ComparedFigure(5.0), "open"),
+    (ComparedFigure(5.0, gap=0.2), ComparedFigure(4.0), "worse"),
+    (ComparedFigure(4.0, gap=0.5), ComparedFigure(5.0), "better"),
+    (ComparedFigure(4.0), ComparedFigure(5.0, gap=0.2), "open"),
+    (ComparedFigure(3.0), ComparedFigure(5.0, gap=0.2), "better"),
 ])  # fmt: skip
 def test_what_a_search_for_the_least_leaves_open_lies_below_it(
-    tested: Figure, reference: Figure, result: Result
+    tested: ComparedFigure, reference: ComparedFigure, result: ComparisonResult
 ) -> None:
-    assert compared("case", tested, reference, less=True).result == result
+    assert compare_figures("case", tested, reference, less=True).result == result
 
 
 def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison]:
-    results: list[Result] = ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
+    results: list[ComparisonResult] = ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
     return [Comparison("case", 2.0, 1.0, result) for result in results]
 
 
@@ -90,17 +90,17 @@ def test_verdicts_follow_the_counts() -> None:
 
 
 def test_a_claim_is_as_good_as_its_weakest_part_that_counts() -> None:
-    good, bad = part("good", "x", told(3, 0, 0)), part("bad", "x", told(0, 0, 3))
-    beside = part("bad", "x", told(0, 0, 3), counts_for_claim=False)
-    unknown = part("unknown", "x", told(0, 0, 0, 3))
-    assert claim(1, "…", "", (good, beside)).verdict == "supported"
-    assert claim(1, "…", "", (good, unknown)).verdict == "cannot be said"
-    assert claim(1, "…", "", (unknown, bad, good)).verdict == "not supported"
-    assert claim(1, "…", "", (unknown, good), either_says_it=True).verdict == "supported"
-    assert claim(1, "…", "", (unknown, bad, good), either_says_it=True).verdict == "not supported"
-    assert claim(1, "…", "", (unknown, unknown), either_says_it=True).verdict == "cannot be said"
+    good, bad = make_part("good", "x", told(3, 0, 0)), make_part("bad", "x", told(0, 0, 3))
+    beside = make_part("bad", "x", told(0, 0, 3), counts_for_claim=False)
+    unknown = make_part("unknown", "x", told(0, 0, 0, 3))
+    assert make_claim(1, "…", "", (good, beside)).verdict == "supported"
+    assert make_claim(1, "…", "", (good, unknown)).verdict == "cannot be said"
+    assert make_claim(1, "…", "", (unknown, bad, good)).verdict == "not supported"
+    assert make_claim(1, "…", "", (unknown, good), either_says_it=True).verdict == "supported"
+    assert make_claim(1, "…", "", (unknown, bad, good), either_says_it=True).verdict == "not supported"
+    assert make_claim(1, "…", "", (unknown, unknown), either_says_it=True).verdict == "cannot be said"
     assert good.words == "3 comparisons: 3 better; the middle ratio is 2."
-    assert part("none", "x", []).words == "There is nothing to compare."
+    assert make_part("none", "x", []).words == "There is nothing to compare."
 
 
 def case(common_load: float, p95_ms: float = 10.0, **key: str) -> EvaluatedCase:
@@ -126,7 +126,7 @@ def test_the_four_claims_of_cases_by_hand() -> None:
         case(0.0, weights="throughput"),
         case(1.2, planner="greedy"),
     ]
-    shared, fair, tied, made = judged(cases)
+    shared, fair, tied, made = judge_claims(cases)
     assert [one.verdict for one in (shared, fair, tied, made)] == [
         "supported", "supported", "not supported", "supported",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ def test_the_four_claims_of_cases_by_hand() -> None:
     # Traffic falls, and the responses are the same.
     assert [one.comparisons[0].result for one in tied.parts] == ["better", "equal", "worse"]
     assert fair.parts[2].comparisons[0].label == "m-any-exclusive-off-equal-planner / greedy"
-    (starving,) = (one for one in judged([case(0.0, weights="throughput")]) if one.number == 2)
+    (starving,) = (one for one in judge_claims([case(0.0, weights="throughput")]) if one.number == 2)
     assert starving.verdict == "cannot be said"
 
 
@@ -155,8 +155,8 @@ def open_utilisation() -> list[EvaluatedCase]:
 
 def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> None:
     unsaid = open_utilisation()
-    assert judged(unsaid)[0].verdict == "cannot be said" and len(judged(unsaid)[0].parts) == 3
-    (found, *_) = judged([*unsaid, fewest("exclusive", 2), fewest("fractional", 1)])
+    assert judge_claims(unsaid)[0].verdict == "cannot be said" and len(judge_claims(unsaid)[0].parts) == 3
+    (found, *_) = judge_claims([*unsaid, fewest("exclusive", 2), fewest("fractional", 1)])
     assert found.verdict == "supported"
     utilisation, gpus, at_work, estimated, *_ = found.parts
     assert (utilisation.verdict, len(utilisation.comparisons)) == ("cannot be said", 1)
@@ -167,10 +167,10 @@ def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> N
     assert [(part.tested, part.reference) for part in at_work.comparisons] == [(1.0, 0.5)]
     assert not at_work.counts and not estimated.comparisons
     # As many GPUs say that it is not so, as proofs that are not there say nothing.
-    assert judged([*unsaid, fewest("exclusive", 2), fewest("fractional", 2)])[0].verdict == "not supported"
+    assert judge_claims([*unsaid, fewest("exclusive", 2), fewest("fractional", 2)])[0].verdict == "not supported"
     for one_side, other in ((0.5, 0.0), (0.0, 0.5)):
         cases = [*unsaid, fewest("exclusive", 2, other), fewest("fractional", 2 - bool(other), one_side)]
-        assert judged(cases)[0].verdict == "cannot be said"
+        assert judge_claims(cases)[0].verdict == "cannot be said"
 
 
 def test_proofs_of_estimates_are_told_beside_the_claim() -> None:
@@ -181,7 +181,7 @@ def test_proofs_of_estimates_are_told_beside_the_claim() -> None:
             for sharing, gpus in (("exclusive", 2), ("fractional", 1))
         ),
     ]
-    (found, *_) = judged(cases)
+    (found, *_) = judge_claims(cases)
     _, measured, _, estimated, *_ = found.parts
     assert found.verdict == measured.verdict == "cannot be said" and not measured.comparisons
     assert estimated.verdict == "supported" and not estimated.counts

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from torchsplit_core.evaluation import run, write
-from torchsplit_core.evaluation.claims.judge import judged
+from torchsplit_core.evaluation import output_folder, run
+from torchsplit_core.evaluation.claims.verdicts import judge_claims
 from torchsplit_core.evaluation.mixes import case_request
-from torchsplit_core.evaluation.report.content import tables
-from torchsplit_core.evaluation.report.document import document
-from torchsplit_core.evaluation.report.page import report
-from torchsplit_core.evaluation.report.pictures import picture_svg, pictures
-from torchsplit_core.evaluation.report.tables import CASE_COLUMNS, cases_csv
+from torchsplit_core.evaluation.report.result_tables import tables
+from torchsplit_core.evaluation.report.markdown import document
+from torchsplit_core.evaluation.report.html_report import report
+from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.csv_files import CASE_COLUMNS, cases_csv
 from torchsplit_core.files import read_file, write_text
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.build import no_plan
@@ -87,7 +87,7 @@ def test_what_is_known_is_taken_over_and_nothing_else(
     again = run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=outcome)
     assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
     # Two of three were there when it was cut off.
-    monkeypatch.setattr(run, "evaluated", lambda *_: pytest.fail("a rule is done again"))
+    monkeypatch.setattr(run, "evaluate_case", lambda *_: pytest.fail("a rule is done again"))
     run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=kept[2])
     assert asked == [0, 1]
     monkeypatch.undo()
@@ -121,7 +121,7 @@ def test_every_file_is_written_whole_and_read_back(
     told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]], tmp_path: Path
 ) -> None:
     outcome = told[0]
-    paths = write.write(outcome, tmp_path / "new" / "folder")
+    paths = output_folder.write_files(outcome, tmp_path / "new" / "folder")
     assert {path.name for path in paths} >= {
         "evaluation.json",
         "cases.csv",
@@ -129,9 +129,9 @@ def test_every_file_is_written_whole_and_read_back(
         "claims.csv",
         "report.html",
     }
-    assert write.left_in(tmp_path / "new" / "folder", SETTINGS) == outcome
+    assert output_folder.read_previous(tmp_path / "new" / "folder", SETTINGS) == outcome
     with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
-        write.left_in(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))
+        output_folder.read_previous(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))
     assert write_text(outcome) == paths[0].read_text()
     for picture in (path for path in paths if path.suffix == ".svg"):
         ElementTree.fromstring(picture.read_text())
@@ -148,20 +148,20 @@ def test_every_file_is_written_whole_and_read_back(
 
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    assert write.left_in(tmp_path / "none", SETTINGS) is None
+    assert output_folder.read_previous(tmp_path / "none", SETTINGS) is None
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(InputFault, match="is a file, not a folder"):
-        write.left_in(file, SETTINGS)
-    (tmp_path / write.OUTCOME).write_text("{}")
+        output_folder.read_previous(file, SETTINGS)
+    (tmp_path / output_folder.OUTCOME_FILE).write_text("{}")
     with pytest.raises(InputFault, match="to start anew"):
-        write.left_in(tmp_path, SETTINGS)
+        output_folder.read_previous(tmp_path, SETTINGS)
 
 
 def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:
-    (loads, *_) = pictures(stored)
+    (loads, *_) = bar_charts(stored)
     assert loads.name == "common_load"
-    text = picture_svg(loads)
+    text = chart_svg(loads)
     assert "n/a" in text and "the planner" in text and 'role="img"' in text
 
 
@@ -170,7 +170,7 @@ def test_pictures_say_where_a_search_ended_early(stored: EvaluationOutcome) -> N
         cases = tuple(
             replace(case, gap=gap if case.key.planner == "planner" else None) for case in stored.cases
         )
-        return picture_svg(pictures(replace(stored, cases=cases))[0])
+        return chart_svg(bar_charts(replace(stored, cases=cases))[0])
 
     assert ", gap 9.0 %</text>" in picture(0.09) and "the search ended early" in picture(0.09)
     assert ", gap &lt; 0.1 %</text>" in picture(1e-5)
@@ -183,7 +183,7 @@ def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -
     assert found == document(stored), (
         "run torchsplit evaluate -o evaluation --doc docs/reference/evaluation.md"
     )
-    assert judged(stored.cases) == stored.claims
+    assert judge_claims(stored.cases) == stored.claims
     assert not re.search(r"@[A-Z]+@", found)
 
 

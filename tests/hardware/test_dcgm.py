@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.hardware.listings import replay
-from torchsplit_core.hardware.live import Dcgm, DcgmFigures, host
-from torchsplit_core.hardware.live.dcgm import figures, read_dmon
+from torchsplit_core.hardware.current_state import DcgmFigures, DcgmSampler, host
+from torchsplit_core.hardware.current_state.dcgm import query_dcgm, parse_dmon
 
 ROWS = """\
 #Entity   SMACT        DRAMA        NVLTX                NVLRX
@@ -34,26 +34,26 @@ def test_the_last_row_of_each_gpu_counts_and_what_is_not_told_is_none(
 ) -> None:
     dcgmi(tmp_path, ROWS)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert figures() == {0: DcgmFigures(0.25, None, None, 1000.0), 1: DcgmFigures(0.912, 0.401, 2.5e10)}
+    assert query_dcgm() == {0: DcgmFigures(0.25, None, None, 1000.0), 1: DcgmFigures(0.912, 0.401, 2.5e10)}
 
 
 def test_columns_go_by_their_names_and_other_rows_are_passed_over() -> None:
     rows = ("GPU 0 0.1 0.2", "GPU-I 1 0.3 0.4", "GPU 2 0.3", "GPU x 0.1 0.2", "GPU 3 140737488355328.000 -1")
-    assert read_dmon("\n".join(("#Entity DRAMA SMACT", "ID", *rows))) == {
+    assert parse_dmon("\n".join(("#Entity DRAMA SMACT", "ID", *rows))) == {
         0: DcgmFigures(0.2, 0.1),
         3: DcgmFigures(),
     }
-    assert read_dmon("Error: unable to establish a connection to the specified host: localhost\n") == {}
+    assert parse_dmon("Error: unable to establish a connection to the specified host: localhost\n") == {}
 
 
 def test_without_dcgmi_or_with_one_that_fails_there_are_no_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert figures() == {}
+    assert query_dcgm() == {}
     (tmp_path / "dcgmi").write_text("#!/no/such/shell\n")
     (tmp_path / "dcgmi").chmod(0o755)
-    assert figures() == {}
+    assert query_dcgm() == {}
 
 
 def test_nobody_waits_for_dcgm_and_a_replayed_listing_has_none(
@@ -63,11 +63,11 @@ def test_nobody_waits_for_dcgm_and_a_replayed_listing_has_none(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     listing = replay(tmp_path, "a100_40gb_two_halves.json")
     monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(listing.path))
-    dcgm = Dcgm()
+    dcgm = DcgmSampler()
     monkeypatch.setattr(host, "_DCGM", dcgm)
-    assert dcgm.now() == {}
+    assert dcgm.latest() == {}
     end = time.monotonic() + 30
-    while not (found := dcgm.now()):
+    while not (found := dcgm.latest()):
         assert time.monotonic() < end
         time.sleep(0.01)
     assert found[1].sm_active == 0.912

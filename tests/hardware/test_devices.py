@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torchsplit_core.hardware import HostReport, available_devices, choose_devices, discover_host
-from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
 DATA = Path(__file__).parent / "data"
@@ -24,7 +24,7 @@ HALVES = ("MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a28ad590-3fda-56dd-84
 @pytest.fixture(autouse=True)
 def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(REPLAY_VARIABLE, raising=False)
 
 
 def host(name: str) -> HostReport:
@@ -239,5 +239,5 @@ def test_a_device_that_disappears_between_two_listings(tmp_path: Path) -> None:
 
 
 def test_the_host_is_discovered_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(DATA / "a30_three_slices.json"))
+    monkeypatch.setenv(REPLAY_VARIABLE, str(DATA / "a30_three_slices.json"))
     assert [device.profile for device in choose_devices("mig")] == ["2g.12gb", "1g.6gb"]

@@ -17,7 +17,7 @@ from tests.support.hardware.listings import layout, replay
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import NvmlFault, restore_from_journal, temporary_slices
 from torchsplit_core.hardware.mig_journal import take_journal
-from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
 CHANGES = (
@@ -274,7 +274,7 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, VARIABLE: str(nvml.path)},
+        env={**os.environ, REPLAY_VARIABLE: str(nvml.path)},
     )
     try:
         assert child.stdout is not None

@@ -23,7 +23,7 @@ from torchsplit_core.hardware import (
     temporary_slices,
 )
 from torchsplit_core.hardware.nvml import profile_of
-from torchsplit_core.hardware.replay import VARIABLE
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE
 from torchsplit_core.values import InputFault
 
 LISTINGS = sorted(path.name for path in DATA.glob("*.json"))
@@ -31,7 +31,7 @@ LISTINGS = sorted(path.name for path in DATA.glob("*.json"))
 
 @pytest.fixture(autouse=True)
 def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(REPLAY_VARIABLE, raising=False)
 
 
 def test_every_name_of_the_wrapper_is_one_of_pynvml() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.hardware.listings import DATA, replay
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import NvmlFault, discover_host, gpu_type, legal_layouts, open_nvml
-from torchsplit_core.hardware.replay import VARIABLE, ReplayNvml
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
 
@@ -54,7 +54,7 @@ def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
         "    nvml.destroy_compute_instance(0, 2, 0)\n"
         "    nvml.destroy_gpu_instance(0, 2)\n"
     )
-    environment = {**os.environ, VARIABLE: str(nvml.path)}
+    environment = {**os.environ, REPLAY_VARIABLE: str(nvml.path)}
     said = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
@@ -63,11 +63,11 @@ def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
 
 
 def test_the_variable_here_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, str(DATA / "t4_without_mig.json"))
+    monkeypatch.setenv(REPLAY_VARIABLE, str(DATA / "t4_without_mig.json"))
     assert [gpu.name for gpu in discover_host().gpus] == ["Tesla T4"]
     with open_nvml() as nvml:
         assert isinstance(nvml, ReplayNvml)
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(REPLAY_VARIABLE, "")
     assert "Tesla T4" not in {gpu.name for gpu in discover_host().gpus}
 
 
@@ -177,7 +177,7 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
 def test_a_listing_that_is_none_is_refused_with_its_name(
     change: Callable[[dict[str, Any]], object], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputFault, match=VARIABLE) as found:
+    with pytest.raises(InputFault, match=REPLAY_VARIABLE) as found:
         replay(tmp_path, "a30_three_slices.json", change)
     assert "a30_three_slices.json" in str(found.value)
 
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_listing_is_refused(
 ) -> None:
     path = tmp_path / "listing.json"
     path.write_text(text)
-    monkeypatch.setenv(VARIABLE, str(path))
+    monkeypatch.setenv(REPLAY_VARIABLE, str(path))
     with pytest.raises(InputFault, match="listing"):
         discover_host()
     path.unlink()

@@ -14,7 +14,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core import bundle, extras
 from torchsplit_core.cli.command import main
-from torchsplit_core.isolation.child import Answers
+from torchsplit_core.isolation.child import MessageWriter
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DECLARED: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -42,20 +42,20 @@ def test_base_and_all_are_the_full_list_and_the_others_pin_what_the_tests_run() 
     assert set(PROJECT["dependencies"]) | pins("all") == listed("requirements.txt")
     for extra in APART:
         assert pins(extra) <= listed("requirements-dev.txt")
-    assert set(DECLARED) == {"all", *APART, *extras.EXTRAS}
+    assert set(DECLARED) == {"all", *APART, *extras.EXTRA_MODULES}
 
 
-@pytest.mark.parametrize("extra", extras.EXTRAS)
+@pytest.mark.parametrize("extra", extras.EXTRA_MODULES)
 def test_the_modules_of_an_extra_are_those_of_its_packages(extra: str) -> None:
     names = {pin.partition("==")[0] for pin in pins(extra)}
-    owners = [names & set(MODULES[module]) for module in extras.EXTRAS[extra]]
+    owners = [names & set(MODULES[module]) for module in extras.EXTRA_MODULES[extra]]
     assert all(owners) and set.union(*owners) == names
 
 
 def test_a_command_that_lacks_a_package_says_which_extra_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(extras.EXTRAS, "app", ("json", "absent_package"))
+    monkeypatch.setitem(extras.EXTRA_MODULES, "app", ("json", "absent_package"))
     assert main(["app"]) == 2
     told = "torchsplit app needs absent_package. Install torchsplit[app].\n"
     assert capsys.readouterr() == ("", told)
@@ -73,7 +73,7 @@ def test_an_import_that_fails_deep_inside_is_the_same_message(
 def test_a_child_that_lacks_a_package_answers_with_the_remedy() -> None:
     reading, writing = os.pipe()
     error = ModuleNotFoundError("No module named 'torch'", name="torch.nn")
-    Answers(writing).failure(ModuleNotFoundError, error, None)
+    MessageWriter(writing).failure(ModuleNotFoundError, error, None)
     told = os.read(reading, 4096).decode()
     os.close(reading)
     assert '"fault"' in told and "needs torch" in told and "torchsplit[trace]" in told

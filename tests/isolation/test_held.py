@@ -20,7 +20,7 @@ import pytest
 from tests.support.isolation.escapes import GOT
 from tests.support.paths import ROOT, TESTS
 from torchsplit_core.isolation import isolation_level, run_limited
-from torchsplit_core.isolation.confinement.kernel import kernel_version
+from torchsplit_core.isolation.sandbox.kernel import kernel_version
 from torchsplit_core.values import InputFault
 
 pytestmark = pytest.mark.slow
@@ -249,7 +249,7 @@ def test_paths_of_the_environment_are_open_to_every_child(
 def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> None:
     paths = [str(ROOT / "README.md"), str(ROOT / "torchsplit_core" / "__init__.py")]
     found = called_by_another(
-        "torchsplit_core.isolation.cost:tell", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
+        "torchsplit_core.isolation.cost:report_setup_s", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
     )
     assert found > 0
     # Of the home the child finds our packages alone, so what it runs is named from a folder inside.

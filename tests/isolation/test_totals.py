@@ -11,7 +11,7 @@ import pytest
 
 from torchsplit_core.isolation import ChildFault, Limits, run_limited
 from torchsplit_core.isolation.limits import default_tasks
-from torchsplit_core.isolation.watch import tree_bytes
+from torchsplit_core.isolation.usage_monitor import tree_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from torchsplit_core import jobs
 from torchsplit_core.evaluation import grid, run
 from torchsplit_core.jobs import evaluate as job
 from torchsplit_core.jobs.evaluate import evaluate_job
-from torchsplit_core.jobs.names import EVALUATE, EvaluateParameters, from_stored, kind_of
+from torchsplit_core.jobs.job_kinds import EVALUATE, EvaluateParameters, from_stored, kind_of
 from torchsplit_core.values import ignore_progress
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
 from torchsplit_core.workspace.store import Store
@@ -27,7 +27,7 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
     )
     monkeypatch.setattr(run, "cases", lambda quick: keys)
     monkeypatch.setattr(grid, "QUICK", SETTINGS)
-    monkeypatch.setattr(job, "KEEP_EVERY_S", -1.0)
+    monkeypatch.setattr(job, "SAVE_EVERY_S", -1.0)
     workspace = Store(tmp_path).create("mine")
     seen: list[int] = []
     told: list[tuple[float, str]] = []

@@ -11,9 +11,9 @@ import pytest
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs import measure, quick_start
-from torchsplit_core.jobs.live_runs import LiveRun
-from torchsplit_core.jobs.measure import expected, laid_out, measure_job
-from torchsplit_core.jobs.names import MeasureParameters, RunHereParameters, UploadedFile
+from torchsplit_core.jobs.live_runs import LiveRunFile
+from torchsplit_core.jobs.measure import expected_results, local_model_sources, measure_job
+from torchsplit_core.jobs.job_kinds import MeasureParameters, RunHereParameters, UploadedFile
 from torchsplit_core.serving.load_test import frontend_costs
 from torchsplit_core.values import CPU, InputFault, PlanOutcome, PlanRequest, Profile, ProfileRow
 from torchsplit_core.values.plan.front import FrontCosts
@@ -47,7 +47,7 @@ def test_the_moments_live_as_long_as_the_run(workspace: Workspace, monkeypatch: 
 
     def run(outcome: Any, request: Any, serving: Any, load: Any, *, progress: Any, hear: Any) -> Measurement:
         hear({"at_s": 1.0})
-        seen.append((serving.stand_in, load.load, load.duration_s, LiveRun(workspace, "cores").read()))
+        seen.append((serving.stand_in, load.load, load.duration_s, LiveRunFile(workspace, "cores").read()))
         return FOUND
 
     monkeypatch.setattr(measure.workflow, "measure", run)
@@ -56,13 +56,13 @@ def test_the_moments_live_as_long_as_the_run(workspace: Workspace, monkeypatch: 
     assert (stand_in, load, seconds) == ("cpu", 0.5, 2.0)
     assert moments[0]["expected"]["bert"]["rate_rps"] == 25.0 and moments[1:] == [{"at_s": 1.0}]
     assert workspace.get("measurement", "cores") == FOUND
-    assert LiveRun(workspace, "cores").read() == [] and LiveRun(workspace, "other").read() == []
+    assert LiveRunFile(workspace, "cores").read() == [] and LiveRunFile(workspace, "other").read() == []
 
 
 def test_what_is_expected_of_a_load() -> None:
-    found = expected(PLAN, REQUEST, 1.0)["expected"]["bert"]
+    found = expected_results(PLAN, REQUEST, 1.0)["expected"]["bert"]
     assert found["rate_rps"] == pytest.approx(50.0) and 10.0 <= found["p95_ms"] < 60.0
-    assert expected(PLAN, REQUEST, 4.0)["expected"]["bert"] == {"rate_rps": 100.0, "p95_ms": None}
+    assert expected_results(PLAN, REQUEST, 4.0)["expected"]["bert"] == {"rate_rps": 100.0, "p95_ms": None}
 
 
 def with_sources(*sources: str) -> tuple[PlanOutcome, PlanRequest]:
@@ -85,13 +85,13 @@ def test_trusted_uploads_are_laid_out_while_they_run(
         "net.pt2": stored(workspace, "net.pt2", b"PK"),
     }
     asked = MeasureParameters("cores", in_place={"m3": "net.pt2"}, uploads=uploads)
-    with laid_out(workspace, plan, request, asked) as (here, trust):
+    with local_model_sources(workspace, plan, request, asked) as (here, trust):
         first, second, sample, other = (str(model.source) for model in here.models)
         assert trust and first == second and sample == "sample:bert"
         path, _, entry = first.rpartition(":")
         assert entry == "Net" and Path(path).read_bytes() == b"own" and Path(other).read_bytes() == b"PK"
     assert not Path(path).exists() and not Path(other).exists()
-    with laid_out(workspace, *with_sources("sample:bert"), MeasureParameters("cores")) as (_, trust):
+    with local_model_sources(workspace, *with_sources("sample:bert"), MeasureParameters("cores")) as (_, trust):
         assert not trust
 
 
@@ -118,7 +118,7 @@ def test_nothing_runs_but_the_content_that_is_trusted(
     uploads = {} if form == "none" else {name: file}
     with (
         pytest.raises(InputFault, match=rule),
-        laid_out(workspace, *with_sources(name), MeasureParameters("cores", uploads=uploads)),
+        local_model_sources(workspace, *with_sources(name), MeasureParameters("cores", uploads=uploads)),
     ):
         pass
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file, write_text
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 from torchsplit_core.workspace.archive import export_workspace, import_workspace

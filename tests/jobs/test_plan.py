@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchsplit_core import workflow
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.notes import SMALLER

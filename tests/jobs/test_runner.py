@@ -17,7 +17,7 @@ import pytest
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import JobKind, JobParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import JobKind, JobParameters, RequestParameters
 from torchsplit_core.values import InputFault, InternalFault, Progress
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -148,7 +148,7 @@ def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(
     record = workspace.add_job("t", name, stored)
     with pytest.raises(InputFault, match=re.escape(words)):
         jobs.resume(workspace, record.id)
-    command = [sys.executable, "-m", runner.CHILD, workspace.store.root, workspace.id, record.id]
+    command = [sys.executable, "-m", runner.CHILD_MODULE, workspace.store.root, workspace.id, record.id]
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     found = jobs.status(workspace, record.id)
     assert found.state == "failed" and words in str(found.fault) and "Traceback" not in str(found.fault)

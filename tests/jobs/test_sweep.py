@@ -22,7 +22,7 @@ from torchsplit_core.cli.command import main
 from torchsplit_core.cli.sweep import parse_vary
 from torchsplit_core.files import write_file
 from torchsplit_core.jobs import runner, sweep
-from torchsplit_core.jobs.names import JobKind, SweepParameters
+from torchsplit_core.jobs.job_kinds import JobKind, SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep import workers
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
@@ -39,7 +39,7 @@ from torchsplit_core.values import (
     Variant,
     ignore_progress,
 )
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.sweeps import SweepStore
 
@@ -134,7 +134,7 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
     what = SweepRequest("gpus", A30, (1.0, 2.0))
     asked = sweep_requests(request(), what)
     # What other work has proven is taken over whatever time there is.
-    monkeypatch.setattr(KnownPlans, "answer", lambda *_: None)
+    monkeypatch.setattr(PlanCache, "lookup", lambda *_: None)
     sweep.sweep_job(workspace, replace(GPUS, values=(1, 2)), ignore_progress)
     store = SweepStore(workspace, "r")
     found = store.load()
@@ -143,7 +143,7 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
         request_hash(asked[0][1]), "timeout", found.plans[1.0].outcome.objective, (), (),
         found.plans[1.0].outcome.statistics,
     )  # fmt: skip
-    store.keep(unproven, 5.0)
+    store.save_plan(unproven, 5.0)
     again = replace(GPUS, values=(1, 2))
     assert sweep.sweep_job(workspace, replace(again, time_limit_s=5.0), ignore_progress)["taken_over"] == 2
     assert sweep.sweep_job(workspace, replace(again, time_limit_s=6.0), ignore_progress)["taken_over"] == 1
@@ -160,10 +160,10 @@ def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: 
     store = SweepStore(workspace, "r")
     found = store.load()
     assert found is not None
-    store.forget()
+    store.delete()
     assert store.load() is None
     with pytest.raises(InputFault, match="has no sweep any more"):
-        store.keep(found.plans[2.0].outcome, 1.0)
+        store.save_plan(found.plans[2.0].outcome, 1.0)
     sweep.sweep_job(workspace, replace(GPUS, values=(1,)), ignore_progress)
     workspace.store.delete(workspace.id)
     with workspace.store.connect() as database:

@@ -19,9 +19,9 @@ from tests.support.paths import ROOT
 from tests.support.training.folders import left_folder
 from tests.support.training.runs import strategy
 from torchsplit_core import jobs
-from torchsplit_core.isolation.execution import VARIABLE
-from torchsplit_core.jobs.names import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, as_stored
-from torchsplit_core.jobs.train import KNOWN, train_job, train_on_job
+from torchsplit_core.isolation.trust_policy import EXECUTION_VARIABLE
+from torchsplit_core.jobs.job_kinds import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, to_stored
+from torchsplit_core.jobs.train import RUNS_SETTING, train_job, train_on_job
 from torchsplit_core.training.monitor import RunReader
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions
@@ -38,7 +38,7 @@ def workspace(tmp_path: Path) -> Workspace:
     """With an upload, and a run of that name."""
     made = Store(tmp_path / "home").create("training")
     made.put_bytes("upload", "client.py", CLIENT)
-    made.set_setting(KNOWN, [{"name": "client-1", "path": None}])
+    made.set_setting(RUNS_SETTING, [{"name": "client-1", "path": None}])
     return made
 
 
@@ -69,15 +69,15 @@ def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
     """A dashboard that ends, say: what is seen afterwards is what the folder says."""
     program = (
         "import json, pathlib, sys; from torchsplit_core import jobs; "
-        "from torchsplit_core.jobs.names import TRAIN, from_stored; "
+        "from torchsplit_core.jobs.job_kinds import TRAIN, from_stored; "
         "from torchsplit_core.workspace.store import Store; "
         "workspace = Store(pathlib.Path(sys.argv[1])).open(sys.argv[2]); "
         "jobs.start(workspace, 'Run client-1', TRAIN, from_stored(TRAIN, json.loads(sys.argv[3])))"
     )
-    asked = json.dumps(as_stored(TRAIN, parameters(DIGEST, steps=3)))
+    asked = json.dumps(to_stored(TRAIN, parameters(DIGEST, steps=3)))
     subprocess.run(
         [sys.executable, "-c", program, str(workspace.store.root), workspace.id, asked],
-        check=True, cwd=ROOT, env=os.environ | {VARIABLE: "allowed"},
+        check=True, cwd=ROOT, env=os.environ | {EXECUTION_VARIABLE: "allowed"},
     )  # fmt: skip
     (status,) = jobs.statuses(workspace)
     end = time.monotonic() + WAIT_S
@@ -97,10 +97,10 @@ def test_what_is_not_trusted_is_not_executed(
     with pytest.raises(InputFault, match="is not the file that was trusted"):
         train_job(workspace, parameters("0" * 64), ignore_progress)
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
-    workspace.set_setting(KNOWN, [{"name": "elsewhere-1", "path": str(tmp_path / "elsewhere")}])
+    workspace.set_setting(RUNS_SETTING, [{"name": "elsewhere-1", "path": str(tmp_path / "elsewhere")}])
     with pytest.raises(InputFault, match="not trusted"):
         train_on_job(workspace, TrainOnParameters("elsewhere-1"), ignore_progress)
-    monkeypatch.setenv(VARIABLE, "refused")
+    monkeypatch.setenv(EXECUTION_VARIABLE, "refused")
     with pytest.raises(InputFault, match="executes nothing"):
         train_job(workspace, parameters(DIGEST), ignore_progress)
 

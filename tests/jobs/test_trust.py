@@ -13,16 +13,16 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
 from torchsplit_core import jobs
-from torchsplit_core.isolation.execution import asks_for_trust, without_trust
+from torchsplit_core.isolation.trust_policy import requests_trust, without_trust
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
     JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
-    as_stored,
+    to_stored,
 )
 from torchsplit_core.model_source import load_client
 from torchsplit_core.stages.export_folder import open_manifest
@@ -98,15 +98,15 @@ def test_a_job_that_is_started_again_executes_nothing_else(
     found = ended(workspace, jobs.start(workspace, "t", name, parameters))
     assert found.state == "failed"
     assert rule in str(found.fault) and "executed: the" not in str(found.fault)
-    assert asks_for_trust(workspace.job_records()[0].parameters) is (server == "allowed")
+    assert requests_trust(workspace.job_records()[0].parameters) is (server == "allowed")
 
 
 @pytest.mark.parametrize("name", [TRACE, PROFILE])
 def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, name: str) -> None:
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
-    record = workspace.add_job("t", name, as_stored(name, asked("new", name, digest)))
+    record = workspace.add_job("t", name, to_stored(name, asked("new", name, digest)))
     subprocess.run(
-        [sys.executable, "-m", runner.CHILD, workspace.store.root, workspace.id, record.id],
+        [sys.executable, "-m", runner.CHILD_MODULE, workspace.store.root, workspace.id, record.id],
         env=os.environ | {"TORCHSPLIT_EXECUTION": "refused"},
         stdin=subprocess.DEVNULL,
         check=False,
@@ -140,6 +140,6 @@ def test_trust_is_found_and_left_out_at_any_depth() -> None:
         "uploads": {"m": {"upload": "m", "trusted_sha256": "00"}},
         "list": [{"trust": True}],
     }
-    assert asks_for_trust(parameters)
+    assert requests_trust(parameters)
     assert without_trust(parameters) == {"a": 1, "uploads": {"m": {"upload": "m"}}, "list": [{}]}
-    assert not asks_for_trust(without_trust(parameters)) and not asks_for_trust({"trust": False})
+    assert not requests_trust(without_trust(parameters)) and not requests_trust({"trust": False})

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.app.fleets import A100, cut, gpu, plan, tenant
 from torchsplit_core.hardware import catalogue
-from torchsplit_core.pictures.slice_values import Gap, gaps, gpu_groups, ranges, slice_table, stage_loads
+from torchsplit_core.pictures.slice_values import EmptySlots, empty_slots, gpu_groups, ranges, slice_table, stage_loads
 from torchsplit_core.values import PlannedGpu
 
 
@@ -25,20 +25,20 @@ def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
 @pytest.mark.parametrize(
     ("slices", "expected"),
     [
-        ([("4g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], [Gap(7, 1, False)]),
+        ([("4g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], [EmptySlots(7, 1, False)]),
         ([("3g.40gb", 0), ("3g.40gb", 4)], []),
-        ([("3g.40gb", 0)], [Gap(4, 4, True)]),
-        ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [Gap(6, 2, True)]),
-        ([("1g.10gb", i) for i in range(7)], [Gap(7, 1, False)]),
-        ([("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2], [Gap(4, 1, True), Gap(6, 2, True)]),
-        ([], [Gap(0, 8, True)]),
+        ([("3g.40gb", 0)], [EmptySlots(4, 4, True)]),
+        ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [EmptySlots(6, 2, True)]),
+        ([("1g.10gb", i) for i in range(7)], [EmptySlots(7, 1, False)]),
+        ([("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2], [EmptySlots(4, 1, True), EmptySlots(6, 2, True)]),
+        ([], [EmptySlots(0, 8, True)]),
     ],
 )
 def test_stranded_slots_are_told_from_those_that_could_be_cut(
-    slices: list[tuple[str, int]], expected: list[Gap]
+    slices: list[tuple[str, int]], expected: list[EmptySlots]
 ) -> None:
-    found = gaps(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
-    runs = [Gap(gap.start, gap.slots, gap.usable) for gap in found]
+    found = empty_slots(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
+    runs = [EmptySlots(gap.start, gap.slots, gap.usable) for gap in found]
     assert runs == expected
 
 

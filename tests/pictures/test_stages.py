@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, tenant, title
 from torchsplit_core.pictures.slice_map import fleet_svg
-from torchsplit_core.pictures.slices.stages import flows, stage_places
+from torchsplit_core.pictures.slices.stages import stage_flows, stage_positions
 from torchsplit_core.values import FleetEntry, PlanModel, PlanOutcome, PlanRequest, Stage, Variant
 
 NAMES = ("head", "body", "tail")
@@ -54,7 +54,7 @@ def test_stages_of_one_model_differ_in_shade_and_whole_models_have_their_own() -
 
 
 def test_the_row_of_stages_joins_copies_and_tells_what_crosses() -> None:
-    (flow,) = flows(staged(), REQUEST)
+    (flow,) = stage_flows(staged(), REQUEST)
     assert [stage.name for stage in flow.stages] == list(NAMES)
     assert [len(stage.copies) for stage in flow.stages] == [1, 2, 1]
     # 400 requests/s, batches of 8: 8 MB a batch and 1 MB a request, then 0.5 MB a request alone.
@@ -70,10 +70,10 @@ def test_the_row_of_stages_joins_copies_and_tells_what_crosses() -> None:
 def test_what_nobody_told_is_not_claimed() -> None:
     bare = replace(VARIANT, cut_bytes=(), cut_bytes_per_request=())
     request = replace(REQUEST, models=(replace(REQUEST.models[0], variants=(bare,)),))
-    assert flows(staged(), request)[0].bytes_per_s == (None, None)
+    assert stage_flows(staged(), request)[0].bytes_per_s == (None, None)
     assert "GB/s n/a" in fleet_svg(staged(), {}, request=request)
     # Without a request the names do not say the order, unless they end like 1of3.
-    assert stage_places(staged(), None) == {} and flows(staged(), None) == ()
+    assert stage_positions(staged(), None) == {} and stage_flows(staged(), None) == ()
     assert "<figure" not in fleet_svg(staged(), {})
 
 
@@ -81,12 +81,12 @@ def test_names_that_tell_their_place_are_read_without_a_request() -> None:
     slices = [cut("1g.10gb", i, tenant("m", variant="cut2", stage=f"cut2.{i + 1}of2")) for i in range(2)]
     outcome = plan(gpu("g", A100, *slices))
     outcome = replace(outcome, models=(replace(outcome.models[0], variant="cut2"),))
-    assert {place.short for place in stage_places(outcome, None).values()} == {"s1/2", "s2/2"}
-    assert [len(flow.stages) for flow in flows(outcome, None)] == [2]
+    assert {place.short for place in stage_positions(outcome, None).values()} == {"s1/2", "s2/2"}
+    assert [len(flow.stages) for flow in stage_flows(outcome, None)] == [2]
     half = replace(outcome, gpus=(gpu("g", A100, slices[1]),))
-    assert flows(half, None) == ()
+    assert stage_flows(half, None) == ()
     wrong = replace(outcome, gpus=(gpu("g", A100, cut("1g.10gb", 0, tenant("m", stage="5of2"))),))
-    assert stage_places(wrong, None) == {}
+    assert stage_positions(wrong, None) == {}
 
 
 def test_names_of_one_family_stay_apart() -> None:

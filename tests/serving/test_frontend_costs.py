@@ -104,13 +104,13 @@ def test_what_is_kept_and_makes_no_sense_is_measured_again(
 
 def test_a_request_that_tells_keeps_its_own_and_gpus_need_none(tmp_path: Path, measured: list[str]) -> None:
     outcome, request = cpu_plan([Placed("a")], {"a": "sample:bert"})
-    assert workflow.with_front_of(tmp_path, outcome, request).front is None
-    told = workflow.with_front_of(tmp_path, outcome, request, measure=True)
-    assert told.front == COSTS == workflow.with_front_of(tmp_path, outcome, request).front
+    assert workflow.with_front_costs(tmp_path, outcome, request).front is None
+    told = workflow.with_front_costs(tmp_path, outcome, request, measure=True)
+    assert told.front == COSTS == workflow.with_front_costs(tmp_path, outcome, request).front
     own = FrontCosts(1.0)
-    assert workflow.with_front_of(tmp_path, outcome, replace(request, front=own), measure=True).front == own
+    assert workflow.with_front_costs(tmp_path, outcome, replace(request, front=own), measure=True).front == own
     gpu = cpu_plan([Placed("a", "7g.80gb")], {"a": "sample:bert"}, type_="A100-80GB")
-    assert workflow.with_front_of(tmp_path / "other", *gpu, measure=True).front is None
+    assert workflow.with_front_costs(tmp_path / "other", *gpu, measure=True).front is None
     assert measured == ["measured"]
     assert "The front" in workflow.front_words(outcome, replace(request, front=FrontCosts(1000.0)))
     assert workflow.front_words(outcome, request) == ""

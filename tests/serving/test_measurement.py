@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
-from torchsplit_core.cli.serving import line
+from torchsplit_core.cli.serving import format_model
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.load_test.comparison import LoadTestData, build_measurement, percentiles
@@ -107,7 +107,7 @@ def test_a_p95_that_the_simulation_has_for_this_host_is_no_disagreement() -> Non
     # The way through the front that keeps no worker busy comes on top of both ends.
     assert low.p95 == pytest.approx(load.response_low_ms.p95 + 0.5)
     assert low.p95 < 14.5 < high.p95 and told.disagreements == ()
-    assert f"({low.p95:.4g} ms to {high.p95:.4g} ms in 90 % of its runs)" in line(model)
+    assert f"({low.p95:.4g} ms to {high.p95:.4g} ms in 90 % of its runs)" in format_model(model)
     assert read_text(write_text(replace(told, host="here")))[1].models[0] == model
     assert "simulated_low_ms" not in write_text(replace(measured(), host="here"))
 
@@ -238,7 +238,7 @@ def test_a_plan_is_measured(tmp_path: Path) -> None:
     moments: list[dict[str, Any]] = []
     found = workflow.measure(
         *plan, ServeSettings(port=0), LoadSettings(3.0), arrivals=lambda m: DeterministicArrivals(20.0),
-        hear=moments.append,
+        on_sample=moments.append,
     )  # fmt: skip
     (model,) = found.models
     assert (model.offered_rps, model.errors, model.statuses) == (20.0, 0, ((200, 60),))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
-from torchsplit_core.jobs.measure import expected
+from torchsplit_core.jobs.measure import expected_results
 from torchsplit_core.profiling.measuring.statistics import summarise
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.responding.spread import simulate_drawn
@@ -132,7 +132,7 @@ def test_the_simulation_of_a_plan_stays_as_promised_and_the_pages_line_is_drawn(
     (server,) = simulation_request(*plan).servers
     assert server.service == Service() and server.batch_ms == {1: 10.0, 4: 10.0}
     without = plan_of({1: 1.0, 4: 1.0})
-    drawn, steady = (expected(*one, 1.0)["expected"]["bert"]["p95_ms"] for one in (plan, without))
+    drawn, steady = (expected_results(*one, 1.0)["expected"]["bert"]["p95_ms"] for one in (plan, without))
     assert drawn > steady
 
 

@@ -24,7 +24,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     TraceArrivals,
 )
-from torchsplit_core.values.simulation.request import Arrivals, Find
+from torchsplit_core.values.simulation.request import Arrivals, MaxLoadSearch
 
 
 def request(*models: tuple[str, Arrivals, float], count: int = 1000, ms: float = 1e-6) -> SimulationRequest:
@@ -141,7 +141,7 @@ def test_the_highest_load_ends_at_the_front() -> None:
         models=tuple(replace(model, slo_ms=20.0) for model in asked.models),
         requests_per_model=20_000,
         replications=3,
-        find=Find(95.0),
+        find=MaxLoadSearch(95.0),
     )
     found = simulate(asked).highest_load
     assert found is not None and found.factor is not None and 2.5 < found.factor < 1000 / 300

@@ -8,7 +8,7 @@ import pytest
 
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import (
-    Find,
+    MaxLoadSearch,
     HighestLoad,
     PoissonArrivals,
     Server,
@@ -24,7 +24,7 @@ def request_of(rate: float, slo: float | None, requests: int = 60_000) -> Simula
         (Server("s", "m", "whole", 1, {1: 1.0}),),
         requests_per_model=requests,
         replications=8,
-        find=Find(95.0),
+        find=MaxLoadSearch(95.0),
     )
 
 
@@ -80,7 +80,7 @@ def test_a_wait_for_batches_that_breaks_the_limit_at_low_loads_is_no_obstacle() 
         (SimulatedModel("m", ("whole",), PoissonArrivals(10.0), slo_ms=15.0),),
         (Server("s", "m", "whole", 4, {1: 4.0, 4: 4.0}, max_wait_ms=20.0),),
         requests_per_model=20_000,
-        find=Find(95.0),
+        find=MaxLoadSearch(95.0),
     )
     found = highest(request)
     assert found.factor is not None and found.factor > 50
@@ -91,7 +91,7 @@ def test_a_trace_is_sped_up() -> None:
     trace = TraceArrivals(tuple(number / 10 for number in range(10)))
     model = SimulatedModel("m", ("whole",), trace, slo_ms=10.0 + 1e-6)
     request = SimulationRequest(
-        (model,), (Server("s", "m", "whole", 1, {1: 10.0}),), warmup_share=0.0, find=Find()
+        (model,), (Server("s", "m", "whole", 1, {1: 10.0}),), warmup_share=0.0, find=MaxLoadSearch()
     )
     found = highest(request)
     assert (
@@ -106,7 +106,7 @@ def test_a_limit_that_no_load_keeps_is_said() -> None:
         (SimulatedModel("m", ("whole",), PoissonArrivals(10.0), slo_ms=5.0),),
         (Server("s", "m", "whole", 2, {1: 4.0, 2: 100.0}, max_wait_ms=20.0),),
         requests_per_model=500,
-        find=Find(95.0),
+        find=MaxLoadSearch(95.0),
     )
     found = highest(request)
     assert (found.factor, found.low) == (None, None) and "no load" in found.message

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from torchsplit_core.cli.simulate import line
+from torchsplit_core.cli.simulate import format_model_load
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.drawn_pace import DrawnPace
@@ -75,7 +75,7 @@ def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread() 
         p95 = [float(np.sort(run)[int(np.ceil(0.95 * len(run))) - 1]) for run in runs]
         assert sum(low.p95 <= one <= high.p95 for one in p95) == 0.9 * PACED_RUNS
         widths.append(high.p95 / low.p95)
-        assert f"{low.p95:.4g} to {high.p95:.4g} in 90 % of the runs" in line(found)
+        assert f"{low.p95:.4g} to {high.p95:.4g} in 90 % of the runs" in format_model_load(found)
     assert widths == sorted(widths) and widths[2] > 1.5 * widths[0]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.solver.highs import INF, Matrix, Refused, by_columns, load, run, set_whole
+from torchsplit_core.solver.highs import INF, Matrix, ProgramRejected, csc_from_entries, load_program, run, set_integrality
 from torchsplit_core.values import InternalFault
 
 INFINITE = highspy.kHighsInf
@@ -19,7 +19,7 @@ def of_table(rows: list[list[float]]) -> Matrix:
     """All entries of a full table."""
     table = np.array(rows)
     row, column = np.indices(table.shape)
-    return by_columns(table.ravel(), row.ravel(), column.ravel(), table.shape)
+    return csc_from_entries(table.ravel(), row.ravel(), column.ravel(), table.shape)
 
 
 def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
@@ -32,7 +32,7 @@ def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
 def test_rows_columns_costs_and_offset_reach_the_solver() -> None:
     # Minimise x − 2y + 10 with 1 ≤ x ≤ 4, 0 ≤ y, y − x ≤ 0.5 and 3 ≤ x + y ≤ 6: y = x + 0.5, x + y = 6.
     matrix = of_table([[-1.0, 1.0], [1.0, 1.0]])
-    highs = load(
+    highs = load_program(
         "test",
         matrix,
         np.array([1.0, -2.0]),
@@ -58,13 +58,13 @@ def test_only_columns_that_are_said_to_be_are_whole(
     whole: tuple[bool, bool] | None, wanted: tuple[float, float]
 ) -> None:
     # As much as fits into 3.5, of x rather than of y.
-    highs = load(
+    highs = load_program(
         "test",
         of_table([[1.0, 1.0]]),
         np.array([-2.0, -1.0]),
         columns=WIDE,
         rows=(np.array([-INFINITE]), np.array([3.5])),
-        whole=None if whole is None else np.array(whole),
+        integer=None if whole is None else np.array(whole),
     )
     _, columns = optimum(highs)
     assert columns == pytest.approx(wanted)
@@ -74,7 +74,7 @@ def test_gaps_are_set_where_they_are_given() -> None:
     rows = (np.array([0.0]), np.array([1.0]))
     own = highspy.Highs()
     for relative, absolute in ((None, None), (1e-7, None), (5e-7, 1e-9)):
-        highs = load(
+        highs = load_program(
             "test",
             of_table([[1.0, 1.0]]),
             np.ones(2),
@@ -92,20 +92,20 @@ def test_gaps_are_set_where_they_are_given() -> None:
 
 def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
     matrix = of_table([[1e16, 1.0]])
-    with pytest.raises(Refused, match="HiGHS refused the program of a test") as refused:
-        load("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
+    with pytest.raises(ProgramRejected, match="HiGHS refused the program of a test") as refused:
+        load_program("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
     assert isinstance(refused.value, InternalFault) and refused.value.largest == 1e16
 
 
 def knapsack(*, least: float = 0.0, most: float = 3.5) -> highspy.Highs:
     """As much of x + y as fits between the two, x and y whole and 0 to 2."""
-    return load(
+    return load_program(
         "test",
         of_table([[1.0, 1.0]]),
         -np.ones(2),
         columns=(np.zeros(2), np.full(2, 2.0)),
         rows=(np.array([least]), np.array([most])),
-        whole=np.ones(2, dtype=bool),
+        integer=np.ones(2, dtype=bool),
     )
 
 
@@ -115,7 +115,7 @@ def test_how_a_run_ended() -> None:
     assert run(knapsack(least=3.2, most=3.8)) == "infeasible"
     assert run(knapsack(least=5.0, most=INF)) == "infeasible"
     rows = (np.array([0.0]), np.array([INF]))
-    endless = load("test", of_table([[1.0, 1.0]]), -np.ones(2), columns=WIDE, rows=rows)
+    endless = load_program("test", of_table([[1.0, 1.0]]), -np.ones(2), columns=WIDE, rows=rows)
     assert run(endless) == "unbounded"
 
 
@@ -125,8 +125,8 @@ def hard(seed: int = 0) -> highspy.Highs:
     half = np.floor(numbers.sum(axis=1) / 2)
     cost = np.random.default_rng(seed + 1).integers(1, 100, 60).astype(float)
     columns = (np.zeros(60), np.ones(60))
-    return load(
-        "test", csc_matrix(numbers), -cost, columns=columns, rows=(-half, half), whole=np.ones(60, dtype=bool)
+    return load_program(
+        "test", csc_matrix(numbers), -cost, columns=columns, rows=(-half, half), integer=np.ones(60, dtype=bool)
     )
 
 
@@ -138,7 +138,7 @@ def test_a_run_ends_with_its_time_or_with_the_first_solution() -> None:
 
 
 def test_columns_are_made_whole_and_real_again() -> None:
-    highs = load(
+    highs = load_program(
         "test",
         of_table([[1.0, 1.0]]),
         np.array([-2.0, -1.0]),
@@ -147,7 +147,7 @@ def test_columns_are_made_whole_and_real_again() -> None:
     )
     first = np.array([0], dtype=np.int32)
     for whole, wanted in ((True, (3.0, 0.5)), (False, (3.5, 0.0))):
-        set_whole(highs, first, whole)
+        set_integrality(highs, first, whole)
         assert run(highs) == "optimal"
         assert list(highs.getSolution().col_value) == pytest.approx(wanted)
 
@@ -160,7 +160,7 @@ def test_entries_come_column_by_column_as_scipy_has_them(rows: int, columns: int
     row, column = draw.integers(rows, size=count), draw.integers(columns, size=count)
     value = draw.integers(-4, 5, size=count) / 4.0
     wanted = csc_matrix((value, (row, column)), shape=(rows, columns))
-    found = by_columns(value, row, column, (rows, columns))
+    found = csc_from_entries(value, row, column, (rows, columns))
     assert found.shape == wanted.shape
     for ours, theirs in (
         (found.indptr, wanted.indptr),

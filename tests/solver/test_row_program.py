@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchsplit_core.solver.highs import INF, Refused
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.highs import INF, ProgramRejected
+from torchsplit_core.solver.row_program import RowProgram
 
 
-def mixed() -> Program:
+def mixed() -> RowProgram:
     """2 x + y at least 3.5 for the least 3 x + 2 y, x and y at most 2."""
-    program = Program()
-    assert (program.columns([3.0], [2.0]), program.columns([2.0], [2.0])) == (0, 1)
-    assert program.row(3.5, INF, [0, 1], [2.0, 1.0]) == 0
+    program = RowProgram()
+    assert (program.add_columns([3.0], [2.0]), program.add_columns([2.0], [2.0])) == (0, 1)
+    assert program.add_row(3.5, INF, [0, 1], [2.0, 1.0]) == 0
     return program
 
 
@@ -23,7 +23,7 @@ def test_in_whole_numbers_and_without() -> None:
         2.0,
         0.0,
     ]
-    real = mixed().solve(10.0, whole=False)
+    real = mixed().solve(10.0, integer=False)
     assert (real.status, real.bound) == ("optimal", pytest.approx(5.25))
     assert real.values.tolist() == pytest.approx([1.75, 0.0])
 
@@ -31,39 +31,39 @@ def test_in_whole_numbers_and_without() -> None:
 def test_columns_that_need_not_be_whole() -> None:
     program = mixed()
     program.upper[0] = 1.0
-    program.real.add(1)
+    program.continuous.add(1)
     answer = program.solve(10.0)
     assert answer.values.tolist() == pytest.approx([1.0, 1.5]) and answer.bound == pytest.approx(6.0)
-    program.real.clear()
+    program.continuous.clear()
     assert program.solve(10.0).values.tolist() == [1.0, 2.0]
 
 
 def test_a_column_named_twice_counts_twice_and_rows_are_counted() -> None:
     program = mixed()
-    assert program.row(-INF, 2.0, [0, 0], [1.0, 1.0]) == 1
+    assert program.add_row(-INF, 2.0, [0, 0], [1.0, 1.0]) == 1
     answer = program.solve(10.0)
     assert answer.status == "optimal" and answer.values.tolist() == [1.0, 2.0]
 
 
 def test_without_a_solution() -> None:
     program = mixed()
-    program.row(-INF, 1.0, [0, 1], [1.0, 1.0])
+    program.add_row(-INF, 1.0, [0, 1], [1.0, 1.0])
     for whole in (True, False):
-        answer = program.solve(10.0, whole=whole)
+        answer = program.solve(10.0, integer=whole)
         assert (answer.status, len(answer.values), answer.bound) == ("infeasible", 0, INF)
     assert program.duals(10.0) is None
 
 
 def test_prices_of_rows() -> None:
     program = mixed()
-    program.row(-INF, 100.0, [1], [1.0])
+    program.add_row(-INF, 100.0, [1], [1.0])
     duals = program.duals(10.0)
     assert duals is not None and np.abs(duals).tolist() == pytest.approx([1.5, 0.0])
 
 
 def test_a_program_beyond_the_solver_is_refused() -> None:
     program = mixed()
-    program.row(0.0, 1.0, [0], [1e16])
-    with pytest.raises(Refused, match="integer program") as refused:
+    program.add_row(0.0, 1.0, [0], [1e16])
+    with pytest.raises(ProgramRejected, match="integer program") as refused:
         program.solve(10.0)
     assert refused.value.largest == 1e16

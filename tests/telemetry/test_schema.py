@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core.telemetry import schema
-from torchsplit_core.telemetry.settings import ENDPOINT, MODE, Settings, read_settings, unpack
+from torchsplit_core.telemetry.settings import ENDPOINT, MODE, TelemetrySettings, read_settings, unpack
 from torchsplit_core.values import InputFault
 
 URL = "http://collector:4318"
@@ -86,7 +86,7 @@ def test_what_the_environment_asks_for(
 def test_the_environment_comes_before_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODE, "otlp")
     monkeypatch.setenv(ENDPOINT, "https://other")
-    assert read_settings("test", None, URL) == Settings("otlp", "test", "https://other/v1/traces")
+    assert read_settings("test", None, URL) == TelemetrySettings("otlp", "test", "https://other/v1/traces")
 
 
 @pytest.mark.parametrize("mode", ["yes", "grpc", "1"])
@@ -107,5 +107,5 @@ def test_otlp_needs_a_usable_address(monkeypatch: pytest.MonkeyPatch, endpoint: 
 
 
 def test_settings_cross_a_process_boundary() -> None:
-    settings = Settings("otlp", "test", URL)
+    settings = TelemetrySettings("otlp", "test", URL)
     assert unpack(settings.packed()) == settings

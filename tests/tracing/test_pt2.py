@@ -14,7 +14,7 @@ from tests.support.tracing.pt2_files import read_file
 from torchsplit_core import cli
 from torchsplit_core.files import read_file as read_contract
 from torchsplit_core.graph import TorchGraph, prepare, region_tree
-from torchsplit_core.jobs.names import TraceParameters, UploadedFile
+from torchsplit_core.jobs.job_kinds import TraceParameters, UploadedFile
 from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.flops import node_costs

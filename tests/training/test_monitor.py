@@ -31,7 +31,7 @@ from torchsplit_core.training.monitor import (
 from torchsplit_core.training.monitor.control_files import StopRequest
 from torchsplit_core.training.monitor.tail import JsonTail
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import Predicted
+from torchsplit_core.values.strategy.run import PredictedStep
 
 assert torch.distributed.is_available()
 PLAN = strategy(optimizer="adamw", micro_batch=4)
@@ -205,7 +205,7 @@ def test_what_a_strategy_predicted_goes_with_the_run_on_as_many_processes() -> N
     outcome = read_file(ROOT / "examples" / "strategy.json")[1]
     best = replace(outcome.candidates[0], shard="fsdp")
     found = run_strategy_of(replace(outcome, candidates=(best,)))
-    assert found.predicted == Predicted(best.memory_gib.total, best.seconds_per_step)
+    assert found.predicted == PredictedStep(best.memory_gib.total, best.seconds_per_step)
     devices = found.choices.devices
     assert fit_to_world_size(found, devices).predicted == found.predicted
     assert fit_to_world_size(found, devices // 2).predicted is None

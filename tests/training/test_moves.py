@@ -36,7 +36,7 @@ from torchsplit_core.training.rebalance.overrides import (
 )
 from torchsplit_core.training.rebalance.stage_balancer import StageMove
 from torchsplit_core.training.run_folder import OVERRIDES
-from torchsplit_core.values.strategy.run import Nodes, RunOptions
+from torchsplit_core.values.strategy.run import ElasticNodes, RunOptions
 
 assert torch.distributed.is_available()
 EXACT = 1e-6
@@ -87,8 +87,8 @@ def test_blocks_move_between_nodes(alone: list[float], tmp_path: Path) -> None:
     plan = strategy(optimizer="adamw", pipeline=2, micro_batch=4)
     address = f"127.0.0.1:{free_port()}"
     how = {"steps": 12, "balance": True, "checkpoint_every": 100}
-    other = beside(run, source, tmp_path / "run", plan, 1, nodes=Nodes(2, 2, address, "b"), **how)
-    summary = run(source, tmp_path / "run", plan, 1, nodes=Nodes(2, 2, address, "a"), **how)
+    other = beside(run, source, tmp_path / "run", plan, 1, nodes=ElasticNodes(2, 2, address, "b"), **how)
+    summary = run(source, tmp_path / "run", plan, 1, nodes=ElasticNodes(2, 2, address, "a"), **how)
     other.join()
     assert (summary.restarts, other.exitcode) == (0, 0)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)

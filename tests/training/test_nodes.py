@@ -19,7 +19,7 @@ from tests.support.training.runs import beside, client_file, events, free_port, 
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.attempts import rendezvous
 from torchsplit_core.values import InputFault
-from torchsplit_core.values.strategy.run import Nodes
+from torchsplit_core.values.strategy.run import ElasticNodes
 
 assert torch.distributed.is_available()
 PLAN = strategy(optimizer="adamw", micro_batch=4)
@@ -40,7 +40,7 @@ class Other:
     """Node b, in a process that can be killed."""
 
     def __init__(self, source: str, folder: Path, port: int) -> None:
-        nodes = Nodes(1, 2, f"127.0.0.1:{port}", "b")
+        nodes = ElasticNodes(1, 2, f"127.0.0.1:{port}", "b")
         self.process = beside(run, source, folder, PLAN, 1, nodes=nodes, stall_limit_s=WAITS_S)
 
     def kill(self) -> None:
@@ -76,7 +76,7 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    here = Nodes(1, 2, f"127.0.0.1:{port}", "a")
+    here = ElasticNodes(1, 2, f"127.0.0.1:{port}", "a")
     summary = run(source, folder, PLAN, 1, nodes=here, stall_limit_s=WAITS_S)
     thread.join()
     others[1].process.join()
@@ -94,8 +94,8 @@ def test_a_node_whose_rank_is_killed_at_the_very_end_leaves_none_waiting(tmp_pat
     """The first rank dies when it has left that all is done: both commands end well, and nothing is done again."""
     source, folder = client_file(tmp_path, end=[0, "meet"]), tmp_path / "run"
     address = f"127.0.0.1:{free_port()}"
-    other = beside(run, source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "b"))
-    summary = run(source, folder, PLAN, 1, nodes=Nodes(2, 2, address, "a"))
+    other = beside(run, source, folder, PLAN, 1, nodes=ElasticNodes(2, 2, address, "b"))
+    summary = run(source, folder, PLAN, 1, nodes=ElasticNodes(2, 2, address, "a"))
     other.join()
     assert (tmp_path / "client" / "killed-end").exists()
     assert (summary.step, summary.restarts, other.exitcode, len(losses(folder))) == (6, 0, 0, 6)
@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_between_its_choice_and_its_use_is_no_matter(
     source = client_file(tmp_path)
     with socket.create_server(("", 0)) as taken:
         monkeypatch.setattr(api, "get_free_port", lambda: taken.getsockname()[1])
-        nodes = Nodes(1, 1, f"127.0.0.1:{free_port()}", "a")
+        nodes = ElasticNodes(1, 1, f"127.0.0.1:{free_port()}", "a")
         summary = run(source, tmp_path / "run", PLAN, 2, nodes=nodes)
     assert (summary.step, summary.restarts) == (6, 0)
 
@@ -118,17 +118,17 @@ def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(rendezvous, "STORE_TIMEOUT_S", 1)
     source = client_file(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        nodes = Nodes(1, 1, f"127.0.0.1:{taken.getsockname()[1]}", "a")
+        nodes = ElasticNodes(1, 1, f"127.0.0.1:{taken.getsockname()[1]}", "a")
         with pytest.raises(InputFault, match=r"--rendezvous.*where something else answers"):
             run(source, tmp_path / "run", PLAN, 1, nodes=nodes)
     folder = RunFolder(tmp_path / "other", "a")
-    here = Nodes(1, 2, "127.0.0.1:29500", "a")
+    here = ElasticNodes(1, 2, "127.0.0.1:29500", "a")
     with folder.shared(here.rendezvous, resume=False):
         with pytest.raises(InputFault, match="a name of its own"):
             run(source, tmp_path / "other", PLAN, 1, nodes=here)
         with pytest.raises(InputFault, match="in use"):
             run(source, tmp_path / "other", PLAN, 1)
-        elsewhere = Nodes(1, 2, "127.0.0.1:29501", "b")
+        elsewhere = ElasticNodes(1, 2, "127.0.0.1:29501", "b")
         with pytest.raises(InputFault, match="in use"):
             run(source, tmp_path / "other", PLAN, 1, nodes=elsewhere)
         with RunFolder(tmp_path / "other", "b").shared(here.rendezvous, resume=False):
@@ -138,4 +138,4 @@ def test_what_nodes_cannot_agree_on_is_refused(tmp_path: Path, monkeypatch: pyte
     for bad in ((0, 1, "h:1", "a"), (2, 1, "h:1", "a"), (1, 2, "h", "a"), (1, 2, "h:0", "a"), (1, 2, ":1", "a"),
                 (1, 2, "h:65536", "a"), (1, 2, "h:1", "a/b"), (1, 2, "h:1", "")):  # fmt: skip
         with pytest.raises(InputFault, match=r"--nnodes|--rendezvous|--node"):
-            Nodes(*bad)
+            ElasticNodes(*bad)

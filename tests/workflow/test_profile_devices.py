@@ -19,7 +19,7 @@ from tests.support.tracing.here import traced_here
 from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.hardware import Steadiness
+from torchsplit_core.hardware import ClockStability
 from torchsplit_core.profiling.merge import join
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.profiling.rows import Found
@@ -335,9 +335,9 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
 def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[list[int]] = []
 
-    def watch(cores: Any) -> tuple[Steadiness, ...]:
+    def watch(cores: Any) -> tuple[ClockStability, ...]:
         watched.append(list(cores))
-        return (Steadiness(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
+        return (ClockStability(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
 
     def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
         found = stand_in([])(source, graph, device)

@@ -21,8 +21,8 @@ from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.graph import annotate_with_profiling_data
 from torchsplit_core.graph.architecture import former_architecture_hash
-from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile
-from torchsplit_core.jobs.profile import cells, profile_job
+from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
+from torchsplit_core.jobs.profile import profile_points, profile_job
 from torchsplit_core.profiling import Settings
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.workflow.profiling import profile
@@ -119,7 +119,7 @@ def wait(until: Any, seconds: float = 120) -> Any:
 
 def done(workspace: Workspace) -> tuple[int, ...]:
     """The batch sizes whose points are kept."""
-    return tuple(cell.batch_size for cell in cells(workspace, PARAMETERS) if cell.state == "measured")
+    return tuple(cell.batch_size for cell in profile_points(workspace, PARAMETERS) if cell.state == "measured")
 
 
 def kept(home: Path) -> tuple[int, ...]:
@@ -230,7 +230,7 @@ def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace,
         wait(lambda job=job: jobs.status(workspace, job).state == "done")
     found = workspace.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, HELD]
-    taken = [cell.kept for cell in cells(workspace, parameters)]
+    taken = [cell.kept for cell in profile_points(workspace, parameters)]
     assert all(moment is not None for moment in taken)
     # Runs as long as the budget need no warm-up: beside those timed there is the one that looks at memory, and the
     # few of the process that tells what it holds.
@@ -257,11 +257,11 @@ def measured(measured_store: Path, tmp_path: Path) -> Workspace:
 
 def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
     parameters = trusting(measured, batch_sizes=(1,))
-    (old,) = cells(measured, parameters)
+    (old,) = profile_points(measured, parameters)
     since = time.time()
-    assert cells(measured, replace(parameters, again_since=since))[0].state == "open"
+    assert profile_points(measured, replace(parameters, again_since=since))[0].state == "open"
     profile_job(measured, replace(parameters, again_since=since), ignore_progress)
-    (new,) = cells(measured, parameters)
+    (new,) = profile_points(measured, parameters)
     assert old.kept is not None and new.kept is not None and new.kept > since > old.kept
 
 
@@ -292,7 +292,7 @@ def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_t
     opened = measured.get("graph", SOURCE)
     assert annotate_with_profiling_data(opened, measured.get("profile", SOURCE)).metadata
     parameters = trusting(measured, batch_sizes=(1, 2, 3))
-    found = cells(measured, parameters)
+    found = profile_points(measured, parameters)
     assert [(cell.batch_size, cell.state, cell.old) for cell in found] == [
         (1, "open", True), (2, "open", False), (3, "open", False)
     ]  # fmt: skip
@@ -301,7 +301,7 @@ def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_t
     new = measured.get("profile", SOURCE)
     assert new.architecture_hash == graph.architecture_hash
     assert new.environment["taken_over"] == 0 and new.environment["old_points"] == 1
-    assert [(cell.state, cell.old) for cell in cells(measured, parameters)] == [
+    assert [(cell.state, cell.old) for cell in profile_points(measured, parameters)] == [
         ("measured", True), ("open", False), ("open", False)
     ]  # fmt: skip
     with measured.store.connect() as database:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.planning.requests import A30, LAYOUTS, random_request
-from torchsplit_core.jobs.names import RequestParameters, SweepParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters, SweepParameters
 from torchsplit_core.jobs.plan import explain_job, plan_job
 from torchsplit_core.jobs.sweep import sweep_job
 from torchsplit_core.planning import plan
@@ -31,8 +31,8 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
-from torchsplit_core.workspace.known import plans
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache import cache
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Store, Workspace
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
@@ -55,14 +55,14 @@ def request(*entries: FleetEntry) -> PlanRequest:
 
 
 def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Workspace) -> None:
-    known, asked = KnownPlans(workspace), request()
+    known, asked = PlanCache(workspace), request()
     outcome = plan(asked)
-    known.keep(asked, outcome)
+    known.store(asked, outcome)
     same = replace(
         request(FleetEntry(A30, "left"), FleetEntry(A30, "right")),
         solver=replace(asked.solver, time_limit_s=7.0),
     )
-    answer = known.answer(same)
+    answer = known.lookup(same)
     assert answer is not None and [gpu.id for gpu in answer.gpus] == ["left", "right"]
     assert not list(violations(same, answer)) and answer.objective == outcome.objective
     assert question_hash(same) == question_hash(asked)
@@ -74,42 +74,42 @@ def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Worksp
         replace(asked, sharing="fractional"),
         replace(asked, solver=replace(asked.solver, plan_at="low")),
     ):
-        assert question_hash(other) != question_hash(asked) and known.answer(other) is None
+        assert question_hash(other) != question_hash(asked) and known.lookup(other) is None
 
 
 def test_the_order_of_a_mixed_fleet_is_no_part_of_the_question(workspace: Workspace) -> None:
-    known = KnownPlans(workspace)
+    known = PlanCache(workspace)
     only = FleetEntry(A30, layouts=LAYOUTS[:1])
     asked, turned = request(only, FleetEntry(A30), only), request(FleetEntry(A30), replace(only, count=2))
-    known.keep(asked, plan(asked))
-    answer = known.answer(turned)
+    known.store(asked, plan(asked))
+    answer = known.lookup(turned)
     assert answer is not None and not list(violations(turned, answer))
     assert answer.objective.value == pytest.approx(plan(turned).objective.value)
 
 
 def test_a_worse_answer_never_replaces_a_better_one(workspace: Workspace) -> None:
-    known, asked = KnownPlans(workspace), request()
+    known, asked = PlanCache(workspace), request()
     best = plan(asked)
-    known.keep(asked, best)
+    known.store(asked, best)
     # That of one GPU, the other idle.
     worse = better_start(asked, no_plan(asked, "timeout", NOTHING), plan(request(FleetEntry(A30))))
     assert worse.status == "feasible"
-    known.keep(asked, no_plan(asked, "timeout", NOTHING))
-    known.keep(asked, worse)
-    answer = known.answer(asked)
+    known.store(asked, no_plan(asked, "timeout", NOTHING))
+    known.store(asked, worse)
+    answer = known.lookup(asked)
     assert answer is not None and answer.status == "optimal" and answer.objective == best.objective
 
 
 def test_an_infeasible_answer_keeps_its_best_reasons(workspace: Workspace) -> None:
-    known = KnownPlans(workspace)
+    known = PlanCache(workspace)
     asked = replace(request(), models=(model("a", 10.0, 35.0, min_throughput_rps=1e4),))
     settled = plan(asked)
-    known.keep(asked, plan_from(asked, (), 1.0))
-    first = known.answer(asked)
+    known.store(asked, plan_from(asked, (), 1.0))
+    first = known.lookup(asked)
     assert first is not None and NO_RELAXATION in first.warnings
     for outcome in (settled, plan_from(asked, (), 1.0)):
-        known.keep(asked, outcome)
-        answer = known.answer(asked)
+        known.store(asked, outcome)
+        answer = known.lookup(asked)
         assert answer is not None and answer.least_relaxation == settled.least_relaxation
         assert answer.warnings == settled.warnings
 
@@ -120,18 +120,18 @@ def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(
 ) -> None:
     rng = random.Random(seed)
     known, asked = (
-        KnownPlans(workspace),
+        PlanCache(workspace),
         random_request(seed, rng.choice(["leximin", "weighted_sum", "min_gpus"])),
     )
-    known.keep(asked, plan(asked))
+    known.store(asked, plan(asked))
     first, *rest = asked.models
     edited = replace(
         asked, models=(replace(first, demand_rps=first.demand_rps * rng.choice([0.5, 1.3, 3.0])), *rest)
     )
-    answer = known.answer(asked)
+    answer = known.lookup(asked)
     assert answer is None or not list(violations(asked, answer))
     alone = plan_from(edited, (), 5.0)
-    begun = plan_from(edited, known.starts(edited), 5.0)
+    begun = plan_from(edited, known.warm_starts(edited), 5.0)
     assert not list(violations(edited, begun)) and begun.status == alone.status
     if alone.objective.value is not None:
         assert begun.objective.value == pytest.approx(alone.objective.value)
@@ -140,11 +140,11 @@ def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(
 def test_a_plan_on_some_layouts_is_a_start_for_all(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = KnownPlans(workspace)
+    known = PlanCache(workspace)
     some, every = request(FleetEntry(A30, layouts=LAYOUTS[:3], count=2)), request()
     best = plan(some)
-    known.keep(some, best)
-    (start,) = known.starts(every)
+    known.store(some, best)
+    (start,) = known.warm_starts(every)
     nothing = no_plan(every, "timeout", NOTHING)
     monkeypatch.setattr(what_if, "plan", lambda asked, reasons: nothing)
     begun = plan_from(every, (start,), 0.1)
@@ -152,23 +152,23 @@ def test_a_plan_on_some_layouts_is_a_start_for_all(
 
 
 def test_the_most_promising_start_comes_first(workspace: Workspace) -> None:
-    known, asked = KnownPlans(workspace), request()
+    known, asked = PlanCache(workspace), request()
     for count in (1, 2, 5):
         fleet = request(FleetEntry(A30, count=count))
-        known.keep(fleet, plan(fleet))
+        known.store(fleet, plan(fleet))
     three = request(FleetEntry(A30, count=3))
-    used = [sum(gpu.used for gpu in start.gpus) for start in known.starts(three)]
+    used = [sum(gpu.used for gpu in start.gpus) for start in known.warm_starts(three)]
     assert used == [2, 1, 5]  # as they stand, the better first; then what has too many GPUs
-    assert known.starts(replace(asked, models=asked.models[:1])) == ()
+    assert known.warm_starts(replace(asked, models=asked.models[:1])) == ()
 
 
 def test_the_oldest_go(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MOST_PLANS", 2)
-    known = KnownPlans(workspace)
+    monkeypatch.setattr(cache, "MOST_PLANS", 2)
+    known = PlanCache(workspace)
     requests = [request(FleetEntry(A30, count=count)) for count in (1, 2, 3)]
     for asked in requests:
-        known.keep(asked, plan(asked))
-    assert [known.answer(asked) is not None for asked in requests] == [False, True, True]
+        known.store(asked, plan(asked))
+    assert [known.lookup(asked) is not None for asked in requests] == [False, True, True]
 
 
 def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace: Workspace) -> None:
@@ -176,22 +176,22 @@ def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace: Workspa
     workspace.put("plan_request", "r", asked)
     plan_job(workspace, RequestParameters("r"), lambda *_: None)
     explain_job(workspace, RequestParameters("r"), lambda *_: None)
-    known, explained = KnownPlans(workspace), workspace.get("plan", "r")
+    known, explained = PlanCache(workspace), workspace.get("plan", "r")
     more = next(c for c in explained.explanation.changes if c.what == "gpu" and c.new > c.old)
     larger = applied(asked, more)
     assert larger is not None
-    answer = known.answer(larger)
+    answer = known.lookup(larger)
     assert answer is not None and answer.status == "optimal"
     assert answer.objective.value == pytest.approx(more.value_after)
     sweep_job(workspace, SweepParameters("r", "gpus", A30, (1.0, 4.0)), lambda *_: None)
     for count in (1, 4):
-        answer = known.answer(replace(asked, gpus=(FleetEntry(A30, count=count),)))
+        answer = known.lookup(replace(asked, gpus=(FleetEntry(A30, count=count),)))
         assert answer is not None and answer.status == "optimal"
 
 
 def test_a_search_takes_over_what_is_known(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request()
-    KnownPlans(workspace).keep(asked, plan(asked))
+    PlanCache(workspace).store(asked, plan(asked))
     workspace.put("plan_request", "r", asked)
     monkeypatch.setattr(
         "torchsplit_core.workflow.plan", lambda *_, **__: pytest.fail("it was searched for again")
@@ -203,8 +203,8 @@ def test_a_search_takes_over_what_is_known(workspace: Workspace, monkeypatch: py
 def test_what_another_catalogue_proved_is_not_known(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, asked = KnownPlans(workspace), request()
-    known.keep(asked, plan(asked))
-    assert known.answer(asked) is not None
+    known, asked = PlanCache(workspace), request()
+    known.store(asked, plan(asked))
+    assert known.lookup(asked) is not None
     monkeypatch.setattr(question, "_catalogue", lambda: "another")
-    assert known.answer(asked) is None
+    assert known.lookup(asked) is None

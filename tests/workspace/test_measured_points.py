@@ -18,10 +18,10 @@ from torchsplit_core.profiling import KeptPoint, Settings
 from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.measured_points import (
-    METHOD,
+    METHOD_VERSION,
     PointStore,
-    old_batches,
-    one_measurement,
+    old_batch_sizes,
+    exclusive_measurement,
     place_of,
 )
 from torchsplit_core.workspace.store import Store
@@ -39,32 +39,32 @@ def failure(identity: str, batch: int) -> KeptPoint:
 
 def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> None:
     points = PointStore(Store(tmp_path), "here")
-    points.keep(point("a", 1))
-    points.keep(point("b", 2))
-    PointStore(points.store, "elsewhere").keep(point("a", 4))
-    assert points.known("a") == (point("a", 1),)
-    assert sorted(points.known(), key=lambda found: found.batch_size) == [point("a", 1), point("b", 2)]
-    assert points.known("a")[0].kept is not None
+    points.save(point("a", 1))
+    points.save(point("b", 2))
+    PointStore(points.store, "elsewhere").save(point("a", 4))
+    assert points.load("a") == (point("a", 1),)
+    assert sorted(points.load(), key=lambda found: found.batch_size) == [point("a", 1), point("b", 2)]
+    assert points.load("a")[0].kept is not None
 
 
 def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> None:
     points = PointStore(Store(tmp_path), "here")
-    points.keep(failure("a", 8))
-    points.keep(failure("a", 16))
-    points.keep(point("a", 8, 1.0))
-    points.keep(point("a", 8, 2.0))
-    assert points.known("a") == (point("a", 8, 2.0), failure("a", 16))
+    points.save(failure("a", 8))
+    points.save(failure("a", 16))
+    points.save(point("a", 8, 1.0))
+    points.save(point("a", 8, 2.0))
+    assert points.load("a") == (point("a", 8, 2.0), failure("a", 16))
 
 
 def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
     points = PointStore(Store(tmp_path), "here")
-    points.keep(point("a", 1))
-    (old,) = points.known()
+    points.save(point("a", 1))
+    (old,) = points.load()
     assert old.kept is not None
     later = PointStore(points.store, "here", since=old.kept + 0.001)
-    assert later.known() == ()
-    later.keep(replace(point("a", 2)))
-    assert PointStore(points.store, "here", since=old.kept).known() != ()
+    assert later.load() == ()
+    later.save(replace(point("a", 2)))
+    assert PointStore(points.store, "here", since=old.kept).load() != ()
 
 
 def test_a_place_is_device_software_and_settings() -> None:
@@ -97,7 +97,7 @@ def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
         "torch": metadata.version("torch"),
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "method": METHOD,
+        "method": METHOD_VERSION,
         "cuda_graphs": False,
     }
     before = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -107,9 +107,9 @@ def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
 def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
     points = PointStore(Store(tmp_path), "here")
     for found in (point("former", 1), point("former", 4), failure("former", 8), point("now", 2)):
-        points.keep(found)
-    assert old_batches(points, "former") == (1, 4)
-    assert points.known("now") == (point("now", 2),)
+        points.save(found)
+    assert old_batch_sizes(points, "former") == (1, 4)
+    assert points.load("now") == (point("now", 2),)
 
 
 def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Pat
         waiting.set()
 
     def second() -> None:
-        with one_measurement(store, CPU, told):
+        with exclusive_measurement(store, CPU, told):
             order.append("second")
         done.set()
 
-    with one_measurement(store, CPU, told):
+    with exclusive_measurement(store, CPU, told):
         threading.Thread(target=second).start()
         assert waiting.wait(30)
-        with one_measurement(store, replace(CPU, physical="GPU-1"), told):
+        with exclusive_measurement(store, replace(CPU, physical="GPU-1"), told):
             order.append("another device")
         order.append("first")
     assert done.wait(30)
@@ -139,7 +139,7 @@ def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Pat
 def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     points = PointStore(store, "here")
-    points.keep(point("a", 1))
+    points.save(point("a", 1))
     real = sqlite3.connect
 
     def small(*arguments: object, **options: object) -> sqlite3.Connection:
@@ -151,9 +151,9 @@ def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("torchsplit_core.workspace.store.sqlite3.connect", small)
     with pytest.raises(InputFault, match="has no room left on its disk"):
         for batch in range(2, 2000):
-            points.keep(point("x" * 1000, batch))
+            points.save(point("x" * 1000, batch))
     monkeypatch.undo()
-    assert point("a", 1) in points.known()
+    assert point("a", 1) in points.load()
 
 
 def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(

@@ -15,9 +15,9 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
-from torchsplit_core.workspace.archive_reading import Archive
-from torchsplit_core.workspace.blobs import Blobs
-from torchsplit_core.workspace.faults import QUOTA, quota_bytes
+from torchsplit_core.workspace.archive_reader import ArchiveReader
+from torchsplit_core.workspace.blobs import BlobStore
+from torchsplit_core.workspace.faults import QUOTA_VARIABLE, quota_bytes
 from torchsplit_core.workspace.store import Store, Workspace
 
 MIB = 2**20
@@ -26,7 +26,7 @@ MIB = 2**20
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Of workspaces of 3 MiB."""
-    monkeypatch.setenv(QUOTA, str(3 / 1024))
+    monkeypatch.setenv(QUOTA_VARIABLE, str(3 / 1024))
     return Store(tmp_path / "home")
 
 
@@ -47,11 +47,11 @@ def test_more_than_it_may_hold_is_refused_before_it_is_written(
     def written(*_: Any) -> None:
         raise AssertionError("it is written")
 
-    monkeypatch.setattr(Blobs, "put", written)
+    monkeypatch.setattr(BlobStore, "put", written)
     with pytest.raises(InputFault) as raised:
         full.put_all("upload", [("b", b"b" * MIB), ("c", b"c" * MIB)])
     assert "holds 2.0 MiB and would hold 4.0 MiB, above its quota of 3.0 MiB" in raised.value.problem
-    assert "Remove results or uploads" in raised.value.remedy and QUOTA in raised.value.remedy
+    assert "Remove results or uploads" in raised.value.remedy and QUOTA_VARIABLE in raised.value.remedy
     assert [item.name for item in full.artifacts()] == ["a"]
 
 
@@ -73,7 +73,7 @@ def test_whoever_is_above_it_can_read_lessen_and_delete(
     full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full.put_bytes("upload", "b", b"b" * MIB)
-    monkeypatch.setenv(QUOTA, str(1 / 1024))
+    monkeypatch.setenv(QUOTA_VARIABLE, str(1 / 1024))
     assert full.get_bytes("upload", "b") == b"b" * MIB
     full.put_bytes("upload", "b", b"b")
     with pytest.raises(
@@ -82,11 +82,11 @@ def test_whoever_is_above_it_can_read_lessen_and_delete(
         full.put_bytes("upload", "c", b"c")
     copied = full.store.copy(full.id, "copy")
     full.remove("upload", "b")
-    full.store.discard(full.id)
-    full.store.bring_back(full.id)
+    full.store.soft_delete(full.id)
+    full.store.undelete(full.id)
     for one in (full, copied):
         full.store.delete(one.id)
-    full.store.collect()
+    full.store.remove_unused_blobs()
     assert in_store(full.store) == 0
 
 
@@ -94,18 +94,18 @@ def test_two_that_store_at_once_do_not_pass_it_together(
     full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one stores between this one's look and its row."""
-    put = Blobs.put
+    put = BlobStore.put
 
-    def beside(blobs: Blobs, data: bytes) -> str:
-        monkeypatch.setattr(Blobs, "put", put)
+    def beside(blobs: BlobStore, data: bytes) -> str:
+        monkeypatch.setattr(BlobStore, "put", put)
         Workspace(full.store, full.id).put_bytes("upload", "other", b"o" * MIB)
         return put(blobs, data)
 
-    monkeypatch.setattr(Blobs, "put", beside)
+    monkeypatch.setattr(BlobStore, "put", beside)
     with pytest.raises(InputFault, match="quota"):
         full.put_bytes("upload", "mine", b"m" * MIB)
     assert {item.name for item in full.artifacts()} == {"a", "other"}
-    full.store.collect()
+    full.store.remove_unused_blobs()
     assert in_store(full.store) == 3 * MIB
 
 
@@ -113,14 +113,14 @@ def test_an_archive_of_more_is_refused_before_it_is_unpacked(
     full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = export_workspace(full)
-    monkeypatch.setenv(QUOTA, str(1 / 1024))
-    unpacked = Archive._unpacked
+    monkeypatch.setenv(QUOTA_VARIABLE, str(1 / 1024))
+    unpacked = ArchiveReader._unpacked
 
-    def only_the_manifest(archive: Archive, entry: zipfile.ZipInfo) -> Any:
+    def only_the_manifest(archive: ArchiveReader, entry: zipfile.ZipInfo) -> Any:
         assert entry.filename == "manifest.json"
         return unpacked(archive, entry)
 
-    monkeypatch.setattr(Archive, "_unpacked", only_the_manifest)
+    monkeypatch.setattr(ArchiveReader, "_unpacked", only_the_manifest)
     before = in_store(full.store)
     with pytest.raises(InputFault, match=r"workspace: would hold 2\.0 MiB, above its quota of 1\.0 MiB"):
         import_workspace(full.store, data)
@@ -132,19 +132,19 @@ def test_a_new_workspace_of_many_results_is_held_to_it_while_it_is_written(store
     with pytest.raises(InputFault, match=r"would hold 4\.0 MiB"):
         store.add("n", results)
     assert store.workspaces() == ()
-    store.collect()
+    store.remove_unused_blobs()
     assert in_store(store) == 0
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "nan", "inf", "many", "1e99"])
 def test_a_quota_that_is_none_is_one_message(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(QUOTA, said)
+    monkeypatch.setenv(QUOTA_VARIABLE, said)
     with pytest.raises(InputFault, match="not a number of GiB above 0"):
         quota_bytes()
 
 
 def test_without_a_word_it_is_four_gib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(QUOTA, raising=False)
+    monkeypatch.delenv(QUOTA_VARIABLE, raising=False)
     assert quota_bytes() == 4 * 2**30
 
 

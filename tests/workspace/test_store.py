@@ -68,24 +68,24 @@ def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
 def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store: Store) -> None:
     one = store.create("one")
     one.put("plan_request", "mix", request(1))
-    store.discard(one.id)
-    assert store.workspaces() == () and store.discarded(one.id) == "one"
+    store.soft_delete(one.id)
+    assert store.workspaces() == () and store.deleted_name(one.id) == "one"
     with pytest.raises(InputFault):
         store.open(one.id)
     store.create("one")
-    back = store.bring_back(one.id)
+    back = store.undelete(one.id)
     assert (back.id, back.name, back.get("plan_request", "mix")) == (one.id, "one 2", request(1))
-    assert store.discarded(one.id) is None
+    assert store.deleted_name(one.id) is None
     with pytest.raises(InputFault, match="deleted for good"):
-        store.bring_back(one.id)
+        store.undelete(one.id)
 
 
 def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store: Store) -> None:
     ids = [store.create(f"w{number}").id for number in range(MOST_DELETED + 1)]
     for number, identity in enumerate(ids):
         Workspace(store, identity).put("plan_request", "mix", request(number + 1))
-        store.discard(identity)
-    assert [store.discarded(identity) for identity in ids] == [None, "w1", "w2", "w3"]
+        store.soft_delete(identity)
+    assert [store.deleted_name(identity) for identity in ids] == [None, "w1", "w2", "w3"]
     assert len(list(store.blobs.folder.glob("*/*"))) == MOST_DELETED
 
 

@@ -24,7 +24,7 @@ from tests.support.workspace.hold import Hold
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import JOBS, PROFILE, ProfileParameters, UploadedFile, from_stored
+from torchsplit_core.jobs.job_kinds import JOBS, PROFILE, ProfileParameters, UploadedFile, from_stored
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import SCHEMA
 from torchsplit_core.workspace.archive import export_workspace
@@ -67,7 +67,7 @@ def home(tmp_path: Path, left_running: subprocess.Popen[bytes]) -> Path:
         told = json.loads(path.read_text())
         if told["state"] == "running":
             path.write_text(
-                json.dumps(told | {"pid": left_running.pid, "born": runner._born(left_running.pid)})
+                json.dumps(told | {"pid": left_running.pid, "born": runner._start_ticks(left_running.pid)})
             )
     return found
 
@@ -171,7 +171,7 @@ def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
     left_running.kill()
     left_running.wait()
     stopped = job(old, PROFILE)
-    assert stopped.state == "failed" and stopped.fault == runner.STOPPED
+    assert stopped.state == "failed" and stopped.fault == runner.STOPPED_TEXT
     old.put_bytes("upload", "m.py", b"raise SystemExit('another')\n")
     running = jobs.statuses(old)[1]
     fault = str(wait(old, jobs.resume(old, running.id)).fault)

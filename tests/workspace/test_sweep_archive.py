@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from torchsplit_core.jobs import sweep
-from torchsplit_core.jobs.names import SweepParameters
+from torchsplit_core.jobs.job_kinds import SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import sweep_requests
 from torchsplit_core.values import (
@@ -28,7 +28,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Store, Workspace
-from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore, write_sweep
+from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore, write_sweep
 
 A30 = "A30-24GB"
 GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3))
@@ -43,7 +43,7 @@ def request(count: int = 1) -> PlanRequest:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, KeptSweep]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, StoredSweep]:
     """An archive with two scenarios, one of them swept, and its sweep."""
     made = Store(tmp_path_factory.mktemp("home")).create("w")
     made.put("plan_request", "other", request(2))
@@ -60,16 +60,16 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def swept(store: Store, exported: tuple[bytes, KeptSweep]) -> Workspace:
+def swept(store: Store, exported: tuple[bytes, StoredSweep]) -> Workspace:
     return import_workspace(store, exported[0])
 
 
-def sweep_of(workspace: Workspace, scenario: str = "r") -> KeptSweep | None:
+def sweep_of(workspace: Workspace, scenario: str = "r") -> StoredSweep | None:
     return SweepStore(workspace, scenario).load()
 
 
 def test_an_archive_brings_back_the_sweep_and_it_goes_on_where_it_stood(
-    swept: Workspace, exported: tuple[bytes, KeptSweep]
+    swept: Workspace, exported: tuple[bytes, StoredSweep]
 ) -> None:
     assert sweep_of(swept) == exported[1] and sweep_of(swept, "other") is None
     again = sweep.sweep_job(swept, replace(GPUS, values=(1, 2, 3, 4)), ignore_progress)
@@ -106,9 +106,9 @@ def test_a_copied_workspace_has_sweeps_of_its_own(store: Store, swept: Workspace
     copy = store.copy(swept.id, "copy")
     before = sweep_of(swept)
     assert before is not None and sweep_of(copy) == before
-    SweepStore(copy, "r").forget()
+    SweepStore(copy, "r").delete()
     assert sweep_of(swept) == before
-    SweepStore(swept, "r").forget()
+    SweepStore(swept, "r").delete()
     again = store.copy(swept.id, "another")
     assert sweep_of(again) is None
 
@@ -118,7 +118,7 @@ def test_a_sweep_is_copied_to_another_scenario_in_place_of_its_own(swept: Worksp
     found = store.load()
     store.copy_to("other")
     assert other.load() == found == store.load()
-    store.forget()
+    store.delete()
     assert other.load() == found
     store.copy_to("other")
     assert other.load() is None
@@ -139,7 +139,7 @@ def edited(data: bytes, edit: Callable[[dict[str, Any], dict[str, Any]], None]) 
 
 
 def test_an_archive_without_sweeps_is_as_good_as_ever(
-    store: Store, exported: tuple[bytes, KeptSweep]
+    store: Store, exported: tuple[bytes, StoredSweep]
 ) -> None:
     older = edited(exported[0], lambda manifest, files: manifest.pop("sweeps"))
     copy = import_workspace(store, older)
@@ -228,7 +228,7 @@ def half_a_pair(manifest: dict[str, Any], files: dict[str, Any]) -> None:
     ],
 )
 def test_a_hostile_sweep_is_refused_and_leaves_nothing(
-    store: Store, exported: tuple[bytes, KeptSweep], edit: Any, words: str
+    store: Store, exported: tuple[bytes, StoredSweep], edit: Any, words: str
 ) -> None:
     with pytest.raises(InputFault, match=words):
         import_workspace(store, edited(exported[0], edit))
@@ -236,7 +236,7 @@ def test_a_hostile_sweep_is_refused_and_leaves_nothing(
 
 
 def test_the_untouched_archive_is_taken_after_the_same_handling(
-    store: Store, exported: tuple[bytes, KeptSweep]
+    store: Store, exported: tuple[bytes, StoredSweep]
 ) -> None:
     """So that every refusal above is for its edit."""
     copy = import_workspace(store, edited(exported[0], lambda manifest, files: None))

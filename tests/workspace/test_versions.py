@@ -22,8 +22,8 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
-from torchsplit_core.workspace import SCHEMA, named
-from torchsplit_core.workspace.drafts import MOST_DRAFTS, DraftStore, KeptDraft, packed
+from torchsplit_core.workspace import SCHEMA, named_results
+from torchsplit_core.workspace.drafts import MOST_DRAFTS, DraftStore, StoredDraft, compress_text
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
 
@@ -39,19 +39,19 @@ def on(count: int) -> PlanRequest:
 
 def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> None:
     versions = VersionStore(workspace, "a")
-    versions.keep()
+    versions.save()
     assert versions.list() == ()  # there is nothing to keep
     workspace.put("plan_request", "a", on(1))
-    versions.keep()
+    versions.save()
     assert versions.list()[0].status == "" and versions.load(1) == (on(1), None)
     # The answer of a job belongs to the request that asked for it.
-    named.put_answer(workspace, "a", on(1), plan(on(1)))
-    versions.keep()
+    named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
+    versions.save()
     (first,) = versions.list()
     assert (first.number, first.status, first.changes) == (1, "optimal", ())
     assert first.figures == PlanFigures(1.5, 700.0, 1, 2)
     workspace.put("plan_request", "a", on(2))
-    named.put_answer(workspace, "a", on(2), plan(on(2), "infeasible"))
+    named_results.store_outcome(workspace, "a", on(2), plan(on(2), "infeasible"))
     second, again = versions.list()
     assert again == first and second.figures is None
     assert (second.number, second.status, second.changes) == (2, "infeasible", ("A100-80GB 1 → 2",))
@@ -62,16 +62,16 @@ def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> Non
 def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace) -> None:
     versions = VersionStore(workspace, "a")
     workspace.put("plan_request", "a", on(1))
-    named.put_answer(workspace, "a", on(1), plan(on(1)))
+    named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
     workspace.put("plan", "a", plan(on(1), "feasible"))
-    versions.keep("by hand")
+    versions.save("by hand")
     # What is added to a plan later, an explanation for instance, is no other version.
     workspace.put("plan", "a", replace(plan(on(1), "feasible"), warnings=("told later",)))
-    versions.keep()
+    versions.save()
     assert [(one.number, one.note) for one in versions.list()] == [(2, "by hand"), (1, "")]
     found = versions.load(2)
     assert found is not None and found[1] is not None and found[1].warnings == ("told later",)
-    named.put_answer(workspace, "a", on(1), plan(on(1)))
+    named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
     assert [(one.number, one.note) for one in versions.list()] == [(3, ""), (2, "by hand"), (1, "")]
 
 
@@ -79,7 +79,7 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
     versions = VersionStore(workspace, "a")
     for count in range(1, MOST_VERSIONS + 6):
         workspace.put("plan_request", "a", on(count))
-        versions.keep()
+        versions.save()
     kept = versions.list()
     assert [one.number for one in kept] == list(range(MOST_VERSIONS + 5, 5, -1))
     assert versions.load(5) is None
@@ -90,17 +90,17 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
 def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
     drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
     edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
-    drafts.save("tab", KeptDraft(request_hash(on(1)), edited))
-    assert drafts.load("tab") == KeptDraft(request_hash(on(1)), edited)
+    drafts.save("tab", StoredDraft(request_hash(on(1)), edited))
+    assert drafts.load("tab") == StoredDraft(request_hash(on(1)), edited)
 
     def replaced(content: bytes) -> None:
         with workspace.store.connect(write=True) as database:
             database.execute("UPDATE drafts SET request = ?", (content,))
 
-    replaced(packed(write_text(edited).encode()))
+    replaced(compress_text(write_text(edited).encode()))
     found = drafts.load("tab")
     assert found is not None and found.request == edited
-    replaced(packed(b'{"gpus": 3}'))
+    replaced(compress_text(b'{"gpus": 3}'))
     with pytest.raises(InputFault, match="the draft of a scenario"):
         drafts.load("tab")
 
@@ -108,8 +108,8 @@ def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Work
 def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
     workspace.put("plan_request", "a", on(1))
     versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
-    versions.keep()
-    draft = KeptDraft(request_hash(on(1)), on(2), plan(on(2)), "a baseline")
+    versions.save()
+    draft = StoredDraft(request_hash(on(1)), on(2), plan(on(2)), "a baseline")
     drafts.save("tab", draft)
     drafts.save("tab", draft)
     for kept in (versions, drafts):
@@ -118,8 +118,8 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
     for place in (workspace, copied):
         assert VersionStore(place, "b").load(1) == (on(1), None)
         assert DraftStore(place, "b").load("tab") == draft
-    versions.forget()
-    drafts.forget()
+    versions.delete()
+    drafts.delete()
     assert versions.list() == () and drafts.load("tab") is None
     assert VersionStore(workspace, "b").list()
     rows = VersionStore(copied, "b").rows()
@@ -134,11 +134,11 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
 def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> None:
     drafts = DraftStore(workspace, "a")
     for number in range(MOST_DRAFTS + 2):
-        drafts.save(f"tab {number}", KeptDraft("", on(number + 1)))
-    assert drafts.load("tab 1") is None and drafts.load("tab 2") == KeptDraft("", on(3))
-    drafts.save("tab 2", KeptDraft("", on(99)))
+        drafts.save(f"tab {number}", StoredDraft("", on(number + 1)))
+    assert drafts.load("tab 1") is None and drafts.load("tab 2") == StoredDraft("", on(3))
+    drafts.save("tab 2", StoredDraft("", on(99)))
     assert [one.request.gpus[0].count for one in drafts.all()][:2] == [99, MOST_DRAFTS + 2]
-    drafts.forget("tab 2")
+    drafts.delete("tab 2")
     assert drafts.load("tab 2") is None and len(drafts.others("tab 3")) == MOST_DRAFTS - 2
 
 
@@ -147,10 +147,10 @@ def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path: Path) -> None
     for script in SCHEMA[:6]:
         database.executescript(script)
     database.execute("INSERT INTO workspaces VALUES ('w', 'old', 1.0)")
-    row = ("w", "a", "ground", packed(write_text(on(2)).encode()), None, "")
+    row = ("w", "a", "ground", compress_text(write_text(on(2)).encode()), None, "")
     database.execute("INSERT INTO drafts VALUES (?, ?, ?, ?, ?, ?)", row)
     database.execute("PRAGMA user_version = 6")
     database.commit()
     database.close()
     drafts = DraftStore(Store(tmp_path).open("w"), "a")
-    assert drafts.load("tab") is None and drafts.others("tab") == (KeptDraft("ground", on(2)),)
+    assert drafts.load("tab") is None and drafts.others("tab") == (StoredDraft("ground", on(2)),)

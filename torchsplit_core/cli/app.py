@@ -17,22 +17,22 @@ FIRST_PORT, PORTS = 8501, 100
 
 def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
     """`app`, with its options."""
-    made = command("app", _app)
-    made.add_argument(
+    parser = command("app", _app)
+    parser.add_argument(
         "--address",
         default="127.0.0.1",
         metavar="ADDRESS",
         help="where it listens (default: this machine alone)",
     )
-    made.add_argument("--port", type=int, metavar="N", help="default: the first free one from 8501 on")
-    made.add_argument(
+    parser.add_argument("--port", type=int, metavar="N", help="default: the first free one from 8501 on")
+    parser.add_argument(
         "--host",
         action="append",
         default=[],
         metavar="NAME",
         help="a name or address by which browsers ask for it, e.g. behind a reverse proxy; others are refused",
     )
-    made.add_argument(
+    parser.add_argument(
         "--allow-execution",
         action="store_true",
         help="execute trusted uploads where other machines reach it too",
@@ -45,19 +45,19 @@ def _app(options: argparse.Namespace) -> int:
     from torchsplit_core.workspace.faults import quota_bytes
     from torchsplit_core.workspace.store import Store
 
-    extras.need("app")
-    named = tuple(host_name(name) for name in options.host)
-    hosts = allowed_hosts(options.address, named)
-    private = is_loopback(options.address) and all(map(is_loopback, named))
+    extras.require_extra("app")
+    host_names = tuple(host_name(name) for name in options.host)
+    hosts = allowed_hosts(options.address, host_names)
+    private = is_loopback(options.address) and all(map(is_loopback, host_names))
     print(f"Isolation: {isolation.isolation_level().text}", file=sys.stderr)
     store = Store()
     store.check()
     quota_bytes()  # a bad value is told here, not to a visitor
-    if told := restore_slices(store):
-        print(f"note: {told}", file=sys.stderr)
+    if restored := restore_slices(store):
+        print(f"note: {restored}", file=sys.stderr)
     port = _free_port(options.address, options.port)
-    _tell(options.address, named, private=private, allowed=options.allow_execution)
-    print(f"TorchSplit: http://{_in_address(options.address)}:{port}  (Ctrl-C ends it)", file=sys.stderr)
+    _print_exposure(options.address, host_names, private=private, allowed=options.allow_execution)
+    print(f"TorchSplit: http://{_url_host(options.address)}:{port}  (Ctrl-C ends it)", file=sys.stderr)
     environment = os.environ | {
         "TORCHSPLIT_EXECUTION": "allowed" if private or options.allow_execution else "refused",
         "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
@@ -71,17 +71,17 @@ def _app(options: argparse.Namespace) -> int:
     os.execve(sys.executable, command, environment)
 
 
-def _tell(address: str, named: Sequence[str], *, private: bool, allowed: bool) -> None:
+def _print_exposure(address: str, host_names: Sequence[str], *, private: bool, allowed: bool) -> None:
     """What other machines can do here, before any of them does it."""
     if private:
         return
     word = "are executed when trusted" if allowed else "are read, never executed"
-    where = f"{address}, for {', '.join(named)}" if named else address
+    where = f"{address}, for {', '.join(host_names)}" if host_names else address
     print(
         f"Serving on {where}: uploaded files {word}. Who reaches it sees every workspace, unless a login is required.",
         file=sys.stderr,
     )
-    if not named:
+    if not host_names:
         print(
             "note: any host name is answered; name those that are meant with --host NAME "
             "(docs/guides/shared-server.md)",
@@ -89,7 +89,7 @@ def _tell(address: str, named: Sequence[str], *, private: bool, allowed: bool) -
         )
 
 
-def _in_address(address: str) -> str:
+def _url_host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
@@ -107,9 +107,9 @@ def _free_port(address: str, wanted: int | None) -> int:
             reason = (error.strerror or str(error)).lower()
         except OverflowError:
             reason = "ports are 0 to 65535"
-    told = f"port {wanted} cannot"
+    problem = f"port {wanted} cannot"
     if wanted is None:
-        told = f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} can"
+        problem = f"no port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} can"
     raise InputFault(
-        "--port", f"{told} be opened on {address}: {reason}", "Choose another --port or --address."
+        "--port", f"{problem} be opened on {address}: {reason}", "Choose another --port or --address."
     )

@@ -23,27 +23,27 @@ from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.arguments.parser import Parser
 from torchsplit_core.cli.common import (
     Command,
-    OnlyFaults,
+    FaultFilter,
     Options,
-    drop_output,
-    readable_too,
-    settled_streams,
+    discard_stdout,
+    allow_reading,
+    tolerate_lost_stderr,
 )
 from torchsplit_core.values import InputFault, last_cause
 
 
-def _output(made: argparse.ArgumentParser) -> None:
-    output_option(made)
-    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+def _output_options(parser: argparse.ArgumentParser) -> None:
+    output_option(parser)
+    parser.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
 
-def _trust(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
+def _trust_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="execute the file: I trust it (isolated as far as this machine allows)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--read",
         action="append",
         default=[],
@@ -55,7 +55,7 @@ def _trust(made: argparse.ArgumentParser) -> None:
 COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
     (
         "torchsplit_core.cli.trace:add_trace_commands",
-        (_trust, _output),
+        (_trust_options, _output_options),
         {
             "trace": "export a model to its dataflow graph",
             "draw": "draw a graph file as .svg, or as .dot for Graphviz",
@@ -63,17 +63,17 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
     ),
     (
         "torchsplit_core.cli.profile:add_profile_command",
-        (_trust, _output),
+        (_trust_options, _output_options),
         {"profile": "measure a model on this host and estimate it on every MIG slice"},
     ),
     (
         "torchsplit_core.cli.partition:add_partition_command",
-        (_trust, _output),
+        (_trust_options, _output_options),
         {"partition": "cut a model, or a costed graph, into stages"},
     ),
     (
         "torchsplit_core.cli.plan:add_plan_commands",
-        (_output,),
+        (_output_options,),
         {
             "request": "make a plan request of profiles and a fleet",
             "plan": "choose layouts, slices and shares; the outcome is verified and carries its bound",
@@ -86,17 +86,17 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
     ),
     (
         "torchsplit_core.cli.place:add_place_command",
-        (_output,),
+        (_output_options,),
         {"place": "place a decoder's layers on particular GPUs, with the bound of the best"},
     ),
     (
         "torchsplit_core.cli.simulate:add_simulate_command",
-        (_output,),
+        (_output_options,),
         {"simulate": "response times, waits and utilisation of models under load"},
     ),
     (
         "torchsplit_core.cli.serving:add_serving_commands",
-        (_trust, _output),
+        (_trust_options, _output_options),
         {
             "serve": "serve a plan on this host until stopped (Open Inference Protocol v2)",
             "measure": "serve a plan, load it, and set measured beside simulated and planned",
@@ -129,7 +129,7 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
     ),
     (
         "torchsplit_core.cli.training.estimates:add_training_commands",
-        (_trust, _output),
+        (_trust_options, _output_options),
         {
             "strategy": "find how to train a model on a fleet, without its GPUs",
             "estimate-training": "predict step time and peak memory of trainings without their GPUs",
@@ -157,11 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     # numpy's small matrices are several times slower with threads that wait for a busy machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with settled_streams():
-        return _run(arguments)
+    with tolerate_lost_stderr():
+        return _run_command(arguments)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run_command(arguments: Sequence[str] | None) -> int:
     try:
         parser = _parser()
         if "_ARGCOMPLETE" in os.environ:
@@ -169,31 +169,31 @@ def _run(arguments: Sequence[str] | None) -> int:
 
             argcomplete.autocomplete(parser)
         options = parser.parse_args(arguments)
-        quiet = redirect_stderr(OnlyFaults(sys.stderr)) if options.quiet else nullcontext()
+        quiet = redirect_stderr(FaultFilter(sys.stderr)) if options.quiet else nullcontext()
         with quiet, warnings.catch_warnings():
             warnings.showwarning = _show_warning
             telemetry.configure("torchsplit")
-            with readable_too(getattr(options, "read", ())):
+            with allow_reading(getattr(options, "read", ())):
                 status = int(options.run(options))
                 # Here, where it can still be said that it could not be written.
                 sys.stdout.flush()
                 return status
     except InputFault as fault:
-        return _tell(fault, arguments)
+        return _print_fault(fault, arguments)
     except BrokenPipeError:
-        drop_output()
+        discard_stdout()
         return 0
     except KeyboardInterrupt:
         print("torchsplit: stopped", file=sys.stderr)
         return 130
     except Exception as error:  # noqa: BLE001 - the edge of the program: one line, never a traceback
         if missing := extras.missing_package(error):
-            return _tell(missing, arguments)
+            return _print_fault(missing, arguments)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            drop_output()
+            discard_stdout()
             where = error.filename or "standard output, or the folder for temporary files"
-            told = f"{where}: cannot be written: {os.strerror(error.errno).lower()}"
-            print(f"torchsplit: {told}. Make room, and run it again.", file=sys.stderr)
+            problem = f"{where}: cannot be written: {os.strerror(error.errno).lower()}"
+            print(f"torchsplit: {problem}. Make room, and run it again.", file=sys.stderr)
             return 2
         if os.environ.get("TORCHSPLIT_DEBUG"):
             traceback.print_exc()
@@ -206,11 +206,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 1
 
 
-def _tell(fault: InputFault, arguments: Sequence[str] | None) -> int:
-    told = f"torchsplit: {fault}"
+def _print_fault(fault: InputFault, arguments: Sequence[str] | None) -> int:
+    text = f"torchsplit: {fault}"
     if isinstance(fault, extras.MissingPackage):
-        told = fault.of_command((sys.argv[1:] if arguments is None else arguments)[0])
-    print(told, file=sys.stderr)
+        text = fault.of_command((sys.argv[1:] if arguments is None else arguments)[0])
+    print(text, file=sys.stderr)
     return 2
 
 
@@ -231,24 +231,24 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.choices[name]
-        made.set_defaults(run=run)
-        made.add_argument(
+        subparser: argparse.ArgumentParser = commands.choices[name]
+        subparser.set_defaults(run=run)
+        subparser.add_argument(
             "-q", "--quiet", action="store_true", help="only warnings and faults on standard error"
         )
-        return made
+        return subparser
 
-    for where, shared, texts in COMMANDS:
+    for target, shared, texts in COMMANDS:
         for name, text in texts.items():
-            declare = partial(_declare, where, command, shared)
+            declare = partial(_declare_options, target, command, shared)
             commands.add_parser(name, help=text, description=text, declare=declare)
     return parser
 
 
-def _declare(where: str, command: Command, shared: Sequence[Options]) -> None:
+def _declare_options(target: str, command: Command, shared: Sequence[Options]) -> None:
     """Add the options of commands."""
-    room, _, function = where.partition(":")
-    getattr(import_module(room), function)(command, *shared)
+    module, _, function = target.partition(":")
+    getattr(import_module(module), function)(command, *shared)
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -261,5 +261,5 @@ def _completion(options: argparse.Namespace) -> int:
 
 def add_completion_command(command: Command) -> None:
     """`completion`, with its shells."""
-    made = command("completion", _completion)
-    made.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")
+    parser = command("completion", _completion)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")

@@ -29,9 +29,9 @@ EXIT_OF_STATUS: dict[SolveStatus, int] = {"optimal": 0, "feasible": 0, "infeasib
 """The exit code of a command that searches."""
 
 
-def engine_option(made: argparse.ArgumentParser) -> None:
+def engine_option(parser: argparse.ArgumentParser) -> None:
     """`--engine`: where a command's work is done."""
-    made.add_argument(
+    parser.add_argument(
         "--engine",
         choices=("local", "ray"),
         default="local",
@@ -64,7 +64,7 @@ def with_progress(work: Callable[[LineProgress], Any]) -> Any:
         progress.end()
 
 
-def hand_over(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
+def write_outcome(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
     """To the -o file, and to standard output with --json or without -o; in the newest version unless one is named."""
     if options.output:
         files.write_file(value, options.output, version)
@@ -72,14 +72,14 @@ def hand_over(value: Any, options: argparse.Namespace, version: int | None = Non
         sys.stdout.write(files.write_text(value, version))
 
 
-def tell_notes(graph: TorchGraph) -> None:
+def print_notes(graph: TorchGraph) -> None:
     """What the user must know of how the graph was made."""
     for note in graph.notes:
         print(f"note: {note}", file=sys.stderr)
 
 
 @contextmanager
-def readable_too(paths: Sequence[str]) -> Iterator[None]:
+def allow_reading(paths: Sequence[str]) -> Iterator[None]:
     """A model's code may read these as well meanwhile (--read). Raises InputFault for one that is not there."""
     for path in paths:
         if os.pathsep in path:
@@ -90,19 +90,19 @@ def readable_too(paths: Sequence[str]) -> Iterator[None]:
     if not paths:
         yield
         return
-    from torchsplit_core.isolation.confinement.access import READABLE
+    from torchsplit_core.isolation.sandbox.access import READABLE
 
-    before = os.environ.get(READABLE)
-    named = [str(Path(path).expanduser().absolute()) for path in paths]
-    os.environ[READABLE] = os.pathsep.join([*([before] if before else []), *named])
+    previous = os.environ.get(READABLE)
+    absolute = [str(Path(path).expanduser().absolute()) for path in paths]
+    os.environ[READABLE] = os.pathsep.join([*([previous] if previous else []), *absolute])
     try:
         yield
     finally:
         os.environ.pop(READABLE)
-        os.environ.update({READABLE: before} if before is not None else {})
+        os.environ.update({READABLE: previous} if previous is not None else {})
 
 
-class _Unfailing(io.FileIO):
+class _LossyWriter(io.FileIO):
     """Writes what can be written, and drops the rest."""
 
     def write(self, data: Any) -> int:
@@ -112,14 +112,14 @@ class _Unfailing(io.FileIO):
             return len(data)
 
 
-class OnlyFaults(io.TextIOBase):
+class FaultFilter(io.TextIOBase):
     """Standard error under `--quiet`: lines of warnings and faults pass, all others do not."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._open = stream, ""
+        self._stream, self._partial_line = stream, ""
 
     def write(self, text: str) -> int:
-        *lines, self._open = (self._open + text).split("\n")
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
         for line in lines:
             if line.startswith(("warning: ", "torchsplit: ")):
                 print(line, file=self._stream)
@@ -130,7 +130,7 @@ class OnlyFaults(io.TextIOBase):
 
 
 @contextmanager
-def settled_streams() -> Iterator[None]:
+def tolerate_lost_stderr() -> Iterator[None]:
     """Standard error is lost where it cannot be written (a full disk, a reader that went away): a server goes on
     without its log. Streams that came closed lead nowhere.
 
@@ -140,20 +140,20 @@ def settled_streams() -> Iterator[None]:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process, as the stream would be
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - likewise
-    own = sys.__stderr__
-    if own is None or sys.stderr is not own:
+    original = sys.__stderr__
+    if original is None or sys.stderr is not original:
         yield
         return
-    buffer = io.BufferedWriter(_Unfailing(own.fileno(), "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(buffer, own.encoding, "backslashreplace", line_buffering=True)
+    buffer = io.BufferedWriter(_LossyWriter(original.fileno(), "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(buffer, original.encoding, "backslashreplace", line_buffering=True)
     try:
         yield
     finally:
         sys.stderr.flush()
-        sys.stderr = own
+        sys.stderr = original
 
 
-def drop_output() -> None:
+def discard_stdout() -> None:
     """What is left for standard output goes nowhere, here and when Python ends."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

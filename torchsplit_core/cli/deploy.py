@@ -20,30 +20,30 @@ TIMEOUT_S = 30.0
 
 def add_deploy_commands(command: Command) -> None:
     """Add deploy and route to the command line through its `command(name, run)`."""
-    made = command("deploy", _deploy)
-    made.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
-    made.add_argument(
+    parser = command("deploy", _deploy)
+    parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+    parser.add_argument(
         "-o", "--output", action=OutputFolder, required=True, metavar="DIR", help="the folder of the files"
     )
-    made.add_argument(
+    parser.add_argument(
         "--format",
         action="append",
         metavar="mig-parted|nvidia-smi|kubernetes|ray-serve|triton|compose|systemd|slurm",
         help="default: those that cut GPUs, and with --request those that run models",
     )
-    made.add_argument(
+    parser.add_argument(
         "--request",
         metavar="PLAN_REQUEST",
         help="what the plan answers: its models' sources are what workloads (all from kubernetes on) run",
     )
-    made.add_argument(
+    parser.add_argument(
         "--image",
         action="append",
         default=[],
         metavar="MODEL=IMAGE",
         help="the model runs in an image of yours, in place of its source; a model with neither gets a placeholder",
     )
-    made.add_argument(
+    parser.add_argument(
         "--command",
         dest="commands",
         action="append",
@@ -51,22 +51,22 @@ def add_deploy_commands(command: Command) -> None:
         metavar="MODEL=COMMAND",
         help="what follows the model's image in docker run (default: what the image does by itself)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--trust", action="store_true", help="sources that are FILE.py or FILE.pt2 may be executed"
     )
 
-    made = command("route", _route)
-    made.add_argument("routes", help="the routes.json that deploy writes")
-    made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
-    made.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000")
-    made.add_argument(
+    parser = command("route", _route)
+    parser.add_argument("routes", help="the routes.json that deploy writes")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where it listens")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="default 8000")
+    parser.add_argument(
         "--timeout-s",
         type=float,
         default=TIMEOUT_S,
         metavar="S",
         help=f"for a whole answer, through all of a model's parts, then 504 (default {TIMEOUT_S:g})",
     )
-    add_client_options(made)
+    add_client_options(parser)
 
 
 def _deploy(options: argparse.Namespace) -> int:
@@ -79,8 +79,8 @@ def _deploy(options: argparse.Namespace) -> int:
     request = None
     if options.request is not None:
         _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    images = _by_model("--image", options.image)
-    commands = _by_model("--command", options.commands)
+    images = _values_by_model("--image", options.image)
+    commands = _values_by_model("--command", options.commands)
     if (images or commands) and request is None:
         raise InputFault(
             "--image", "is given without --request, which names the models", "Add --request PLAN_REQUEST."
@@ -99,32 +99,32 @@ def _deploy(options: argparse.Namespace) -> int:
     )
     for path in paths:
         print(path)
-    own = None if request is None else custom_images(request, images, commands)
+    model_images = None if request is None else custom_images(request, images, commands)
     for name in options.format or FORMATS:
-        said, _ = omitted_by(outcome, name, own)
-        if said:
-            print(f"{name} leaves out: {said}", file=sys.stderr)
+        omissions, _ = omitted_by(outcome, name, model_images)
+        if omissions:
+            print(f"{name} leaves out: {omissions}", file=sys.stderr)
     served = {model.name for model in outcome.models if model.variant is not None}
-    for name, one in (own or {}).items():
-        if one.placeholder and name in served:
-            told = (
-                f"has no source; {one.image} stands in its place. Name its image with --image {name}=IMAGE."
+    for name, image in (model_images or {}).items():
+        if image.placeholder and name in served:
+            notice = (
+                f"has no source; {image.image} stands in its place. Name its image with --image {name}=IMAGE."
             )
-            print(f"{name}: {told}", file=sys.stderr)
+            print(f"{name}: {notice}", file=sys.stderr)
     return 0
 
 
-def _by_model(option: str, given: Sequence[str]) -> dict[str, str]:
+def _values_by_model(option: str, given: Sequence[str]) -> dict[str, str]:
     """MODEL=VALUE as its two sides."""
-    found = {}
+    values = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals or not value:
             raise InputFault(
                 option, f"is {quoted(text)}, not MODEL=VALUE", "Write the model's name, = and the value."
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _route(options: argparse.Namespace) -> int:

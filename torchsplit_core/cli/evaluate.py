@@ -15,36 +15,36 @@ from torchsplit_core.values.errors import quoted
 
 def add_evaluate_command(command: Command) -> None:
     """Add evaluate to the command line through its `command(name, run)`."""
-    made = command("evaluate", _evaluate)
-    made.add_argument(
+    parser = command("evaluate", _evaluate)
+    parser.add_argument(
         "-o", "--output", action=OutputFolder, metavar="DIR", required=True,
         help="folder for the outcome and its files; a run that was cut off goes on with what is there",
     )  # fmt: skip
-    made.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
-    made.add_argument(
+    parser.add_argument("--quick", action="store_true", help="fewer mixes and weights, shorter searches")
+    parser.add_argument(
         "--time-limit",
         type=float,
         metavar="S",
         help="seconds that each plan may search for (default 5, with --quick 2); what is at most needed for all of "
         "them is told before they begin",
     )
-    made.add_argument(
+    parser.add_argument(
         "--fresh", action="store_true", help="begin anew, whatever a former run has left in DIR"
     )
-    made.add_argument(
+    parser.add_argument(
         "--doc",
         action=OutputFile,
         metavar="FILE",
         help="also write it as a Markdown document, FILE.md, and the outcome beside that",
     )
-    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
+    parser.add_argument("--json", action="store_true", help="print the outcome to standard output")
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from torchsplit_core.evaluation import write
-    from torchsplit_core.evaluation.effort import effort_words
+    from torchsplit_core.evaluation import output_folder
+    from torchsplit_core.evaluation.search_budget import effort_words
     from torchsplit_core.evaluation.grid import settings_of
-    from torchsplit_core.evaluation.report.document import document
+    from torchsplit_core.evaluation.report.markdown import document
     from torchsplit_core.evaluation.run import plans_to_search
     from torchsplit_core.workflow.evaluation import evaluate
 
@@ -57,7 +57,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         )
     folder = Path(options.output)
     settings = settings_of(options.quick, limit)
-    known = None if options.fresh else write.left_in(folder, settings)
+    known = None if options.fresh else output_folder.read_previous(folder, settings)
     plans = plans_to_search(settings=settings, known=known)
     print(effort_words(plans, settings.time_limit_s), file=sys.stderr)
     outcome = with_progress(
@@ -65,11 +65,11 @@ def _evaluate(options: argparse.Namespace) -> int:
             quick=options.quick,
             time_limit_s=limit,
             known=known,
-            keep=lambda found: write.keep(found, folder),
+            keep=lambda partial: output_folder.save_outcome(partial, folder),
             progress=progress,
         )
     )
-    write.write(outcome, folder)
+    output_folder.write_files(outcome, folder)
     if options.doc:
         files.replace_file(Path(options.doc), document(outcome))
         files.write_file(outcome, Path(options.doc).with_suffix(".json"))

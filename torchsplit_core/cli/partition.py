@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
-from torchsplit_core.files.contract import STANDARD
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
+from torchsplit_core.files.contract import STANDARD_STREAM
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.units import GIB
@@ -21,61 +21,61 @@ if TYPE_CHECKING:
 
 def add_partition_command(command: Command, trust: Options, output: Options) -> None:
     """Add partition to the command line through its `command(name, run)` and its shared options."""
-    made = command("partition", _partition)
-    made.add_argument(
+    parser = command("partition", _partition)
+    parser.add_argument(
         "input",
         metavar="REQUEST.json|SOURCE",
         help="a costed graph as a partition request (- too), or a model with its --profile",
     )
-    made.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
-    made.add_argument(
+    parser.add_argument("--profile", metavar="FILE", help="the model's profile (with a source)")
+    parser.add_argument(
         "--stages", type=int, default=2, metavar="N", help="at most this many parts (default 2)"
     )
-    made.add_argument("--top-k", type=int, default=5, metavar="N", help="candidates to keep (default 5)")
-    made.add_argument(
+    parser.add_argument("--top-k", type=int, default=5, metavar="N", help="candidates to keep (default 5)")
+    parser.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="link between stages (default: no transfer time)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--objective",
         choices=("throughput", "latency"),
         help="least load of the slowest stage (default), or least time of one batch through all stages",
     )
-    made.add_argument(
+    parser.add_argument(
         "--memory", type=float, metavar="GIB", help="weights and activations of a stage at most"
     )
-    made.add_argument(
+    parser.add_argument(
         "--time-factors",
         metavar="1,1,2",
         help="stages on unequal devices: by what each one multiplies the profiled times",
     )
-    made.add_argument(
+    parser.add_argument(
         "--behind",
         metavar="VALUE[,VALUE]",
         help="a cut of your own, behind these values of the graph, beside the bound of the best into as many stages",
     )
-    made.add_argument(
+    parser.add_argument(
         "--pareto",
         action="store_true",
         help="candidates of 1 to --stages stages that no other beats in load, bytes across cuts and memory",
     )
-    made.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="to search (default 60)")
-    made.add_argument(
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="to search (default 60)")
+    parser.add_argument(
         "--export",
         action=OutputFolder,
         metavar="DIR",
         help="also write the parts of a candidate as .pt2 files with a manifest",
     )
-    made.add_argument(
+    parser.add_argument(
         "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
     )
-    trust(made)
-    output(made)
+    trust(parser)
+    output(parser)
 
 
 def _partition(options: argparse.Namespace) -> int:
-    named = options.input == STANDARD or Path(options.input).suffix == ".json"
-    outcome = _of_request(options) if named else _of_source(options)
-    hand_over(outcome, options)
+    named = options.input == STANDARD_STREAM or Path(options.input).suffix == ".json"
+    outcome = _partition_request(options) if named else _partition_source(options)
+    write_outcome(outcome, options)
     print(_summary(outcome), file=sys.stderr)
     if options.export and outcome.candidates:
         _export(options, outcome)
@@ -96,7 +96,7 @@ def _summary(outcome: PartitionOutcome) -> str:
     return f"{text}. {outcome.message}".rstrip()
 
 
-def _of_request(options: argparse.Namespace) -> PartitionOutcome:
+def _partition_request(options: argparse.Namespace) -> PartitionOutcome:
     from torchsplit_core.partitioning import solve_partition
 
     if options.export:
@@ -117,7 +117,7 @@ def _of_request(options: argparse.Namespace) -> PartitionOutcome:
     return outcome
 
 
-def _of_source(options: argparse.Namespace) -> PartitionOutcome:
+def _partition_source(options: argparse.Namespace) -> PartitionOutcome:
     if not options.profile:
         raise InputFault(
             "--profile",
@@ -146,13 +146,13 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
         from torchsplit_core.stages.export_folder import check_target
 
         check_target(Path(options.export))
-    _, found = files.read_file(options.profile, expected="torchsplit.profile")
+    _, profile = files.read_file(options.profile, expected="torchsplit.profile")
     outcome: PartitionOutcome
     if options.behind:
         outcome = with_progress(
             lambda progress: workflow.own_partition(
                 options.input,
-                found,
+                profile,
                 tuple(name.strip() for name in options.behind.split(",")),
                 link_gb_per_s=options.link,
                 objective=options.objective or "throughput",
@@ -166,7 +166,7 @@ def _of_source(options: argparse.Namespace) -> PartitionOutcome:
     outcome = with_progress(
         lambda progress: workflow.partition(
             options.input,
-            found,
+            profile,
             stages=options.stages,
             top_k=options.top_k,
             pareto=options.pareto,
@@ -186,22 +186,22 @@ def _time_factors(options: argparse.Namespace) -> tuple[float, ...] | None:
     if options.time_factors is None:
         return None
     try:
-        found = tuple(float(part) for part in options.time_factors.split(","))
+        factors = tuple(float(part) for part in options.time_factors.split(","))
     except ValueError:
-        found = ()
-    if not found or not all(0 < factor < float("inf") for factor in found):
+        factors = ()
+    if not factors or not all(0 < factor < float("inf") for factor in factors):
         raise InputFault(
             "--time-factors",
             f"is {quoted(options.time_factors)}, not numbers above 0 with commas between",
             "Give for example 1,1,2.",
         )
-    if not options.behind and len(found) != options.stages:
+    if not options.behind and len(factors) != options.stages:
         raise InputFault(
             "--time-factors",
-            f"has {len(found)} numbers for {options.stages} stages",
+            f"has {len(factors)} numbers for {options.stages} stages",
             "Give one for each stage, or change --stages.",
         )
-    return found
+    return factors
 
 
 def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
@@ -215,12 +215,12 @@ def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
             f"is {first}, and the candidates found are 1 to {len(outcome.candidates)}",
             "Give one of them, or a larger --top-k.",
         )
-    asked = outcome.candidates if options.candidate is None else outcome.candidates[first - 1 : first]
+    candidates = outcome.candidates if options.candidate is None else outcome.candidates[first - 1 : first]
 
     def write(progress: Any) -> Any:
         return export_first(
             options.input,
-            asked,
+            candidates,
             options.export,
             architecture_hash=outcome.architecture_hash,
             trust=options.trust,
@@ -234,8 +234,8 @@ def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
     for note in manifest.notes:
         print(f"note: {note}", file=sys.stderr)
     checked = ", ".join(map(str, manifest.verified_batches))
-    told = f"equal to the model to the bit at batch {checked}" if checked else "not compared with the model"
+    verification = f"equal to the model to the bit at batch {checked}" if checked else "not compared with the model"
     print(
-        f"{options.export}: {len(manifest.stages)} parts of candidate {first + written.number}, {told}",
+        f"{options.export}: {len(manifest.stages)} parts of candidate {first + written.number}, {verification}",
         file=sys.stderr,
     )

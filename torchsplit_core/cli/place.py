@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
 from torchsplit_core.values import (
     InputFault,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         PlacementRequest,
     )
 
-BUILDS = {
+REQUEST_KEYWORDS = {
     "phase": "phase",
     "sequence": "sequence_length",
     "batch": "batch_size",
@@ -43,10 +43,10 @@ BUILDS = {
 }
 """Options that build a request, with what they are called there."""
 
-LINKS = ("network", "inside")
+LINK_OPTIONS = ("network", "inside")
 """Options in GB/s, as vendors give links; a request has GiB/s."""
 
-SETTINGS = ("max_gpus", "split", "in_flight", "replicas", "method")
+SETTING_OPTIONS = ("max_gpus", "split", "in_flight", "replicas", "method")
 """Who gives none of these is told what others would bring."""
 
 MOST_SHOWN = 8
@@ -55,68 +55,68 @@ MOST_SHOWN = 8
 
 def add_place_command(command: Command, output: Options) -> None:
     """Add place to the command line through its `command(name, run)` and its shared options."""
-    made = command("place", _place)
-    made.add_argument(
+    parser = command("place", _place)
+    parser.add_argument(
         "input",
         metavar="REQUEST|MODEL",
         help="a placement request, or with --fleet a config.json or a known decoder (llama-3.1-70b, …)",
     )
-    made.add_argument("--fleet", metavar="2x8xH100-SXM5-80GB", help="nodes x GPUs x type, several by commas")
-    made.add_argument("--phase", choices=("prefill", "decode"), help="default decode")
-    made.add_argument("--sequence", type=int, metavar="TOKENS", help="length of a sequence (default 2048)")
-    made.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
-    made.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
-    made.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
-    made.add_argument(
+    parser.add_argument("--fleet", metavar="2x8xH100-SXM5-80GB", help="nodes x GPUs x type, several by commas")
+    parser.add_argument("--phase", choices=("prefill", "decode"), help="default decode")
+    parser.add_argument("--sequence", type=int, metavar="TOKENS", help="length of a sequence (default 2048)")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
+    parser.add_argument("--max-gpus", type=int, metavar="N", help="at most in a segment (default 1)")
+    parser.add_argument("--efficiency", type=float, metavar="SHARE", help="of several GPUs (default 0.85)")
+    parser.add_argument(
         "--split",
         choices=get_args(Split),
         help="of the batch (default equal), or tensor: every layer cut among the GPUs of a segment",
     )
-    made.add_argument(
+    parser.add_argument(
         "--in-flight",
         type=int,
         metavar="N",
         help="sequences in flight in a decode (default: a batch a segment)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--prefill-chunk", type=int, metavar="TOKENS", help="of prompts beside a decode (default: none)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--network", type=float, metavar="GB_PER_S", help="between nodes (default 12.5: 100 Gbit/s)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--inside", type=float, metavar="GB_PER_S", help="in a node (default: NVLink, else PCIe)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--matrix", metavar="FILE.csv", help="GB/s from each GPU to each other instead of these"
     )
-    made.add_argument(
+    parser.add_argument(
         "--request", action=OutputFile, metavar="FILE", help="also write the request that --fleet makes"
     )
-    made.add_argument(
+    parser.add_argument(
         "--method",
         choices=("exact", "literal"),
         help="instead of the request's: exact, or the published program as it stands",
     )
-    made.add_argument("--time-limit", type=float, metavar="S", help="instead of the request's")
-    made.add_argument(
+    parser.add_argument("--time-limit", type=float, metavar="S", help="instead of the request's")
+    parser.add_argument(
         "--replicas",
         type=int,
         metavar="N",
         help="instead of the request's: at most so many pipelines at once, for the largest sum",
     )
-    made.add_argument(
+    parser.add_argument(
         "--frontier",
         action=OutputFile,
         metavar="FILE",
         help="also write throughput against latency of one pipeline, as JSON, or as a table where it ends in .csv",
     )
-    made.add_argument(
+    parser.add_argument(
         "--compare",
         action="store_true",
         help="also tell what one GPU a segment, counts of GPUs only and particular GPUs come to, side by side",
     )
-    output(made)
+    output(parser)
 
 
 def _place(options: argparse.Namespace) -> int:
@@ -136,32 +136,32 @@ def _place(options: argparse.Namespace) -> int:
         _write_curve(curve, Path(options.frontier), version)
         print(_curve_summary(curve), file=sys.stderr)
     if options.compare:
-        found = with_progress(lambda progress: workflow.compare_placements(request, progress=progress))
-        print(_side_by_side(found), file=sys.stderr)
+        comparison = with_progress(lambda progress: workflow.compare_placements(request, progress=progress))
+        print(_format_comparison(comparison), file=sys.stderr)
     if options.compare or request.solver.method == "literal":
         print(workflow.literal_size(request), file=sys.stderr)
     outcome: PlacementOutcome = with_progress(lambda progress: workflow.place(request, progress=progress))
-    hand_over(outcome, options, version)
+    write_outcome(outcome, options, version)
     print(_summary(outcome), file=sys.stderr)
-    if options.fleet and all(getattr(options, name) is None for name in SETTINGS):
+    if options.fleet and all(getattr(options, name) is None for name in SETTING_OPTIONS):
         others = with_progress(
             lambda progress: workflow.placement_alternatives(request, options.fleet, progress=progress)
         )
-        print(_others(outcome, others), file=sys.stderr, end="")
+        print(_format_alternatives(outcome, others), file=sys.stderr, end="")
     return EXIT_OF_STATUS[outcome.status]
 
 
 def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
     """The request, and the version of its file: who asks in version 1 reads version 1. None: the newest."""
     given = {
-        name: value * GB / GIB if option in LINKS else value
-        for option, name in BUILDS.items()
+        name: value * GB / GIB if option in LINK_OPTIONS else value
+        for option, name in REQUEST_KEYWORDS.items()
         if (value := getattr(options, option)) is not None
     }
     if options.fleet:
         return workflow.placement_request(options.input, options.fleet, **given), None
     if given or options.request:
-        option = next((key for key, name in BUILDS.items() if name in given), "request")
+        option = next((key for key, name in REQUEST_KEYWORDS.items() if name in given), "request")
         raise InputFault(
             f"--{option.replace('_', '-')}",
             "is given without --fleet; it makes a request, and a request is given",
@@ -181,18 +181,18 @@ def _summary(outcome: PlacementOutcome) -> str:
     if outcome.status == "feasible":
         gap = "not known" if outcome.gap is None else f"{100 * outcome.gap:.2g} %"
         text += f", gap to the bound {gap}"
-    text += _per_token(outcome)
+    text += _format_token_time(outcome)
     if outcome.sequences_in_flight is not None:
         text += f", {outcome.sequences_in_flight:,} sequences in flight"
     if len(outcome.replicas) < 2:
-        return f"{text}. {_layers(outcome.segments)}"
-    shown = [f"{one.throughput:.6g}{unit}: {_layers(one.segments)}" for one in outcome.replicas[:MOST_SHOWN]]
+        return f"{text}. {_format_layers(outcome.segments)}"
+    shown = [f"{replica.throughput:.6g}{unit}: {_format_layers(replica.segments)}" for replica in outcome.replicas[:MOST_SHOWN]]
     if len(outcome.replicas) > MOST_SHOWN:
         shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
     return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
 
 
-def _per_token(outcome: PlacementOutcome) -> str:
+def _format_token_time(outcome: PlacementOutcome) -> str:
     """The time from token to token of a sequence, and how much of it is waiting; nothing where it is no decode."""
     seconds = outcome.seconds_per_token
     if seconds is None:
@@ -203,20 +203,20 @@ def _per_token(outcome: PlacementOutcome) -> str:
     return text
 
 
-def _others(outcome: PlacementOutcome, others: Sequence[Alternative]) -> str:
+def _format_alternatives(outcome: PlacementOutcome, others: Sequence[Alternative]) -> str:
     """A line for each alternative; nothing where there is none."""
-    width = max((len(one.options) for one in others), default=0)
-    lines = [f"  {one.options.ljust(width)}  {_against(outcome, one.outcome)}" for one in others]
+    width = max((len(alternative.options) for alternative in others), default=0)
+    lines = [f"  {alternative.options.ljust(width)}  {_format_difference(outcome, alternative.outcome)}" for alternative in others]
     return "\n".join(["Other settings on this fleet give:", *lines, ""]) if lines else ""
 
 
-def _against(outcome: PlacementOutcome, other: PlacementOutcome) -> str:
-    if _alike(outcome, other):
+def _format_difference(outcome: PlacementOutcome, other: PlacementOutcome) -> str:
+    if _is_same(outcome, other):
         return "the same"
-    return f"{other.throughput:.6g} tokens/s{_per_token(other)}, {other.status}"
+    return f"{other.throughput:.6g} tokens/s{_format_token_time(other)}, {other.status}"
 
 
-def _alike(one: PlacementOutcome, other: PlacementOutcome) -> bool:
+def _is_same(first: PlacementOutcome, second: PlacementOutcome) -> bool:
     """Whether both give the same throughput and time to three digits."""
 
     def figures(outcome: PlacementOutcome) -> tuple[str, str]:
@@ -225,21 +225,21 @@ def _alike(one: PlacementOutcome, other: PlacementOutcome) -> bool:
             f"{outcome.seconds_per_token or outcome.latency_s or 0.0:.3g}",
         )
 
-    return figures(one) == figures(other)
+    return figures(first) == figures(second)
 
 
-def _side_by_side(found: Sequence[Compared]) -> str:
+def _format_comparison(comparison: Sequence[Compared]) -> str:
     """A line a solver under the names of the columns."""
     from torchsplit_core.placement.compare import rows_of
 
-    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *rows_of(found)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *rows_of(comparison)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
 
 
-def _layers(segments: Sequence[PlacedSegment]) -> str:
+def _format_layers(segments: Sequence[PlacedSegment]) -> str:
     return "; ".join(
         f"layers {part.start_layer}–{part.end_layer} on {', '.join(map(str, part.gpu_ids))}"
         for part in segments

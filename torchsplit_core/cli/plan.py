@@ -16,11 +16,11 @@ from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
     demands_as_minima_option,
-    request_choices,
+    request_keywords,
     with_colocations,
-    with_owed,
+    apply_demands_as_minima,
 )
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
@@ -35,15 +35,15 @@ SIMULATED_REQUESTS = 20_000
 
 def add_plan_commands(command: Command, output: Options) -> None:
     """Add request and plan to the command line through its `command(name, run)` and its shared options."""
-    made = command("request", _request)
-    made.add_argument("profiles", nargs="+", metavar="PROFILE", help="files of profiles; one may be -")
-    made.add_argument(
+    parser = command("request", _request)
+    parser.add_argument("profiles", nargs="+", metavar="PROFILE", help="files of profiles; one may be -")
+    parser.add_argument(
         "--gpus",
         metavar="2xA100-80GB,1xA30-24GB:whole,1xCPU-16c",
         help="also ID=TYPE, with @cost=N (its price an hour), @node=NAME, @layouts=7x1g.10gb/3g.40gb+4g.40gb behind a "
         "type (default: TORCHSPLIT_GPUS, else gpus of torchsplit.toml)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--candidates", nargs="+", default=[], metavar="FILE", help="partitions: each cut becomes a variant"
     )
     for option, text in (
@@ -54,61 +54,61 @@ def add_plan_commands(command: Command, output: Options) -> None:
         ("--weight", "its say in fairness"),
         ("--tier", "rank, 0 to 1000: higher tiers are served up to their demand before lower ones"),
     ):
-        made.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
-    made.add_argument(
+        parser.add_argument(option, action="append", default=[], metavar="MODEL=N", help=text)
+    parser.add_argument(
         "--objective",
         default="leximin",
         choices=get_args(ObjectiveKind),
         help="what a plan is best in (default leximin: the worst-served model first, then the next)",
     )
-    _spare(made, 0)
-    demands_as_minima_option(made)
-    made.add_argument(
+    _spare_option(parser, 0)
+    demands_as_minima_option(parser)
+    parser.add_argument(
         "--sharing",
         default="exclusive",
         choices=("exclusive", "fractional"),
         help="whether a slice has one model, or several by shares of its time (default exclusive)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--link", type=float, metavar="GB_PER_S", help="between stages; left out, transfers take no time"
     )
-    made.add_argument("--network", type=float, metavar="GB_PER_S", help="between GPUs of different nodes")
-    made.add_argument(
+    parser.add_argument("--network", type=float, metavar="GB_PER_S", help="between GPUs of different nodes")
+    parser.add_argument(
         "--time-limit",
         type=float,
         metavar="S",
         help="seconds that `plan` may search (default: TORCHSPLIT_TIME_LIMIT, else time_limit of torchsplit.toml, "
         "else 60)",
     )
-    add_request_options(made)
-    output(made)
+    add_request_options(parser)
+    output(parser)
 
-    made = command("plan", _plan)
-    made.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
-    made.add_argument(
+    parser = command("plan", _plan)
+    parser.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
+    parser.add_argument(
         "--time-limit", type=float, metavar="S", help="seconds to search (default: the request's)"
     )
-    _spare(made, None)
-    demands_as_minima_option(made)
-    made.add_argument(
+    _spare_option(parser, None)
+    demands_as_minima_option(parser)
+    parser.add_argument(
         "--explain",
         action="store_true",
         help="add what binds each model, what changes would bring and why no other layout (at most 5 s more)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--simulate",
         action="store_true",
         help="also print response times (p95) at the arrivals of the request, waits included",
     )
-    add_plan_at(made)
-    made.add_argument(
+    add_plan_at(parser)
+    parser.add_argument(
         "--save-request", action=OutputFile, metavar="FILE", help="write the request that the plan answers"
     )
-    output(made)
+    output(parser)
 
 
-def _spare(made: argparse.ArgumentParser, default: int | None) -> None:
-    made.add_argument(
+def _spare_option(parser: argparse.ArgumentParser, default: int | None) -> None:
+    parser.add_argument(
         "--spare",
         type=int,
         choices=(0, 1),
@@ -128,12 +128,12 @@ def _request(options: argparse.Namespace) -> int:
         profiles,
         parse_fleet(_fleet(options)),
         candidates=[files.read_file(path, expected="torchsplit.partition")[1] for path in options.candidates],
-        demands=_table("--demand", options.demand),
-        min_throughputs=_table("--min-throughput", options.min_throughput),
-        max_latencies=_table("--max-latency", options.max_latency),
-        max_responses=_table("--max-response", options.max_response),
-        weights=_table("--weight", options.weight),
-        tiers=_table("--tier", options.tier),
+        demands=_values_by_model("--demand", options.demand),
+        min_throughputs=_values_by_model("--min-throughput", options.min_throughput),
+        max_latencies=_values_by_model("--max-latency", options.max_latency),
+        max_responses=_values_by_model("--max-response", options.max_response),
+        weights=_values_by_model("--weight", options.weight),
+        tiers=_values_by_model("--tier", options.tier),
         objective=Objective(
             options.objective, options.memory_penalty, options.separation_weight, options.spare
         ),
@@ -141,21 +141,21 @@ def _request(options: argparse.Namespace) -> int:
         link_gb_per_s=options.link,
         network_gb_per_s=options.network,
         time_limit_s=_time_limit(options),
-        **request_choices(options),
+        **request_keywords(options),
     )
-    request = with_owed(with_colocations(request, options), options)
+    request = apply_demands_as_minima(with_colocations(request, options), options)
     validate(request)
     check_owed(request)
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
-    hand_over(request, options)
+    write_outcome(request, options)
     return 0
 
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    request = _limited(_with_minima(_planned_at(request, options.plan_at), options), options.time_limit)
+    request = _apply_time_limit(_apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit)
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.spare is not None:
@@ -163,8 +163,8 @@ def _plan(options: argparse.Namespace) -> int:
     outcome = with_progress(
         lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
     )
-    hand_over(outcome, options)
-    plan_summary.tell(request, outcome)
+    write_outcome(outcome, options)
+    plan_summary.print_summary(request, outcome)
     if options.simulate:
         _simulate(request, outcome)
     return EXIT_OF_STATUS[outcome.status]
@@ -172,20 +172,20 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _simulate(request: PlanRequest, outcome: PlanOutcome) -> None:
     """Response times of the plan at the demand, on standard error: of what is asked only there, so no exit code."""
-    from torchsplit_core.cli.simulate import line
+    from torchsplit_core.cli.simulate import format_model_load
 
     if not any(gpu.slices for gpu in outcome.gpus):
         print("simulated: n/a, the plan has no slice", file=sys.stderr)
         return
-    asked = replace(workflow.simulation_request(outcome, request), requests_per_model=SIMULATED_REQUESTS)
-    found = with_progress(lambda progress: workflow.simulate(asked, progress))
-    for model in found.models:
-        print(f"simulated: {line(model)}", file=sys.stderr)
+    simulation = replace(workflow.simulation_request(outcome, request), requests_per_model=SIMULATED_REQUESTS)
+    result = with_progress(lambda progress: workflow.simulate(simulation, progress))
+    for model in result.models:
+        print(f"simulated: {format_model_load(model)}", file=sys.stderr)
     for name in workflow.without_instance(outcome, request):
         print(f"simulated: {name}: n/a, no instance", file=sys.stderr)
 
 
-def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None) -> PlanRequest:
+def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None) -> PlanRequest:
     """The request with what `--plan-at` says, and a word where that makes another request of it."""
     if plan_at in (None, request.solver.plan_at):
         return request
@@ -196,18 +196,18 @@ def _planned_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None)
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
 
 
-def _with_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     """The request with what `--demands-as-minima` says, and a word where that makes another request of it."""
-    owed = with_owed(request, options)
-    if owed != request:
+    changed = apply_demands_as_minima(request, options)
+    if changed != request:
         print(
             "note: demands are taken as minima, so this answers the request with these minima",
             file=sys.stderr,
         )
-    return owed
+    return changed
 
 
-def _limited(request: PlanRequest, seconds: float | None) -> PlanRequest:
+def _apply_time_limit(request: PlanRequest, seconds: float | None) -> PlanRequest:
     """The request with what `--time-limit` says, and a word where that makes another request of it."""
     if seconds is None or seconds == request.solver.time_limit_s:
         return request
@@ -223,21 +223,21 @@ def _fleet(options: argparse.Namespace) -> str:
     """`--gpus`, or the fleet that is the default here."""
     if options.gpus is not None:
         return str(options.gpus)
-    found = default_gpus()
-    if found is None:
+    default = default_gpus()
+    if default is None:
         raise InputFault("request", "--gpus is missing", "See torchsplit request --help.")
-    print(f"note: the fleet is {found[0]}, of {found[1]}", file=sys.stderr)
-    return found[0]
+    print(f"note: the fleet is {default[0]}, of {default[1]}", file=sys.stderr)
+    return default[0]
 
 
 def _time_limit(options: argparse.Namespace) -> float:
     if options.time_limit is not None:
         return float(options.time_limit)
-    found = default_time_limit()
-    return TIME_LIMIT_S if found is None else found
+    default = default_time_limit()
+    return TIME_LIMIT_S if default is None else default
 
 
-def _table(option: str, entries: Sequence[str]) -> dict[str, float]:
+def _values_by_model(option: str, entries: Sequence[str]) -> dict[str, float]:
     """`bert=20` entries, several of them comma-separated or the option repeated."""
     table: dict[str, float] = {}
     for entry in (part for text in entries for part in text.split(",")):

@@ -12,83 +12,83 @@ if TYPE_CHECKING:
     from torchsplit_core.values import ObjectiveValue, PlanExplanation, PlanOutcome, PlanRequest
 
 
-def tell(request: PlanRequest, outcome: PlanOutcome) -> None:
+def print_summary(request: PlanRequest, outcome: PlanOutcome) -> None:
     """The whole summary, on standard error."""
-    for line in summary(request, outcome):
+    for line in summary_lines(request, outcome):
         print(line, file=sys.stderr)
 
 
-def summary(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
     # Only a plan asks for it: the other commands start without the planner.
     from torchsplit_core.responding.plan_words import money_words, tier_words
     from torchsplit_core.responding.verdict import verdict
 
-    found = verdict(request, outcome)
-    yield f"{found.level}: {found.sentence}"
-    for fact in found.facts:
+    plan_verdict = verdict(request, outcome)
+    yield f"{plan_verdict.level}: {plan_verdict.sentence}"
+    for fact in plan_verdict.facts:
         yield f"{fact.question[0].lower()}{fact.question[1:]}: {fact.words}"
-    if found.may_plan_for_response:
+    if plan_verdict.may_plan_for_response:
         yield (
             "to plan for the response time, waits included: give the limits as max_response_ms "
             "(torchsplit request --max-response MODEL=MS)"
         )
-    yield _proof(outcome)
+    yield _format_proof(outcome)
     yield from filter(None, (tier_words(request, outcome), money_words(request, outcome)))
     if outcome.status in ("optimal", "feasible"):
-        yield from _sureness(request, outcome)
-        yield from _responses(request, outcome)
+        yield from _confidence_lines(request, outcome)
+        yield from _response_lines(request, outcome)
     for warning in outcome.warnings:
         yield f"warning: {warning}"
     for conflict in outcome.conflicts:
         yield f"conflict: {conflict.message}"
     if outcome.status in ("optimal", "feasible"):
-        yield from _losses(request, outcome)
+        yield from _failure_lines(request, outcome)
     if outcome.status == "infeasible":
-        yield from _relaxation(outcome)
+        yield from _relaxation_lines(outcome)
     if outcome.explanation is not None:
-        yield from _bindings(outcome.explanation)
+        yield from _binding_lines(outcome.explanation)
 
 
-def _proof(outcome: PlanOutcome) -> str:
+def _format_proof(outcome: PlanOutcome) -> str:
     objective = outcome.objective
-    told = f"{outcome.status}: {objective.kind} {_figure(objective.value)}"
+    text = f"{outcome.status}: {objective.kind} {_figure(objective.value)}"
     if outcome.status not in ("optimal", "feasible"):
-        return told
+        return text
     return (
-        f"{told}, bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
-        f"{objective.proven_levels} levels proven{_sent(objective)}"
+        f"{text}, bound {_figure(objective.bound)}, gap {_figure(objective.gap)}, "
+        f"{objective.proven_levels} levels proven{_format_routed(objective)}"
     )
 
 
-def _sent(objective: ObjectiveValue) -> str:
+def _format_routed(objective: ObjectiveValue) -> str:
     """What routed co-locations send between GPUs, with its bound where one is proven."""
-    told = objective.routed
-    if told is None:
+    routed = objective.routed
+    if routed is None:
         return ""
-    bound = "" if told.bound is None else f" (bound {_figure(told.bound / MB)}, gap {_figure(told.gap)})"
-    return f", {_figure(told.bytes_per_s / MB)} MB/s between GPUs{bound}"
+    bound = "" if routed.bound is None else f" (bound {_figure(routed.bound / MB)}, gap {_figure(routed.gap)})"
+    return f", {_figure(routed.bytes_per_s / MB)} MB/s between GPUs{bound}"
 
 
-def _sureness(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+def _confidence_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     from torchsplit_core.planning.sureness import words
     from torchsplit_core.planning.sureness.verdict import sureness
 
-    found = sureness(request, outcome)
-    yield f"{outcome.status} for {words.figures_words(found)}"
-    gets = words.model_words(outcome)
-    wanted = {model.name: model.wanted_rps for model in found.models}
+    confidence = sureness(request, outcome)
+    yield f"{outcome.status} for {words.figures_words(confidence)}"
+    throughputs = words.model_words(outcome)
+    wanted = {model.name: model.wanted_rps for model in confidence.models}
     for model in outcome.models:
         carried = model.bytes_across_cuts_per_s
         across = "" if carried is None else f", {words.figure(carried / MB)} MB/s across its cuts"
-        yield f"{model.name}: throughput {gets[model.name]} of {words.figure(wanted[model.name])} wanted{across}"
-    if not found.meets_low:
-        yield f"surest to fail: {words.surest_words(found)}"
-    if found.next_measurement is not None:
-        yield f"best measured next: {words.measurement_words(found.next_measurement)}"
+        yield f"{model.name}: throughput {throughputs[model.name]} of {words.figure(wanted[model.name])} wanted{across}"
+    if not confidence.meets_low:
+        yield f"surest to fail: {words.surest_words(confidence)}"
+    if confidence.next_measurement is not None:
+        yield f"best measured next: {words.measurement_words(confidence.next_measurement)}"
 
 
-BOUND_BY = {
+BOUND_BY_TEXTS = {
     "rate": "waiting in queues: lower its rate, or give it more slices",
     "fill": "what its batch takes longer than a request alone: give it faster slices or smaller batches",
     "service": "what a request takes alone: only faster slices help",
@@ -96,7 +96,7 @@ BOUND_BY = {
 """What most of a response at the limited percentile is, and what would shorten it."""
 
 
-def _responses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+def _response_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """Simulated response times of the models that limit them."""
     for spec, got in zip(request.models, outcome.models, strict=True):
         times = got.response_ms
@@ -105,11 +105,11 @@ def _responses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         yield (
             f"{spec.name}: response p50 {_figure(times.p50)} ms, p95 {_figure(times.p95)} ms, "
             f"p99 {_figure(times.p99)} ms, p{spec.response_percentile:g} within {_figure(spec.max_response_ms)} ms; "
-            f"bound by {got.response_bound_by} ({BOUND_BY[got.response_bound_by]})"
+            f"bound by {got.response_bound_by} ({BOUND_BY_TEXTS[got.response_bound_by]})"
         )
 
 
-def _relaxation(outcome: PlanOutcome) -> Iterator[str]:
+def _relaxation_lines(outcome: PlanOutcome) -> Iterator[str]:
     changes = outcome.least_relaxation
     kinds = {demand.demand for conflict in outcome.conflicts for demand in conflict.demands}
     if not changes and "max_response_ms" in kinds:
@@ -122,7 +122,7 @@ def _relaxation(outcome: PlanOutcome) -> Iterator[str]:
         yield "would help: no change of a number; drop a co-location, or add a GPU"
 
 
-def _bindings(explanation: PlanExplanation) -> Iterator[str]:
+def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
     for model in explanation.models:
         binding = ", ".join(limit.kind for limit in model.limits if limit.binds) or "nothing on its own"
         unsure = sum(limit.binds is None for limit in model.limits)
@@ -133,15 +133,15 @@ def _bindings(explanation: PlanExplanation) -> Iterator[str]:
                 yield f"{model.model}: the link binds ({_figure(limit.change.old)} GB/s)"
 
 
-def _losses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
+def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """What the loss of the GPU that can be spared least would cost, on one line."""
     from torchsplit_core.planning.outcome.losses import losses, worst_loss
     from torchsplit_core.planning.request.objective import must_survive
 
-    found = losses(request, outcome.gpus)
-    if found and must_survive(request):
+    failures = losses(request, outcome.gpus)
+    if failures and must_survive(request):
         yield "survives: every minimum holds with any one GPU lost"
-    worst = worst_loss(found)
+    worst = worst_loss(failures)
     if worst is None:
         return
     parts = []
@@ -149,8 +149,8 @@ def _losses(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
         owed = "minimum" if model.below_least_rps > 0 else "demand"
         least = model.least_rps if model.below_least_rps > 0 else model.demand_rps
         parts.append(f"{model.name} {_figure(model.left_rps)} of its {owed} of {_figure(least)} requests/s")
-    costly = sum(bool(loss.models) for loss in found)
-    yield f"if lost, the worst of {costly} of {len(found)} used GPUs: {worst.gpu} leaves {'; '.join(parts)}"
+    costly = sum(bool(loss.models) for loss in failures)
+    yield f"if lost, the worst of {costly} of {len(failures)} used GPUs: {worst.gpu} leaves {'; '.join(parts)}"
 
 
 def _figure(value: float | None) -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
-from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, tell_notes, with_progress
+from torchsplit_core.cli.common import Command, Options, engine_option, write_outcome, print_notes, with_progress
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.errors import quoted
@@ -27,93 +27,93 @@ T = TypeVar("T")
 
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:
     """Add profile to the command line through its `command(name, run)` and its shared options."""
-    made = command("profile", _profile)
-    made.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
-    made.add_argument(
+    parser = command("profile", _profile)
+    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
+    parser.add_argument(
         "--device",
         metavar="DEVICE,…",
         help="auto, cpu, cpu:2c (held to 2 cores), cuda, cuda:1, mig (one instance of every profile), mig:UUID, sm:N "
         "(a number of SMs without MIG rights); several comma-separated (default auto, or none with --make-slices)",
     )
-    made.add_argument("--batch-sizes", metavar="1,2,4", help="default: batch_sizes of the model's client")
-    made.add_argument(
+    parser.add_argument("--batch-sizes", metavar="1,2,4", help="default: batch_sizes of the model's client")
+    parser.add_argument(
         "--name",
         metavar="NAME",
         help="what plans call the model (default: of FILE.py:NAME and FILE.pt2 the file's name)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--sequence-lengths",
         metavar="128,512",
         help="measure the batch sizes at every one of these lengths, which the model's client has to offer; what is "
         "estimated is of the first (default: the client's own inputs)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--gpu-types", metavar="TYPE,…", help="estimate these only (default: the whole catalogue)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--point-budget", type=float, default=2.0, metavar="S", help="seconds a batch size (default 2)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--point-limit", type=float, metavar="S", help="a batch size that takes longer has hung"
     )
-    made.add_argument(
+    parser.add_argument(
         "--cuda-graphs", action="store_true", help="capture the model and replay it (GPUs only)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--dtype",
         choices=[name for name in get_args(DType) if name],
         help="cast weights and floating inputs (default: the model's own)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--compile",
         choices=[name for name in get_args(CompileMode) if name],
         help="measure under torch.compile; every batch size is compiled anew, which counts for nothing",
     )
-    made.add_argument(
+    parser.add_argument(
         "--repeats",
         type=int,
         default=REPEATS,
         metavar="N",
         help=f"blocks of runs that share a point's time (default {REPEATS})",
     )
-    made.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
-    made.add_argument(
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of inputs and runs (default 0)")
+    parser.add_argument(
         "--processes",
         default="1",
         metavar="1,2",
         help="also so many processes of the model at once on the device; one alone is always measured",
     )
-    made.add_argument(
+    parser.add_argument(
         "--host-copies",
         action="store_true",
         help="a run includes the copies of its inputs and outputs from and to the host (GPUs only)",
     )
-    made.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
-    made.add_argument(
+    parser.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
+    parser.add_argument(
         "--again", action="store_true", help="measure anew, in place of what was measured before"
     )
-    made.add_argument(
+    parser.add_argument(
         "--make-slices",
         metavar="1g.10gb,7g.80gb@0",
         help="make these MIG slices on that GPU one after the other, measure, restore; needs --i-own-this-gpu "
         "(untested on hardware)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--i-own-this-gpu", action="store_true", help="consent to changing its MIG slices meanwhile"
     )
-    made.add_argument(
+    parser.add_argument(
         "--torch-trace",
         action=OutputFolder,
         metavar="DIR",
         help="write a torch.profiler trace of every batch size",
     )
-    engine_option(made)
-    trust(made)
-    output(made)
+    engine_option(parser)
+    trust(parser)
+    output(parser)
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from torchsplit_core.workspace.measured_points import OLD_POINTS
+    from torchsplit_core.workspace.measured_points import OLD_POINTS_TEXT
     from torchsplit_core.workspace.store import Store
 
     if options.torch_trace:
@@ -130,18 +130,18 @@ def _profile(options: argparse.Namespace) -> int:
         processes=_whole_numbers("--processes", options.processes),
         torch_trace=str(Path(options.torch_trace).absolute()) if options.torch_trace else None,
     )
-    measured = workflow.profile
+    profile_function = workflow.profile
     if options.sequence_lengths is not None:
         lengths = _whole_numbers("--sequence-lengths", options.sequence_lengths)
-        measured = partial(workflow.profile_lengths, lengths=lengths)
+        profile_function = partial(workflow.profile_lengths, lengths=lengths)
     sizes = None
     if options.batch_sizes is not None:
         sizes = _whole_numbers("--batch-sizes", options.batch_sizes)
     if options.name is not None:
         check_name("--name", options.name)
     started = time.time()
-    asked = partial(
-        measured,
+    measure_source = partial(
+        profile_function,
         options.source,
         device=options.device or ("" if options.make_slices else "auto"),
         batch_sizes=sizes,
@@ -155,14 +155,14 @@ def _profile(options: argparse.Namespace) -> int:
     if options.engine == "ray":
         from torchsplit_core.training.cluster.ray_tasks import run_on_cluster
 
-        cores, gpus = _reserved(options)
-        graph, result = run_on_cluster(_with_its_store, asked, cores=cores, gpus=gpus)
+        cores, gpus = _reserved_resources(options)
+        graph, result = run_on_cluster(_run_with_local_store, measure_source, cores=cores, gpus=gpus)
     else:
-        graph, result = with_progress(lambda progress: asked(store=Store(), progress=progress))
-    hand_over(replace(result, name=options.name or ""), options)
+        graph, result = with_progress(lambda progress: measure_source(store=Store(), progress=progress))
+    write_outcome(replace(result, name=options.name or ""), options)
     counts = Counter(row.basis for row in result.rows)
-    told = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
-    print(f"{options.source}: rows {told}", file=sys.stderr)
+    row_counts = ", ".join(f"{counts[basis]} {basis}" for basis in BASES)
+    print(f"{options.source}: rows {row_counts}", file=sys.stderr)
     if result.environment.get("taken_over"):
         print(
             f"note: {result.environment['taken_over']} points were measured before on this device and with this "
@@ -171,24 +171,24 @@ def _profile(options: argparse.Namespace) -> int:
         )
     if result.environment.get("old_points"):
         print(
-            f"note: {result.environment['old_points']} points kept for this device and software are {OLD_POINTS}: they "
+            f"note: {result.environment['old_points']} points kept for this device and software are {OLD_POINTS_TEXT}: they "
             "stay stored and are never taken over.",
             file=sys.stderr,
         )
     if result.environment.get("notes"):
         print(f"note: {result.environment['notes']}", file=sys.stderr)
-    tell_notes(graph)
+    print_notes(graph)
     return 0
 
 
-def _with_its_store(asked: Callable[..., T]) -> T:
+def _run_with_local_store(work: Callable[..., T]) -> T:
     """On a node: measured points are kept where they were measured."""
     from torchsplit_core.workspace.store import Store
 
-    return asked(store=Store())
+    return work(store=Store())
 
 
-def _reserved(options: argparse.Namespace) -> tuple[int, int | None]:
+def _reserved_resources(options: argparse.Namespace) -> tuple[int, int | None]:
     """Cores and GPUs that a node has for what is measured; None: a GPU where there is one.
 
     Raises InputFault for slices to make: the GPU that Ray gives is nobody's own.
@@ -200,7 +200,7 @@ def _reserved(options: argparse.Namespace) -> tuple[int, int | None]:
             "Run it on the machine of that GPU, without --engine.",
         )
     names = [name.strip() for name in (options.device or "auto").split(",")]
-    cores = [int(told.group(1)) for name in names if (told := re.fullmatch(r"cpu:(\d{1,4})c", name))]
+    cores = [int(match.group(1)) for name in names if (match := re.fullmatch(r"cpu:(\d{1,4})c", name))]
     if all(name.startswith("cpu") for name in names):
         return max(cores, default=1), 0
     return max(cores, default=1), None if names == ["auto"] else 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import Command, Options, hand_over, with_progress
+from torchsplit_core.cli.common import Command, Options, write_outcome, with_progress
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.serving.settings import (
     DEADLINE_S,
@@ -33,55 +33,55 @@ if TYPE_CHECKING:
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
     """Add serve to the command line through its `command(name, run)` and its shared options."""
-    made = command("serve", _serve)
-    _plan_options(made)
-    made.add_argument(
+    parser = command("serve", _serve)
+    _plan_options(parser)
+    parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default 127.0.0.1)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"default {DEFAULT_PORT}; 0: any free one"
     )
-    made.add_argument(
+    parser.add_argument(
         "--ready-file",
         action=OutputFile,
         metavar="FILE",
         help="written once all is ready: url and models as JSON",
     )
-    add_client_options(made)
-    trust(made)
-    made = command("measure", _measure)
-    _plan_options(made)
-    made.add_argument(
+    add_client_options(parser)
+    trust(parser)
+    parser = command("measure", _measure)
+    _plan_options(parser)
+    parser.add_argument(
         "--arrivals",
         action="append",
         default=[],
         metavar="KIND",
         help=f"{KINDS}; MODEL=KIND for one; default: the request's, else poisson at the demand",
     )
-    made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
-    made.add_argument(
+    parser.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
+    parser.add_argument(
         "--duration-s", type=float, default=DEFAULT_DURATION_S, metavar="S",
         help=f"of the load (default {DEFAULT_DURATION_S:g})",
     )  # fmt: skip
-    made.add_argument("--seed", type=int, default=0, metavar="N", help="of the arrivals (default 0)")
-    trust(made)
-    output(made)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the arrivals (default 0)")
+    trust(parser)
+    output(parser)
 
 
-def _plan_options(made: argparse.ArgumentParser) -> None:
-    made.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
-    made.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
-    made.add_argument(
+def _plan_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+    parser.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
+    parser.add_argument(
         "--stand-in",
         choices=("none", "cpu", "sm"),
         default="none",
         help="run slices that are not here on cores of this host in turn, or on so many SMs of its whole GPUs",
     )
-    made.add_argument(
+    parser.add_argument(
         "--queue-limit", type=int, default=LONGEST_QUEUE, metavar="N",
         help=f"rows of a model that wait at most, then 429 (default {LONGEST_QUEUE})",
     )  # fmt: skip
-    made.add_argument(
+    parser.add_argument(
         "--deadline-s", type=float, default=DEADLINE_S, metavar="S",
         help=f"the longest that a request may take, then 504 (default {DEADLINE_S:g})",
     )  # fmt: skip
@@ -116,7 +116,7 @@ def _serve(options: argparse.Namespace) -> int:
             print(f"warning: {warning}", file=sys.stderr)
         print(f"serving {', '.join(serving.models)} at {serving.url}", file=sys.stderr, flush=True)
 
-    if words := workflow.front_words(outcome, workflow.with_front_of(default_root(), outcome, request)):
+    if words := workflow.front_words(outcome, workflow.with_front_costs(default_root(), outcome, request)):
         print(f"warning: {words}", file=sys.stderr, flush=True)
     settings = replace(
         _settings(options, options.host, options.port), access=access_of(options), limits=limits_of(options)
@@ -139,11 +139,11 @@ def _measure(options: argparse.Namespace) -> int:
     load = LoadSettings(options.duration_s, options.load, options.seed)
     if options.stand_in == "none":
         request = with_progress(
-            lambda progress: workflow.with_front_of(
+            lambda progress: workflow.with_front_costs(
                 default_root(), outcome, request, measure=True, progress=progress
             )
         )
-    found = with_progress(
+    measurement = with_progress(
         lambda progress: workflow.measure(
             outcome,
             request,
@@ -153,22 +153,22 @@ def _measure(options: argparse.Namespace) -> int:
             progress=progress,
         )
     )
-    hand_over(found, options)
-    _tell(found)
+    write_outcome(measurement, options)
+    _print_measurement(measurement)
     return 0
 
 
-def _tell(found: Measurement) -> None:
+def _print_measurement(measurement: Measurement) -> None:
     """What a person looks for first, on standard error."""
-    for warning in found.warnings:
+    for warning in measurement.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for model in found.models:
-        print(line(model), file=sys.stderr)
-    for one in found.disagreements:
-        print(f"disagreement ({one.where}): {one.message}", file=sys.stderr)
+    for model in measurement.models:
+        print(format_model(model), file=sys.stderr)
+    for deviation in measurement.disagreements:
+        print(f"disagreement ({deviation.where}): {deviation.message}", file=sys.stderr)
 
 
-def line(model: MeasuredModel) -> str:
+def format_model(model: MeasuredModel) -> str:
     """One model in a line: rates, then the 95th percentiles."""
 
     def ms(value: float | None) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import Command, Options, engine_option, hand_over, with_progress
+from torchsplit_core.cli.common import Command, Options, engine_option, write_outcome, with_progress
 from torchsplit_core.values import (
-    Find,
+    MaxLoadSearch,
     InputFault,
     SimulationRequest,
     TraceArrivals,
@@ -34,48 +34,48 @@ KINDS = f"FILE.csv, {arrivals_text.KINDS}"
 
 def add_simulate_command(command: Command, output: Options) -> None:
     """Add simulate to the command line through its `command(name, run)` and its shared options."""
-    made = command("simulate", _simulate)
-    made.add_argument("input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan")
-    made.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
-    made.add_argument(
+    parser = command("simulate", _simulate)
+    parser.add_argument("input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan")
+    parser.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
+    parser.add_argument(
         "--arrivals",
         action="append",
         default=[],
         metavar="KIND",
         help=f"of a plan's models: {KINDS}; MODEL=KIND for one; default: the request's, else poisson at the demand",
     )
-    made.add_argument(
+    parser.add_argument(
         "--slo",
         action="append",
         default=[],
         metavar="MODEL=MS",
         help="response time asked for; of a plan's models their max_response_ms, else max_latency_ms, unless given",
     )
-    made.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
-    made.add_argument("--requests", type=int, metavar="N", help="of each model in a replication")
-    made.add_argument(
+    parser.add_argument("--load", type=float, default=1.0, metavar="N", help="times every rate (default 1)")
+    parser.add_argument("--requests", type=int, metavar="N", help="of each model in a replication")
+    parser.add_argument(
         "--replications", type=int, metavar="N", help="independent runs, whose spread the intervals are of"
     )
-    made.add_argument("--seed", type=int, metavar="N", help="of the random numbers")
-    made.add_argument(
+    parser.add_argument("--seed", type=int, metavar="N", help="of the random numbers")
+    parser.add_argument(
         "--find",
         type=float,
         metavar="PERCENTILE",
         help="also find the largest common factor of all rates at which it stays within every slo_ms",
     )
-    made.add_argument(
+    parser.add_argument(
         "--save-request",
         action=OutputFile,
         metavar="FILE",
         help="write the simulation request that was run",
     )
-    engine_option(made)
-    output(made)
+    engine_option(parser)
+    output(parser)
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    request = _of_plan(options) if options.request else _of_file(options)
-    limits = _limits(options.slo, {model.name for model in request.models})
+    request = _request_from_plan(options) if options.request else _request_from_file(options)
+    limits = _slo_limits(options.slo, {model.name for model in request.models})
     models = tuple(replace(model, slo_ms=limits.get(model.name, model.slo_ms)) for model in request.models)
     request = replace(request, models=models)
     if options.requests is not None:
@@ -85,7 +85,7 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.seed is not None:
         request = replace(request, seed=options.seed)
     if options.find is not None:
-        request = replace(request, find=Find(options.find))
+        request = replace(request, find=MaxLoadSearch(options.find))
     request = workflow.under_load(request, options.load)
     if options.save_request:
         files.write_file(request, options.save_request)
@@ -95,12 +95,12 @@ def _simulate(options: argparse.Namespace) -> int:
         outcome = run_on_cluster(workflow.simulate, request)
     else:
         outcome = with_progress(lambda progress: workflow.simulate(request, progress))
-    hand_over(outcome, options)
-    _tell(outcome, options.load)
+    write_outcome(outcome, options)
+    _print_outcome(outcome, options.load)
     return 0
 
 
-def _of_file(options: argparse.Namespace) -> SimulationRequest:
+def _request_from_file(options: argparse.Namespace) -> SimulationRequest:
     name, request = files.read_file(options.input)
     if name == "torchsplit.plan":
         raise InputFault(
@@ -123,7 +123,7 @@ def _of_file(options: argparse.Namespace) -> SimulationRequest:
     return request
 
 
-def _of_plan(options: argparse.Namespace) -> SimulationRequest:
+def _request_from_plan(options: argparse.Namespace) -> SimulationRequest:
     from torchsplit_core.planning.request.hash import request_hash
 
     _, outcome = files.read_file(options.input, expected="torchsplit.plan")
@@ -156,14 +156,14 @@ def arrivals_of(given: Sequence[str], request: PlanRequest) -> dict[str, Arrival
     kinds |= named
     tables = {kind: read_arrival_times(kind) for kind in set(kinds.values()) if kind.lower().endswith(".csv")}
     return {
-        model.name: _of_kind(model, kinds[model.name], tables)
+        model.name: _parse_arrivals(model, kinds[model.name], tables)
         if model.name in kinds
         else model.expected_arrivals
         for model in request.models
     }
 
 
-def _of_kind(
+def _parse_arrivals(
     model: PlanModel, kind: str, tables: Mapping[str, Mapping[str | None, tuple[float, ...]]]
 ) -> Arrivals:
     """The arrivals of one model, at its demand. Raises InputFault for a text that names no kind."""
@@ -179,12 +179,12 @@ def _of_kind(
     return arrivals_text.parse_arrivals(kind, model.demand_rps, "--arrivals")
 
 
-def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
-    found = {}
+def _slo_limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
+    limits = {}
     for entry in given:
         name, _, value = entry.partition("=")
         try:
-            found[name] = float(value)
+            limits[name] = float(value)
         except ValueError as error:
             raise InputFault(
                 "--slo", f"{quoted(entry)} is not MODEL=MS", "Write for example bert=200."
@@ -193,28 +193,28 @@ def _limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
             raise InputFault(
                 "--slo", f"unknown model {quoted(name)}", suggestion(name, sorted(names), "models")
             )
-    return found
+    return limits
 
 
-def _tell(outcome: SimulationOutcome, times: float) -> None:
+def _print_outcome(outcome: SimulationOutcome, factor: float) -> None:
     """What a person looks for first, on standard error; the rates simulated are so many times the request's."""
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in outcome.models:
-        print(line(model), file=sys.stderr)
+        print(format_model_load(model), file=sys.stderr)
     load = outcome.highest_load
-    simulated = "" if times == 1 else f"; simulated above: {times:g} times"
+    simulated = "" if factor == 1 else f"; simulated above: {factor:g} times"
     if load is not None and load.factor is not None and load.high is not None:
         print(
-            f"highest load: p{load.percentile:g} keeps every limit at {times * load.factor:.4g} times the request's "
-            f"rates, no longer at {times * load.high:.4g}{simulated}",
+            f"highest load: p{load.percentile:g} keeps every limit at {factor * load.factor:.4g} times the request's "
+            f"rates, no longer at {factor * load.high:.4g}{simulated}",
             file=sys.stderr,
         )
     elif load is not None:
         print(f"highest load: {load.message}", file=sys.stderr)
 
 
-def line(model: ModelLoad) -> str:
+def format_model_load(model: ModelLoad) -> str:
     """One model under load, as `simulate` and `plan --simulate` print it."""
     offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
     text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s offered"

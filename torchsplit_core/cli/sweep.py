@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files
 from torchsplit_core.cli.arguments.outputs import output_option
-from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, with_owed
+from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, apply_demands_as_minima
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
@@ -32,20 +32,20 @@ _RANGE = re.compile(r"(?P<start>[^.]+(?:\.\d+)?)\.\.(?P<stop>[^/]+)(?:/(?P<steps
 
 def add_sweep_command(command: Command) -> None:
     """Add sweep to the command line through its `command(name, run)`."""
-    made = command("sweep", _sweep)
-    made.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
-    made.add_argument(
+    parser = command("sweep", _sweep)
+    parser.add_argument("request", metavar="REQUEST", help="a file of a plan request, or -")
+    parser.add_argument(
         "--vary",
         required=True,
         metavar="WHAT:WHICH=VALUES",
         help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20",
     )
-    made.add_argument(
+    parser.add_argument(
         "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
-    demands_as_minima_option(made)
-    output_option(made, "FILE.csv or FILE.json (default, and -: CSV to standard output)")
-    made.add_argument("--json", action="store_true", help="print JSON instead of CSV")
+    demands_as_minima_option(parser)
+    output_option(parser, "FILE.csv or FILE.json (default, and -: CSV to standard output)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of CSV")
 
 
 def parse_vary(text: str) -> SweepRequest:
@@ -69,28 +69,28 @@ def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
     """`1..8`, `0.5..2/4` or `10,20,40`."""
     from torchsplit_core.planning.sweep.points import MOST_VALUES, spread
 
-    found = _RANGE.fullmatch(text.strip())
-    if found is None:
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
         return tuple(_number(part) for part in text.split(","))
-    start, stop = _number(found["start"]), _number(found["stop"])
-    if found["steps"] is None and parameter == "gpus" and stop - start < MOST_VALUES:
+    start, stop = _number(match["start"]), _number(match["stop"])
+    if match["steps"] is None and parameter == "gpus" and stop - start < MOST_VALUES:
         return spread(parameter, start, stop, max(1, int(stop - start) + 1))
-    steps = _number(found["steps"] or str(DEFAULT_STEPS))
+    steps = _number(match["steps"] or str(DEFAULT_STEPS))
     if steps != int(steps):
         raise InputFault(
-            "--vary", f"{found['steps']} steps are not a whole number", "Write for example 0.5..2/4."
+            "--vary", f"{match['steps']} steps are not a whole number", "Write for example 0.5..2/4."
         )
     return spread(parameter, start, stop, int(steps))
 
 
 def _number(text: str) -> float:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = float("nan")
-    if not float("-inf") < found < float("inf"):
+        number = float("nan")
+    if not float("-inf") < number < float("inf"):
         raise InputFault("--vary", f"value {quoted(text)} is not a number", "Write 1..8 or 10,20,40.")
-    return found
+    return number
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ def _sweep(options: argparse.Namespace) -> int:
             "Give a name that ends in one of them.",
         )
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    request = with_owed(request, options)
+    request = apply_demands_as_minima(request, options)
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
     )

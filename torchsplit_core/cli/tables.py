@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchsplit_core import files
-from torchsplit_core.cli.arguments.outputs import OutputPlace, output_option
-from torchsplit_core.cli.common import Command, hand_over
+from torchsplit_core.cli.arguments.outputs import OutputFileOrFolder, output_option
+from torchsplit_core.cli.common import Command, write_outcome
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest, Profile, system_reason
 from torchsplit_core.values.errors import quoted
 
@@ -26,70 +26,70 @@ SHOWN_OUTLIERS = 5
 
 def add_table_commands(command: Command) -> None:
     """Add estimate, import and export to the command line through its `command(name, run)`."""
-    made = command("estimate", _estimate)
-    made.add_argument(
+    parser = command("estimate", _estimate)
+    parser.add_argument(
         "measured",
         metavar="MEASURED.csv",
         help="rows with throughput_rps and latency_ms; with --to also a plan request or a profile (JSON)",
     )
-    made.add_argument("query", nargs="?", metavar="QUERY.csv", help="rows without them")
-    made.add_argument(
+    parser.add_argument("query", nargs="?", metavar="QUERY.csv", help="rows without them")
+    parser.add_argument(
         "--to",
         metavar="TYPE,…",
         help="in place of a query: rows of these GPU types, from those of others and published peaks, on every MIG "
         "profile and the whole GPU (TYPE:whole: that alone); of a request or profile the same with these points added",
     )
-    made.add_argument(
+    parser.add_argument(
         "--precision",
         choices=("fp32", "tf32", "fp16", "bf16", "fp8", "int8"),
         default="fp32",
         help="what the rows were measured in, with --to (default fp32 as PyTorch runs it: convolutions in TF32)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--gpu-type",
         default="A100-80GB",
         metavar="TYPE",
         help="of rows that name none, with --to (default A100-80GB)",
     )
-    output_option(made)
-    made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
-    made.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
+    output_option(parser)
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out measured rows that cannot be read")
 
-    made = command("import", _import)
-    made.add_argument("files", nargs="+", metavar="FILE", help="tables; one may be -")
-    made.add_argument(
+    parser = command("import", _import)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="tables; one may be -")
+    parser.add_argument(
         "-o",
         "--output",
-        action=OutputPlace,
+        action=OutputFileOrFolder,
         metavar="FILE|DIR",
         help="a folder where there are several models",
     )
-    made.add_argument("--json", action="store_true", help="print the outcome to standard output")
-    made.add_argument(
+    parser.add_argument("--json", action="store_true", help="print the outcome to standard output")
+    parser.add_argument(
         "--gpu-type",
         default="A100-80GB",
         metavar="TYPE",
         help="where the file names none (default A100-80GB)",
     )
-    made.add_argument("--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)")
-    made.add_argument(
+    parser.add_argument("--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)")
+    parser.add_argument(
         "--map", action="append", default=[], metavar="OURS=THEIRS", help="batch_size=bs: their column is bs"
     )
-    made.add_argument("--model", metavar="NAME", help="where the file names none")
-    made.add_argument("--batch-size", type=int, metavar="N", help="where the file names none")
-    made.add_argument(
+    parser.add_argument("--model", metavar="NAME", help="where the file names none")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="where the file names none")
+    parser.add_argument(
         "--instances", type=int, default=1, metavar="N", help="of the model on the server (perf_analyzer)"
     )
-    made.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be read")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out rows that cannot be read")
 
-    made = command("export", _export)
-    made.add_argument(
+    parser = command("export", _export)
+    parser.add_argument(
         "profiles",
         nargs="+",
         metavar="PROFILE",
         help="FILE.json; library or library:NAME for the measured A100 rows",
     )
-    output_option(made)
+    output_option(parser)
 
 
 def _estimate(options: argparse.Namespace) -> int:
@@ -144,11 +144,11 @@ def _estimate_types(options: argparse.Namespace) -> int:
         if isinstance(value, PlanRequest):
             grown, notes = workflow.with_estimated_points(value, to, options.precision)
             added = sum(map(_points, grown.models)) - sum(map(_points, value.models))
-            hand_over(grown, options)
+            write_outcome(grown, options)
         elif isinstance(value, Profile):
             (rows,), notes = workflow.estimated_rows([value], to, options.precision)
             added = len(rows)
-            hand_over(replace(value, rows=(*value.rows, *rows)), options)
+            write_outcome(replace(value, rows=(*value.rows, *rows)), options)
         else:
             raise InputFault(options.measured, f"is a {kind}", "Give a table, a plan request or a profile.")
     else:
@@ -188,7 +188,7 @@ def _points(model: PlanModel) -> int:
 def _import(options: argparse.Namespace) -> int:
     from torchsplit_core.tables import merge_profiles, read_any
 
-    found: list[Profile] = []
+    collected: list[Profile] = []
     for path in options.files:
         imported = read_any(
             read_table(path),
@@ -202,8 +202,8 @@ def _import(options: argparse.Namespace) -> int:
             skip_bad=options.skip_bad,
         )
         _tell(imported.notes, path)
-        found += imported.profiles
-    profiles = merge_profiles(found)
+        collected += imported.profiles
+    profiles = merge_profiles(collected)
     if len(profiles) == 1:
         _hand_over_one(profiles[0], options)
     else:
@@ -286,17 +286,17 @@ def _export(options: argparse.Namespace) -> int:
 
 def read_table(path: str) -> str:
     """A table's text, of `-` standard input. Raises InputFault for what cannot be read, is too large or is no text."""
-    from torchsplit_core.files.contract import STANDARD, origin_of, standard_input
+    from torchsplit_core.files.contract import STANDARD_STREAM, origin_of, standard_input
     from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
 
-    if path == STANDARD:
+    if path == STANDARD_STREAM:
         return decode(standard_input(LARGEST_TABLE_BYTES), origin_of(path))
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(LARGEST_TABLE_BYTES + 1)
     except (OSError, ValueError) as error:
-        told = system_reason(error) if isinstance(error, OSError) else str(error)
-        raise InputFault(path, f"cannot be read: {told}", "Check the path.") from error
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
+        raise InputFault(path, f"cannot be read: {reason}", "Check the path.") from error
     return decode(data, path)
 
 

@@ -8,26 +8,26 @@ from pathlib import Path
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import output_option
-from torchsplit_core.cli.common import Command, Options, hand_over, tell_notes, with_progress
+from torchsplit_core.cli.common import Command, Options, write_outcome, print_notes, with_progress
 
 
 def add_trace_commands(command: Command, trust: Options, output: Options) -> None:
     """Add trace and draw to the command line through its `command(name, run)` and its shared options."""
-    made = command("trace", _trace)
-    made.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
-    trust(made)
-    output(made)
+    parser = command("trace", _trace)
+    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
+    trust(parser)
+    output(parser)
 
-    made = command("draw", _draw)
-    made.add_argument("graph", metavar="GRAPH", help="a file of a graph, or -")
-    output_option(made, "FILE.svg or FILE.dot", required=True)
-    made.add_argument(
+    parser = command("draw", _draw)
+    parser.add_argument("graph", metavar="GRAPH", help="a file of a graph, or -")
+    output_option(parser, "FILE.svg or FILE.dot", required=True)
+    parser.add_argument(
         "--what", default="dataflow", metavar="VIEW", help="dataflow, dominators, post-dominators or regions"
     )
-    made.add_argument(
+    parser.add_argument(
         "--open", action="append", default=[], metavar="MODULE", help="draw it open; all: every one"
     )
-    made.add_argument(
+    parser.add_argument(
         "--without",
         action="append",
         default=[],
@@ -35,16 +35,16 @@ def add_trace_commands(command: Command, trust: Options, output: Options) -> Non
         help="leave a step of the preparation out of regions and dominators: "
         "dead, constants, aliases, weights or side-band",
     )
-    made.add_argument("--dark", action="store_true", help="for a dark ground")
+    parser.add_argument("--dark", action="store_true", help="for a dark ground")
 
 
 def _trace(options: argparse.Namespace) -> int:
     graph = with_progress(
         lambda progress: workflow.trace(options.source, trust=options.trust, progress=progress)
     )
-    hand_over(graph, options)
+    write_outcome(graph, options)
     print(f"{options.source}: {len(graph.nodes)} nodes, {len(graph.ops)} operations", file=sys.stderr)
-    tell_notes(graph)
+    print_notes(graph)
     return 0
 
 

@@ -141,6 +141,6 @@ def image_files(workload: Workload) -> tuple[DeploymentFile, ...]:
 
 def requirements() -> str:
     """The pins of what serving needs, as they stand here: the parts were written with them. Raises MissingPackage."""
-    extras.need("deploy")
+    extras.require_extra("deploy")
     # A build's own mark (+cpu, +cu128) says where it is from; the pin takes the platform's default build.
     return "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in SERVING)

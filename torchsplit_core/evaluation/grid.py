@@ -12,14 +12,14 @@ from torchsplit_core.values.evaluation.outcome import (
     Planner,
     Regime,
     Sharing,
-    Tying,
+    ColocationSetting,
     Weighting,
 )
 
 REGIMES: tuple[Regime, ...] = ("any", "stock")
 SHARINGS: tuple[Sharing, ...] = ("exclusive", "fractional")
-COLOCATIONS: tuple[Tying, ...] = ("off", "routed", "hard")
-REPORTED: tuple[Tying, ...] = ("off", "routed", "soft", "hard")
+COLOCATIONS: tuple[ColocationSetting, ...] = ("off", "routed", "hard")
+REPORTED: tuple[ColocationSetting, ...] = ("off", "routed", "soft", "hard")
 """Evaluations of an earlier version have soft ones, which are told as they were."""
 
 WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
@@ -42,13 +42,13 @@ def settings_of(quick: bool, time_limit_s: float | None = None) -> EvaluationSet
 
 def cases(quick: bool) -> tuple[CaseKey, ...]:
     """Every case in the order of the tables: by mix and regime, rules before the planner."""
-    found: list[CaseKey] = []
+    keys: list[CaseKey] = []
     weights = QUICK_WEIGHTS if quick else WEIGHTS
     for mix, regime in product(QUICK_MIXES if quick else tuple(MIXES), REGIMES):
-        found += [CaseKey(mix, regime, "exclusive", "off", "equal", rule) for rule in RULES]
-        found += [
+        keys += [CaseKey(mix, regime, "exclusive", "off", "equal", rule) for rule in RULES]
+        keys += [
             CaseKey(mix, regime, sharing, colocation, weighting, "planner")
             for sharing, colocation, weighting in product(SHARINGS, COLOCATIONS, weights)
         ]
-        found += [CaseKey(mix, regime, sharing, "off", FEWEST, "planner") for sharing in SHARINGS]
-    return tuple(found)
+        keys += [CaseKey(mix, regime, sharing, "off", FEWEST, "planner") for sharing in SHARINGS]
+    return tuple(keys)

@@ -27,7 +27,7 @@ from torchsplit_core.values import (
     quoted,
     suggestion,
 )
-from torchsplit_core.values.evaluation.outcome import CaseKey, MixTold, Weighting
+from torchsplit_core.values.evaluation.outcome import CaseKey, MixDescription, Weighting
 
 STOCK_LAYOUTS = (
     ("1g.10gb",) * 7,
@@ -79,7 +79,7 @@ OBJECTIVES: Mapping[Weighting, ObjectiveKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TensorPair:
     """Two tied members (see planning.request.ties); the first hands `bytes_per_request` on to the second."""
 
     first: str
@@ -91,9 +91,9 @@ class Pair:
 class Mix:
     """A mix of the grid: its request without what the grid varies, and the pairs that hand tensors on."""
 
-    told: MixTold
+    description: MixDescription
     request: PlanRequest
-    pairs: tuple[Pair, ...]
+    pairs: tuple[TensorPair, ...]
 
 
 @lru_cache(maxsize=1)
@@ -115,36 +115,36 @@ def mix(name: str) -> Mix:
 
 def case_request(key: CaseKey, time_limit_s: float) -> PlanRequest:
     """What is planned in a case; rules answer the same request as the planner. Raises InputFault for an unknown mix."""
-    found = mix(key.mix)
+    case_mix = mix(key.mix)
     layouts = STOCK_LAYOUTS if key.regime == "stock" else None
-    models = found.request.models
+    models = case_mix.request.models
     if key.weights == "favoured":
         models = (replace(models[0], weight=FAVOUR), *models[1:])
     if key.weights == "fewest_gpus":
         models = tuple(replace(model, min_throughput_rps=model.demand_rps) for model in models)
     return replace(
-        found.request,
-        gpus=tuple(replace(entry, layouts=layouts) for entry in found.request.gpus),
+        case_mix.request,
+        gpus=tuple(replace(entry, layouts=layouts) for entry in case_mix.request.gpus),
         models=models,
-        colocations=_tied(found, key),
+        colocations=_colocations(case_mix, key),
         objective=Objective(OBJECTIVES[key.weights]),
         sharing=key.sharing,
         solver=SolverOptions(time_limit_s),
     )
 
 
-def _tied(found: Mix, key: CaseKey) -> tuple[Colocation, ...]:
+def _colocations(case_mix: Mix, key: CaseKey) -> tuple[Colocation, ...]:
     if key.colocation == "off":
         return ()
     if key.colocation == "hard":
-        return tuple(Colocation((pair.first, pair.second), "hard") for pair in found.pairs)
+        return tuple(Colocation((pair.first, pair.second), "hard") for pair in case_mix.pairs)
     mode = key.colocation
-    return tuple(Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in found.pairs)
+    return tuple(Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in case_mix.pairs)
 
 
-def _four() -> Mix:
-    models = tuple(_whole(_demanded(model)) for model in four_models())
-    told = MixTold(
+def _four_mix() -> Mix:
+    models = tuple(_uncut_only(_with_demand(model)) for model in four_models())
+    description = MixDescription(
         "four",
         "CLIP, BERT, FastPitch and OCR",
         "CLIP (ViT-B/32), BERT-large, FastPitch and OCR at real dimensions. BERT has the measured rows of the "
@@ -155,13 +155,13 @@ def _four() -> Mix:
         FOUR_GPUS,
         tuple(model.name for model in models),
     )
-    pairs = tuple(Pair(*pair) for pair in FOUR_PAIRS)
-    return Mix(told, PlanRequest((FleetEntry(LIBRARY_GPU, count=FOUR_GPUS),), models), pairs)
+    pairs = tuple(TensorPair(*pair) for pair in FOUR_PAIRS)
+    return Mix(description, PlanRequest((FleetEntry(LIBRARY_GPU, count=FOUR_GPUS),), models), pairs)
 
 
-def _four_cut() -> Mix:
-    models = tuple(_cut(_demanded(model)) for model in four_models())
-    told = MixTold(
+def _four_cut_mix() -> Mix:
+    models = tuple(_cut_only(_with_demand(model)) for model in four_models())
+    description = MixDescription(
         "four_cut",
         "CLIP, BERT, FastPitch and OCR, each cut in two",
         "The same four models and demands, each made to run as two stages, so that tensors cross a cut. Where they are "
@@ -179,18 +179,18 @@ def _four_cut() -> Mix:
         (variant,) = model.variants
         first, second = (stage.name for stage in variant.stages)
         carried = variant.cut_bytes[0] + sum(variant.cut_bytes_per_request)
-        pairs.append(Pair(f"{model.name}/{first}", f"{model.name}/{second}", carried))
+        pairs.append(TensorPair(f"{model.name}/{first}", f"{model.name}/{second}", carried))
     request = PlanRequest(
         (FleetEntry(LIBRARY_GPU, count=FOUR_GPUS),), models, link_gb_per_s=FOUR_LINK_GB_PER_S
     )
-    return Mix(told, request, tuple(pairs))
+    return Mix(description, request, tuple(pairs))
 
 
-def _published(name: str) -> Callable[[], Mix]:
-    def made() -> Mix:
+def _published_mix(name: str) -> Callable[[], Mix]:
+    def build() -> Mix:
         request = mix_request(name)
         images = [model.name for model in request.models if model.name != "bert"]
-        told = MixTold(
+        description = MixDescription(
             name,
             f"The published mix {name}",
             "Measured on the slices of one A100-80GB (ParvaGPU, SC'24), with its rates and 0.45 of its objectives as "
@@ -201,35 +201,35 @@ def _published(name: str) -> Callable[[], Mix]:
             tuple(model.name for model in request.models),
         )
         pairs = tuple(
-            Pair(first, second, IMAGE_BYTES) for first, second in zip(images[::2], images[1::2], strict=False)
+            TensorPair(first, second, IMAGE_BYTES) for first, second in zip(images[::2], images[1::2], strict=False)
         )
-        return Mix(told, request, pairs)
+        return Mix(description, request, pairs)
 
-    return made
+    return build
 
 
 MIXES: Mapping[str, Callable[[], Mix]] = {
-    "four": _four,
-    "four_cut": _four_cut,
-    **{found.name: _published(found.name) for found in serving_mixes()},
+    "four": _four_mix,
+    "four_cut": _four_cut_mix,
+    **{published.name: _published_mix(published.name) for published in serving_mixes()},
 }
 """Every mix by its name, in the order of the tables."""
 
 
-def _demanded(model: PlanModel) -> PlanModel:
+def _with_demand(model: PlanModel) -> PlanModel:
     demand, limit = DEMANDS[model.name]
     return replace(model, demand_rps=demand, max_latency_ms=limit)
 
 
-def _whole(model: PlanModel) -> PlanModel:
+def _uncut_only(model: PlanModel) -> PlanModel:
     return replace(model, variants=tuple(v for v in model.variants if len(v.stages) == 1))
 
 
-def _cut(model: PlanModel) -> PlanModel:
-    return replace(model, variants=tuple(_thinned(v) for v in model.variants if len(v.stages) > 1))
+def _cut_only(model: PlanModel) -> PlanModel:
+    return replace(model, variants=tuple(_reduced_points(v) for v in model.variants if len(v.stages) > 1))
 
 
-def _thinned(variant: Variant) -> Variant:
+def _reduced_points(variant: Variant) -> Variant:
     """The variant with one process a slice, and CUT_BATCHES."""
     stages = tuple(
         replace(

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from torchsplit_core import __version__
-from torchsplit_core.evaluation.claims.judge import judged
-from torchsplit_core.evaluation.figures import evaluated, without_plan
+from torchsplit_core.evaluation.claims.verdicts import judge_claims
+from torchsplit_core.evaluation.case_metrics import evaluate_case, case_without_plan
 from torchsplit_core.evaluation.grid import cases, settings_of
 from torchsplit_core.evaluation.mixes import case_request, mix
 from torchsplit_core.planning.baselines.run import Baseline, baselines
@@ -24,7 +24,7 @@ from torchsplit_core.values.evaluation.outcome import (
     EvaluationSettings,
 )
 
-Keep = Callable[[EvaluationOutcome], None]
+SaveOutcome = Callable[[EvaluationOutcome], None]
 
 
 def evaluate(
@@ -33,7 +33,7 @@ def evaluate(
     keys: Sequence[CaseKey] | None = None,
     settings: EvaluationSettings | None = None,
     known: EvaluationOutcome | None = None,
-    keep: Keep = lambda _: None,
+    keep: SaveOutcome = lambda _: None,
     progress: Progress = ignore_progress,
 ) -> EvaluationOutcome:
     """The outcome of the whole grid, of the `quick` one, or of these `keys`.
@@ -44,31 +44,31 @@ def evaluate(
     settings = settings or settings_of(quick)
     wanted = tuple(keys) if keys is not None else cases(quick)
     requests = {key: case_request(key, settings.time_limit_s) for key in wanted}
-    found = _taken_over(requests, settings, known)
-    taken, began = len(found), time.perf_counter()
+    evaluated_cases = _reusable_cases(requests, settings, known)
+    reused, began = len(evaluated_cases), time.perf_counter()
 
     def outcome(*, complete: bool) -> EvaluationOutcome:
-        done = tuple(found[key] for key in wanted if key in found)
+        done = tuple(evaluated_cases[key] for key in wanted if key in evaluated_cases)
         made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         spent: dict[str, str | float] = {
-            "seconds": time.perf_counter() - began, "taken_over": taken, "made": made, "version": __version__,
+            "seconds": time.perf_counter() - began, "taken_over": reused, "made": made, "version": __version__,
         }  # fmt: skip
-        told = tuple(mix(name).told for name in dict.fromkeys(key.mix for key in wanted))
-        claims = judged(done) if complete else ()
-        return EvaluationOutcome(settings, told, done, claims, complete, spent)
+        descriptions = tuple(mix(name).description for name in dict.fromkeys(key.mix for key in wanted))
+        claims = judge_claims(done) if complete else ()
+        return EvaluationOutcome(settings, descriptions, done, claims, complete, spent)
 
-    def heard(case: EvaluatedCase) -> None:
-        found[case.key] = case
+    def record(case: EvaluatedCase) -> None:
+        evaluated_cases[case.key] = case
         keep(outcome(complete=False))
-        progress(len(found) / len(wanted), f"{len(found)} of {len(wanted)} cases")
+        progress(len(evaluated_cases) / len(wanted), f"{len(evaluated_cases)} of {len(wanted)} cases")
 
     # What cannot be kept is told before time is spent on it.
     keep(outcome(complete=False))
-    progress(taken / len(wanted), f"{taken} of {len(wanted)} cases")
-    _rules(
-        [key for key in wanted if key not in found and key.planner != "planner"], requests, settings, heard
+    progress(reused / len(wanted), f"{reused} of {len(wanted)} cases")
+    _evaluate_rules(
+        [key for key in wanted if key not in evaluated_cases and key.planner != "planner"], requests, settings, record
     )
-    _plans([key for key in wanted if key not in found], requests, settings, heard)
+    _evaluate_plans([key for key in wanted if key not in evaluated_cases], requests, settings, record)
     last = outcome(complete=True)
     keep(last)
     return last
@@ -76,11 +76,11 @@ def evaluate(
 
 def plans_to_search(*, settings: EvaluationSettings, known: EvaluationOutcome | None = None) -> int:
     """How many plans `evaluate` searches for with these settings: the planner's cases that `known` does not answer."""
-    asked = [key for key in cases(settings.quick) if key.planner == "planner"]
+    searched = [key for key in cases(settings.quick) if key.planner == "planner"]
     if known is None or known.settings != settings:
-        return len(asked)
+        return len(searched)
     before = {case.key: case.request_sha256 for case in known.cases}
-    return sum(before.get(key) != _request_sha256(key, settings.time_limit_s) for key in asked)
+    return sum(before.get(key) != _request_sha256(key, settings.time_limit_s) for key in searched)
 
 
 @lru_cache(maxsize=1024)
@@ -89,7 +89,7 @@ def _request_sha256(key: CaseKey, time_limit_s: float) -> str:
     return request_hash(case_request(key, time_limit_s))
 
 
-def _taken_over(
+def _reusable_cases(
     requests: Mapping[CaseKey, PlanRequest], settings: EvaluationSettings, known: EvaluationOutcome | None
 ) -> dict[CaseKey, EvaluatedCase]:
     if known is None or known.settings != settings:
@@ -102,11 +102,11 @@ def _taken_over(
     }
 
 
-def _rules(
+def _evaluate_rules(
     keys: Sequence[CaseKey],
     requests: Mapping[CaseKey, PlanRequest],
     settings: EvaluationSettings,
-    hear: Callable[[EvaluatedCase], None],
+    on_case: Callable[[EvaluatedCase], None],
 ) -> None:
     """The rules' cases: all rules answer one request at once."""
     answers: dict[str, tuple[Baseline, ...]] = {}
@@ -115,18 +115,18 @@ def _rules(
         sha256 = request_hash(request)
         if sha256 not in answers:
             answers[sha256] = baselines(request)
-        (one,) = (one for one in answers[sha256] if one.name == key.planner)
-        if one.outcome is None:
-            hear(without_plan(key, sha256, one.why_not))
+        (baseline,) = (baseline for baseline in answers[sha256] if baseline.name == key.planner)
+        if baseline.outcome is None:
+            on_case(case_without_plan(key, sha256, baseline.why_not))
         else:
-            hear(evaluated(key, request, one.outcome, mix(key.mix).pairs, settings))
+            on_case(evaluate_case(key, request, baseline.outcome, mix(key.mix).pairs, settings))
 
 
-def _plans(
+def _evaluate_plans(
     keys: Sequence[CaseKey],
     requests: Mapping[CaseKey, PlanRequest],
     settings: EvaluationSettings,
-    hear: Callable[[EvaluatedCase], None],
+    on_case: Callable[[EvaluatedCase], None],
 ) -> None:
     """The planner's cases, two planned at a time while the last one is simulated here."""
 
@@ -134,18 +134,18 @@ def _plans(
     # The stricter first, so that what they reach is known where it is allowed too.
     ordered = sorted(keys, key=_strictness)
 
-    def heard(position: int, plan: PlanOutcome) -> None:
+    def record(position: int, plan: PlanOutcome) -> None:
         key = ordered[position]
         plans[key] = with_stricter(key, requests[key], plan, plans)
-        hear(evaluated(key, requests[key], plans[key], mix(key.mix).pairs, settings))
+        on_case(evaluate_case(key, requests[key], plans[key], mix(key.mix).pairs, settings))
 
-    plan_each([requests[key] for key in ordered], settings.time_limit_s, heard)
+    plan_each([requests[key] for key in ordered], settings.time_limit_s, record)
     for key in filter(plans.__contains__, ordered):
         # Two are planned at a time: one that is stricter may have come later.
         better = with_stricter(key, requests[key], plans[key], plans)
         if better != plans[key]:
             plans[key] = better
-            hear(evaluated(key, requests[key], better, mix(key.mix).pairs, settings))
+            on_case(evaluate_case(key, requests[key], better, mix(key.mix).pairs, settings))
 
 
 REGIME_ORDER, SHARING_ORDER, TYING_ORDER = (
@@ -168,17 +168,17 @@ def with_stricter(
     return plan
 
 
-def _is_stricter(one: CaseKey, other: CaseKey) -> bool:
-    same = (one.mix, one.weights, one.planner) == (other.mix, other.weights, other.planner)
-    places = list(zip(_places(one), _places(other), strict=True))
-    return same and one != other and all(first <= second for first, second in places)
+def _is_stricter(key: CaseKey, reference: CaseKey) -> bool:
+    same = (key.mix, key.weights, key.planner) == (reference.mix, reference.weights, reference.planner)
+    ranks = list(zip(_strictness_ranks(key), _strictness_ranks(reference), strict=True))
+    return same and key != reference and all(first <= second for first, second in ranks)
 
 
 def _strictness(key: CaseKey) -> int:
-    return sum(_places(key))
+    return sum(_strictness_ranks(key))
 
 
-def _places(key: CaseKey) -> tuple[int, int, int]:
+def _strictness_ranks(key: CaseKey) -> tuple[int, int, int]:
     return (
         REGIME_ORDER.index(key.regime), SHARING_ORDER.index(key.sharing), TYING_ORDER.index(key.colocation)
     )  # fmt: skip

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
         write_file,
         write_text,
     )
-    from torchsplit_core.files.json_text import OWN_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
-    from torchsplit_core.files.replace import move_into_place, replace_file
+    from torchsplit_core.files.json_text import TRUSTED_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
+    from torchsplit_core.files.atomic_write import move_into_place, replace_file
     from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
 
 __all__ = [
     "FORMATS",
-    "OWN_BYTES",
+    "TRUSTED_BYTES",
     "UPLOAD_BYTES",
     "measure",
     "move_into_place",
@@ -47,8 +47,8 @@ __getattr__ = on_demand(
     __name__,
     {
         "contract": "FORMATS read_file read_text read_versioned schema_of write_file write_text",
-        "json_text": "OWN_BYTES UPLOAD_BYTES measure parse_json refuse_large",
-        "replace": "move_into_place replace_file",
+        "json_text": "TRUSTED_BYTES UPLOAD_BYTES measure parse_json refuse_large",
+        "atomic_write": "move_into_place replace_file",
         "unchecked": "read_unchecked write_unchecked",
     },
 )

@@ -17,10 +17,10 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from torchsplit_core.files.complaint import fault_of
-from torchsplit_core.files.json_text import OWN_BYTES, measure, parse_json, refuse_large
+from torchsplit_core.files.validation_faults import fault_of
+from torchsplit_core.files.json_text import TRUSTED_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
-from torchsplit_core.files.replace import replace_file
+from torchsplit_core.files.atomic_write import replace_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
 
-STANDARD, STANDARD_NAME = "-", "standard input"
+STANDARD_STREAM, STANDARD_NAME = "-", "standard input"
 """Standard input in a file's place, and what messages call it."""
 
-_read: object = None
+_stdin_read: object = None
 """The stream that has been read."""
 
 FORMATS: Mapping[str, tuple[str, str]] = {
@@ -80,7 +80,7 @@ FORMATS: Mapping[str, tuple[str, str]] = {
 }
 """Format name → (name of its newest version's file model, value class): who reads one format loads no other's."""
 
-EARLIER: Mapping[str, tuple[str, ...]] = {
+EARLIER_MODELS: Mapping[str, tuple[str, ...]] = {
     "torchsplit.placement_request": ("PlacementRequestFile1",),
     "torchsplit.placement": ("PlacementOutcomeFile1",),
     "torchsplit.placement_frontier": ("PlacementFrontierFile1",),
@@ -88,7 +88,7 @@ EARLIER: Mapping[str, tuple[str, ...]] = {
 """Format name → file models of its versions 1, 2, … before the newest: they are read for ever."""
 
 
-MODELS = (
+MODEL_MODULES = (
     "models", "partition_models", "placement_models", "stage_models", "simulation_models", "strategy_models",
     "measurement_models", "route_models", "evaluation_models",
 )  # fmt: skip
@@ -97,16 +97,16 @@ MODELS = (
 
 def newest_version(format_name: str) -> int:
     """The version that is written."""
-    return len(EARLIER.get(format_name, ())) + 1
+    return len(EARLIER_MODELS.get(format_name, ())) + 1
 
 
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
     """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    name = (*EARLIER.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    rooms = (import_module(f"torchsplit_core.files.{room}") for room in MODELS)
-    found: type[BaseModel] = next(getattr(room, name) for room in rooms if hasattr(room, name))
-    return found
+    name = (*EARLIER_MODELS.get(format_name, ()), FORMATS[format_name][0])[version - 1]
+    modules = (import_module(f"torchsplit_core.files.{module}") for module in MODEL_MODULES)
+    model: type[BaseModel] = next(getattr(module, name) for module in modules if hasattr(module, name))
+    return model
 
 
 @cache
@@ -130,7 +130,7 @@ def schema_of(format_name: str) -> dict[str, Any]:
 
 
 def read_text(
-    text: str, *, origin: str = "the file", expected: str | None = None, memory_bytes: int = OWN_BYTES
+    text: str, *, origin: str = "the file", expected: str | None = None, memory_bytes: int = TRUSTED_BYTES
 ) -> tuple[str, Any]:
     """A contract file's format name and value, of any version.
 
@@ -186,18 +186,18 @@ def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
             return graph_from_dict(data)
         except InputFault as fault:
             raise fault.within(origin) from fault
-    found = _checked(_model(name, version), data, origin)
-    plain = found.model_dump(by_alias=False, exclude={"format", "version"})
+    checked = _validate(_model(name, version), data, origin)
+    plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
     rename_profiles(name, plain, None, WHOLE_GPU)
     return _adapter(name).validate_python(plain)
 
 
-def _checked(model: type[BaseModel], data: dict[str, Any], origin: str, *, own: bool = False) -> BaseModel:
+def _validate(model: type[BaseModel], data: dict[str, Any], origin: str, *, by_name: bool = False) -> BaseModel:
     """The file model of plain data; `own`: of a value, by its field names. Raises InputFault for a broken rule."""
     from pydantic import ValidationError
 
     try:
-        return model.model_validate(data, by_alias=not own, by_name=own)
+        return model.model_validate(data, by_alias=not by_name, by_name=by_name)
     except ValidationError as error:
         raise fault_of(error, model, data, origin) from error
 
@@ -210,23 +210,23 @@ def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, An
 def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
     """The version of a file in the format `expected`, and its value: to answer in the version that was asked in."""
     origin = origin_of(path)
-    name, version, data = _parsed(_text_of(path), origin, expected, OWN_BYTES)
+    name, version, data = _parsed(_text_of(path), origin, expected, TRUSTED_BYTES)
     return version, _value(name, version, data, origin)
 
 
 def origin_of(path: str | Path) -> str:
     """What messages call a path."""
-    return STANDARD_NAME if str(path) == STANDARD else str(path)
+    return STANDARD_NAME if str(path) == STANDARD_STREAM else str(path)
 
 
 def standard_input(most_bytes: int) -> bytes:
     """All of it, at most one byte more than `most_bytes`. Raises InputFault the second time, and where it is closed."""
-    global _read
+    global _stdin_read
     if sys.stdin is None:
         raise InputFault(STANDARD_NAME, "is closed", "Name a file.")
-    if _read is sys.stdin:
+    if _stdin_read is sys.stdin:
         raise InputFault(STANDARD_NAME, "is named twice, and can be read once", "Name a file for the other.")
-    _read = sys.stdin
+    _stdin_read = sys.stdin
     return sys.stdin.buffer.read(most_bytes + 1)
 
 
@@ -234,7 +234,7 @@ def _text_of(path: str | Path) -> str:
     """The text of a contract file. Raises InputFault where it cannot be read or is too large."""
     where = origin_of(path)
     try:
-        if str(path) == STANDARD:
+        if str(path) == STANDARD_STREAM:
             data = standard_input(LARGEST_FILE_BYTES)
             size = len(data)
         else:
@@ -253,9 +253,9 @@ def _text_of(path: str | Path) -> str:
 
 def format_of(value: Any) -> str:
     """The format name of a value."""
-    own = f"{type(value).__module__}:{type(value).__qualname__}"
+    qualified_name = f"{type(value).__module__}:{type(value).__qualname__}"
     for name, (_, value_class) in FORMATS.items():
-        if own == value_class:
+        if qualified_name == value_class:
             return name
     raise TypeError(f"no file format for {type(value).__name__}")
 
@@ -273,10 +273,10 @@ def write_text(value: Any, version: int | None = None) -> str:
 
 def _checked_text(name: str, value: Any, version: int) -> str:
     """The value as text by its file model."""
-    plain = {"format": name, "version": version, **_lists(dataclasses.asdict(value))}
+    plain = {"format": name, "version": version, **_plain(dataclasses.asdict(value))}
     rename_profiles(name, plain, WHOLE_GPU, None)
-    found = _checked(_model(name, version), plain, name.removeprefix("torchsplit."), own=True)
-    data = found.model_dump(by_alias=True)
+    checked = _validate(_model(name, version), plain, name.removeprefix("torchsplit."), by_name=True)
+    data = checked.model_dump(by_alias=True)
     leave_out(name, data)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -290,12 +290,12 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
 
 
-def _lists(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Tuples as lists and mappings as dicts, as a strict file model wants them."""
     if isinstance(value, (list, tuple)):
-        return [_lists(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _lists(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 

@@ -21,10 +21,10 @@ from torchsplit_core.files.fields import (
 from torchsplit_core.values.evaluation.outcome import (
     Planner,
     Regime,
-    Result,
+    ComparisonResult,
     Sharing,
-    Tying,
-    Verdict,
+    ColocationSetting,
+    ClaimVerdict,
     Weighting,
 )
 from torchsplit_core.values.status import SolveStatus
@@ -37,7 +37,7 @@ class CaseKeyFile(Strict):
     mix: Name
     regime: Regime
     sharing: Sharing
-    colocation: Tying
+    colocation: ColocationSetting
     weights: Weighting
     planner: Planner
 
@@ -101,7 +101,7 @@ class ComparisonFile(Strict):
     label: str
     tested: Finite
     reference: Finite
-    result: Result
+    result: ComparisonResult
     note: str = ""
 
 
@@ -109,7 +109,7 @@ class ClaimPartFile(Strict):
     title: str
     metric: str
     rule: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     words: str
     comparisons: Rows[ComparisonFile] = []
     counts: bool = True
@@ -118,7 +118,7 @@ class ClaimPartFile(Strict):
 class ClaimFile(Strict):
     number: Count
     text: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     words: str
     parts: Rows[ClaimPartFile]
 

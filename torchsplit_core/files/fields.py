@@ -35,13 +35,13 @@ def _not_tiny(number: float) -> float:
     return number
 
 
-def _free(found: dict[str, Any]) -> dict[str, Any]:
+def _check_free(value: dict[str, Any]) -> dict[str, Any]:
     """Any JSON, but finite and not deep: what reads it back recurses, and what writes it refuses infinity."""
-    level: list[Any] = [found]
+    level: list[Any] = [value]
     for _ in range(MOST_DEPTH):
         inside: list[Any] = []
-        for one in level:
-            for item in one.values() if isinstance(one, dict) else one:
+        for container in level:
+            for item in container.values() if isinstance(container, dict) else container:
                 if isinstance(item, float) and not math.isfinite(item):
                     raise PydanticCustomError("not_finite", "holds a number that is not finite")
                 if isinstance(item, (dict, list)):
@@ -49,7 +49,7 @@ def _free(found: dict[str, Any]) -> dict[str, Any]:
         level = inside
     if level:
         raise PydanticCustomError("depth", f"is nested more than {MOST_DEPTH} levels deep")
-    return found
+    return value
 
 
 class _FirstFault(FailFast):
@@ -63,7 +63,7 @@ K = TypeVar("K")
 # A list or table stops at its first fault: millions of faults would cost far more memory than the file.
 Rows = Annotated[list[T], _FirstFault()]
 Table = Annotated[dict[K, T], _FirstFault()]
-Free = Annotated[dict[str, Any], AfterValidator(_free)]
+Free = Annotated[dict[str, Any], AfterValidator(_check_free)]
 
 Facts = Table[str, str | bool | int | Annotated[float, Field(allow_inf_nan=False)]]
 

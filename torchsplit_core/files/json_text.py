@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.names import RepeatedKey, once_each
+from torchsplit_core.values.names import RepeatedKey, reject_repeated_keys
 
-OWN_BYTES = 6 * 2**30
+TRUSTED_BYTES = 6 * 2**30
 """Memory that reading a file on the command line, or one of our own, may need: an upper figure, about twice the
 true one. Room for a graph of a million nodes with its profile, and for a matrix of 4,096 GPUs."""
 UPLOAD_BYTES = 768 * 2**20
@@ -42,7 +42,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _FOUR_BYTES = re.compile(b"[\xf0-\xf4]")  # the first byte of a character beyond U+FFFF
 
 
-_SAID = {
+_MESSAGES = {
     "Expecting value": "a value is missing",
     "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
     "Expecting ',' delimiter": "a comma is missing",
@@ -55,7 +55,7 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class JsonSize:
     """The marks of a JSON text; those inside of texts count too, so every figure is an upper one."""
 
     text_bytes: int
@@ -80,31 +80,31 @@ class Measure:
         return self.read_bytes + self.objects * _CHECKED_OBJECT + self.values * _CHECKED_VALUE
 
 
-def measure(text: str | bytes) -> Measure:
+def measure(text: str | bytes) -> JsonSize:
     """Count the marks of a text, or of its UTF-8: a second for a gigabyte."""
     if isinstance(text, str):
-        return _marks(sys.getsizeof(text), *map(text.count, _MARKS))
+        return _json_size(sys.getsizeof(text), *map(text.count, _MARKS))
     width = 1 if text.isascii() else 4 if _FOUR_BYTES.search(text) else 2
-    return _marks(width * len(text), *(text.count(mark.encode()) for mark in _MARKS))
+    return _json_size(width * len(text), *(text.count(mark.encode()) for mark in _MARKS))
 
 
-def _marks(text_bytes: int, objects: int, lists: int, entries: int, commas: int, quotes: int) -> Measure:
-    return Measure(text_bytes, objects, lists, entries, commas + objects + lists, quotes)
+def _json_size(text_bytes: int, objects: int, lists: int, entries: int, commas: int, quotes: int) -> JsonSize:
+    return JsonSize(text_bytes, objects, lists, entries, commas + objects + lists, quotes)
 
 
 def parse_json(
-    text: str, origin: str, *, memory_bytes: int = OWN_BYTES, what: str = "a contract file"
+    text: str, origin: str, *, memory_bytes: int = TRUSTED_BYTES, what: str = "a contract file"
 ) -> Any:
     """The JSON value of a text. Raises InputFault for what is none, or could need more memory than it may."""
     refuse_large(measure(text).read_bytes, memory_bytes, origin)
     try:
-        value = json.loads(text, parse_constant=_constant, object_pairs_hook=_object)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_checked_object)
     except json.JSONDecodeError as error:
         if not text.strip():
             raise InputFault(origin, "is empty", f"Pass {what}.") from error
         raise InputFault(
             f"{origin}: line {error.lineno}, column {error.colno}",
-            f"is not JSON: {_SAID.get(error.msg, error.msg[:1].lower() + error.msg[1:])}",
+            f"is not JSON: {_MESSAGES.get(error.msg, error.msg[:1].lower() + error.msg[1:])}",
             "Correct the file.",
         ) from error
     except RecursionError as error:
@@ -112,7 +112,7 @@ def parse_json(
     except InputFault as fault:
         raise InputFault(origin, fault.problem, fault.remedy) from fault
     except RepeatedKey as error:
-        raise _twice(text, origin, error.key) from error
+        raise _repeated_key_fault(text, origin, error.key) from error
     except ValueError as error:
         # int() takes at most sys.get_int_max_str_digits() digits, for more take quadratic time.
         raise InputFault(origin, "has a number of thousands of digits", "Shorten the number.") from error
@@ -120,7 +120,7 @@ def parse_json(
         raise InputFault(
             origin, f"has {len(text)} characters, too many for the free memory", "Pass a smaller file."
         ) from error
-    if not _whole_texts(text):
+    if not _has_whole_surrogates(text):
         raise InputFault(origin, "contains half a surrogate pair", "Correct the text that holds it.")
     return value
 
@@ -129,9 +129,9 @@ def refuse_large(needed: int, memory_bytes: int, origin: str) -> None:
     """Raises InputFault for a file whose reading could need more than `memory_bytes`."""
     if needed > memory_bytes:
         remedy = "Split the file."
-        if memory_bytes < OWN_BYTES:
+        if memory_bytes < TRUSTED_BYTES:
             remedy = (
-                f"Split the file, or pass it to the command line, which reads up to {OWN_BYTES >> 20} MiB."
+                f"Split the file, or pass it to the command line, which reads up to {TRUSTED_BYTES >> 20} MiB."
             )
         raise InputFault(
             origin,
@@ -140,7 +140,7 @@ def refuse_large(needed: int, memory_bytes: int, origin: str) -> None:
         )
 
 
-def _whole_texts(text: str) -> bool:
+def _has_whole_surrogates(text: str) -> bool:
     """Whether no text has half a surrogate pair, which no file in UTF-8 could hold."""
     if not text.isascii() and _SURROGATE.search(text):
         return False
@@ -150,7 +150,7 @@ def _whole_texts(text: str) -> bool:
 _PARTS = re.compile(r'("(?:[^"\\]++|\\.)*+")[ \t\n\r]*(:?)|[{}]', re.DOTALL)
 
 
-def _twice(text: str, origin: str, key: str) -> InputFault:
+def _repeated_key_fault(text: str, origin: str, key: str) -> InputFault:
     """The fault for a key that stands twice in an object of the text, which is JSON up to there: both lines."""
     seen: list[dict[str, int]] = []
     first = second = 0
@@ -172,18 +172,18 @@ def _twice(text: str, origin: str, key: str) -> InputFault:
     )
 
 
-def _constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise InputFault(
         "", f"has the number {name}, which JSON does not have", "Replace it by a number, or by null."
     )
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):  # else not called: a call an object would cost a twentieth of the reading
-        once_each(pairs)
-    if len(found) > MOST_KEYS:
+def _checked_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):  # else not called: a call an object would cost a twentieth of the reading
+        reject_repeated_keys(pairs)
+    if len(result) > MOST_KEYS:
         raise InputFault(
-            "", f"has an object of {len(found)} keys, more than {MOST_KEYS}", "Split the object."
+            "", f"has an object of {len(result)} keys, more than {MOST_KEYS}", "Split the object."
         )
-    return found
+    return result

@@ -110,7 +110,7 @@ PROFILED: Mapping[str, str] = {
 def leave_out(format_name: str, data: Data) -> None:
     """Take out of a file's data what LEFT_OUT says."""
     for path, defaults in LEFT_OUT.get(format_name, {}).items():
-        for entry in _at(data, path):
+        for entry in _objects_at(data, path):
             for key, default in defaults.items():
                 if key in entry and entry[key] == default:
                     del entry[key]
@@ -119,17 +119,17 @@ def leave_out(format_name: str, data: Data) -> None:
 def rename_profiles(format_name: str, data: Data, old: str | None, new: str | None) -> None:
     """A whole GPU is null in files, and a text among values: profiles are sorted and compared."""
     if format_name in PROFILED:
-        for entry in _at(data, PROFILED[format_name]):
+        for entry in _objects_at(data, PROFILED[format_name]):
             if entry["profile"] == old:
                 entry["profile"] = new
 
 
-def _at(data: Data, path: str) -> Iterator[Data]:
+def _objects_at(data: Data, path: str) -> Iterator[Data]:
     """The objects at a path; of a list on the way every entry."""
     if not path:
         yield data
         return
     key, _, rest = path.partition(".")
-    found = data.get(key, [])
-    for entry in found if isinstance(found, list) else (found,):
-        yield from _at(entry, rest)
+    value = data.get(key, [])
+    for entry in value if isinstance(value, list) else (value,):
+        yield from _objects_at(entry, rest)

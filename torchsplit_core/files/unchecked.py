@@ -29,10 +29,10 @@ def read_unchecked(data: bytes, kind: type[Value], *, origin: str) -> Value:
 
     known: Any = kind
     try:
-        found: Value = _adapter(known).validate_json(data)
+        value: Value = _adapter(known).validate_json(data)
     except ValidationError as error:
         raise InputFault(origin, "is damaged or of another version", "Discard it, and edit again.") from error
-    return found
+    return value
 
 
 @cache

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
         maximal_multisets,
         place_layout,
     )
-    from torchsplit_core.hardware.live import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
+    from torchsplit_core.hardware.current_state import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
     from torchsplit_core.hardware.mig_commands import slice_commands
     from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
-    from torchsplit_core.hardware.neighbours import NeighbourLoad, neighbour_load
+    from torchsplit_core.hardware.interference import NeighbourLoad, neighbour_load
     from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
-    from torchsplit_core.hardware.steadiness import Steadiness, unsteady_words, watch_cores
+    from torchsplit_core.hardware.clock_stability import ClockStability, instability_words, measure_cores
 
 __all__ = [
     "MOST_CORES",
@@ -49,7 +49,7 @@ __all__ = [
     "NeighbourLoad",
     "Nvml",
     "NvmlFault",
-    "Steadiness",
+    "ClockStability",
     "available_devices",
     "catalogue",
     "choose_devices",
@@ -74,8 +74,8 @@ __all__ = [
     "sliced_types",
     "temporary_slices",
     "unsourced_profiles",
-    "unsteady_words",
-    "watch_cores",
+    "instability_words",
+    "measure_cores",
     "without_mig",
 ]
 
@@ -85,11 +85,11 @@ __getattr__ = on_demand(
         "devices": "available_devices choose_devices",
         "discovery": "HostGpu HostReport MigInstance discover_host open_nvml",
         "layouts": "creation_order layout_multisets legal_layouts maximal_multisets place_layout",
-        "live": "CoreTimes DcgmFigures LiveGpu LiveHost live_gpus live_host",
+        "current_state": "CoreTimes DcgmFigures LiveGpu LiveHost live_gpus live_host",
         "mig_commands": "slice_commands",
         "mig_setup": "restore_from_journal temporary_slices",
-        "neighbours": "NeighbourLoad neighbour_load",
+        "interference": "NeighbourLoad neighbour_load",
         "nvml": "GpuState Nvml NvmlFault gpu_state",
-        "steadiness": "Steadiness unsteady_words watch_cores",
+        "clock_stability": "ClockStability instability_words measure_cores",
     },
 )

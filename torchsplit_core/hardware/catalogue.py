@@ -36,7 +36,7 @@ def catalogue() -> Mapping[str, GpuType]:
 @cache
 def without_mig() -> Mapping[str, GpuType]:
     """The GPUs that know no MIG under their names, in the order of the data file."""
-    return MappingProxyType({name: _uncut(name) for name in peak_names() if name not in catalogue()})
+    return MappingProxyType({name: _whole_gpu_type(name) for name in peak_names() if name not in catalogue()})
 
 
 def gpu_type(name: str) -> GpuType:
@@ -50,7 +50,7 @@ def gpu_type(name: str) -> GpuType:
         return known[name]
     cores = _HOST.fullmatch(name) if isinstance(name, str) else None
     if cores is not None and int(cores[1]) <= MOST_CORES:
-        return _host(name, int(cores[1]), float(cores[2]) if cores[2] else None)
+        return _host_type(name, int(cores[1]), float(cores[2]) if cores[2] else None)
     if cores is not None:
         raise InputFault(
             "GPU type",
@@ -64,8 +64,8 @@ def gpu_type(name: str) -> GpuType:
 
 def profile_cores(profile: str) -> int | None:
     """The number of cores that a profile of a CPU names: 4 for `4c`; None where it names none."""
-    found = re.fullmatch(r"([1-9]\d{0,3})c", profile)
-    return int(found[1]) if found is not None and int(found[1]) <= MOST_CORES else None
+    match = re.fullmatch(r"([1-9]\d{0,3})c", profile)
+    return int(match[1]) if match is not None and int(match[1]) <= MOST_CORES else None
 
 
 def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
@@ -96,7 +96,7 @@ def _is_plain(name: str) -> bool:
 
 
 @cache
-def _host(name: str, cores: int, memory_gib: float | None) -> GpuType:
+def _host_type(name: str, cores: int, memory_gib: float | None) -> GpuType:
     """A host whose cores are its slots. K of its N cores have K/N of its memory, where the name tells that."""
     profiles = tuple(
         SliceProfile(
@@ -116,14 +116,14 @@ def _host(name: str, cores: int, memory_gib: float | None) -> GpuType:
     return GpuType(name, cores, cores, None, None, profiles, divided="cores")
 
 
-def _uncut(name: str) -> GpuType:
+def _whole_gpu_type(name: str) -> GpuType:
     """A GPU that knows no MIG: one slot, one compute slice."""
     return GpuType(
-        name, 1, 1, None, peaks(name).sm_count, (), divided="never", whole=_whole(name, compute=1, memory=1)
+        name, 1, 1, None, peaks(name).sm_count, (), divided="never", whole=_whole_profile(name, compute=1, memory=1)
     )
 
 
-def _whole(name: str, *, compute: int, memory: int) -> SliceProfile | None:
+def _whole_profile(name: str, *, compute: int, memory: int) -> SliceProfile | None:
     """The one slice of a GPU that is left whole; None where its peaks are not known."""
     if name not in peak_names():
         return None
@@ -151,7 +151,7 @@ def _gpu(row: Mapping[str, Any], sources: Mapping[str, str]) -> GpuType:
         sm_mig_off=peaks(row["gpu"]).sm_count if row["gpu"] in peak_names() else None,
         profiles=tuple(_profile(item, sources) for item in row["profiles"]),
         pci_device_ids=tuple(row["pci_device_ids"]),
-        whole=_whole(row["gpu"], compute=row["compute_slices"], memory=row["memory_slices"]),
+        whole=_whole_profile(row["gpu"], compute=row["compute_slices"], memory=row["memory_slices"]),
         product_names=tuple(row.get("product_names", ())),
         note=row.get("note", ""),
     )

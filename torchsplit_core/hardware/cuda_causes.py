@@ -19,16 +19,16 @@ from torchsplit_core.values import InputFault, quoted
 
 Cause = Literal["cpu_build", "no_driver", "no_gpu", "stale_uuid", "no_capability", "old_driver", "unknown"]
 
-NODES, CAPABILITIES = Path("/dev/nvidia-caps"), Path("/proc/driver/nvidia/capabilities")
+CAPABILITY_NODES, CAPABILITIES = Path("/dev/nvidia-caps"), Path("/proc/driver/nvidia/capabilities")
 """Where the driver keeps the device nodes of MIG instances, and which node is whose (NVIDIA's MIG user guide).
 
 A host with MIG has at least those for configuring and monitoring; a container has those that were let in.
 """
-CONTAINER = (
+CONTAINER_HINT = (
     "In a container the host's driver has to be let in: start it with --gpus all (NVIDIA Container Toolkit), on "
     "Kubernetes with an nvidia.com/… resource."
 )
-HOLDERS = (
+HOLDERS_HINT = (
     "What usually holds a GPU or instance on which nothing computes: Kubernetes' device plugin "
     "(nvidia-device-plugin), DCGM (nv-hostengine, dcgm-exporter), nvidia-persistenced, a display server. "
     "Stop it for the while."
@@ -63,17 +63,17 @@ def cause_of(facts: CudaFacts) -> Cause:
         return "no_driver"
     if not facts.listed:
         return "no_gpu"
-    asked = first_visible(facts.visible)
-    if asked.startswith("MIG-") and not (facts.nodes and set(facts.needed) <= set(facts.nodes)):
+    first = first_visible(facts.visible)
+    if first.startswith("MIG-") and not (facts.nodes and set(facts.needed) <= set(facts.nodes)):
         return "no_capability"
     if is_stale(facts.visible, facts.listed):
         return "stale_uuid"
-    return "old_driver" if _older(facts.driver_cuda, facts.built_for) else "unknown"
+    return "old_driver" if _is_older(facts.driver_cuda, facts.built_for) else "unknown"
 
 
 def cuda_fault(facts: CudaFacts, device_id: str) -> InputFault:
     """The refusal of a device in the words of its cause."""
-    problem, remedy = _words(cause_of(facts), facts)
+    problem, remedy = _describe_cause(cause_of(facts), facts)
     return InputFault("device", f"{quoted(device_id)} cannot be used: {problem}", remedy)
 
 
@@ -84,14 +84,14 @@ def first_visible(visible: str | None) -> str:
 
 def is_stale(visible: str | None, listed: Collection[str]) -> bool:
     """Whether CUDA_VISIBLE_DEVICES begins with a UUID (or its beginning) that nothing here has."""
-    asked = first_visible(visible)
-    return asked.startswith(("MIG-", "GPU-")) and not any(uuid.startswith(asked) for uuid in listed)
+    first = first_visible(visible)
+    return first.startswith(("MIG-", "GPU-")) and not any(uuid.startswith(first) for uuid in listed)
 
 
-def _words(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
+def _describe_cause(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
     """What is wrong, and the remedy."""
-    asked = first_visible(facts.visible)
-    words: Mapping[Cause, tuple[str, str]] = {
+    first = first_visible(facts.visible)
+    texts: Mapping[Cause, tuple[str, str]] = {
         "cpu_build": (
             "this build of torch has no CUDA",
             "Install a CUDA build of torch, or use --device cpu."
@@ -99,14 +99,14 @@ def _words(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
         ),
         "no_driver": (
             f"the NVIDIA driver does not answer ({facts.driver_words})",
-            f"Install or load it (nvidia-smi must work), or use --device cpu. {CONTAINER}",
+            f"Install or load it (nvidia-smi must work), or use --device cpu. {CONTAINER_HINT}",
         ),
         "no_gpu": (
             "the driver lists no GPU",
-            f"See nvidia-smi -L and dmesg, or use --device cpu. {CONTAINER}",
+            f"See nvidia-smi -L and dmesg, or use --device cpu. {CONTAINER_HINT}",
         ),
         "stale_uuid": (
-            f"CUDA_VISIBLE_DEVICES names {quoted(asked)}, which no device here has as its UUID",
+            f"CUDA_VISIBLE_DEVICES names {quoted(first)}, which no device here has as its UUID",
             "Take a UUID of nvidia-smi -L (an instance that is made anew gets another), and measure again.",
         ),
         "no_capability": (
@@ -123,13 +123,13 @@ def _words(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
         "unknown": (
             "driver, build of torch and device are here, and CUDA still refuses",
             "Check that nvidia-smi lists the device without an error, and that no other process holds it in "
-            f"exclusive mode. {HOLDERS}",
+            f"exclusive mode. {HOLDERS_HINT}",
         ),
     }
-    return words[cause]
+    return texts[cause]
 
 
-def _older(driver: str, wanted: str) -> bool:
+def _is_older(driver: str, wanted: str) -> bool:
     """Whether a driver for CUDA `driver` is of an older major version than `wanted`: minor ones are compatible."""
     have, want = re.match(r"\d+", driver), re.match(r"\d+", wanted)
     return bool(have and want and int(have[0]) < int(want[0]))
@@ -138,7 +138,7 @@ def _older(driver: str, wanted: str) -> bool:
 def cuda_facts(
     built_for: str | None,
     device: Mapping[str, Any],
-    nodes: Path = NODES,
+    nodes: Path = CAPABILITY_NODES,
     capabilities: Path = CAPABILITIES,
 ) -> CudaFacts:
     """The facts of this process about a device (a `values.Device` as JSON)."""
@@ -148,43 +148,43 @@ def cuda_facts(
     try:
         with open_driver() as driver:
             driver_cuda = driver.versions()[1]
-            listed, needed = _listed(driver, str(device["uuid"] or ""), capabilities)
+            listed, needed = _list_uuids(driver, str(device["uuid"] or ""), capabilities)
     except NvmlFault as fault:
         words = fault.words
-    found = {path.name for path in nodes.glob("nvidia-cap*")} if nodes.is_dir() else set()
+    node_names = {path.name for path in nodes.glob("nvidia-cap*")} if nodes.is_dir() else set()
     return CudaFacts(
         built_for=built_for,
         driver_words=words,
         driver_cuda=driver_cuda,
         listed=tuple(listed),
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        nodes=frozenset(found),
+        nodes=frozenset(node_names),
         needed=frozenset(needed),
     )
 
 
-def _listed(nvml: Nvml, wanted: str, capabilities: Path) -> tuple[list[str], set[str]]:
+def _list_uuids(nvml: Nvml, wanted: str, capabilities: Path) -> tuple[list[str], set[str]]:
     """UUIDs of every GPU and MIG device that answers, and the nodes of the wanted one."""
-    found: list[str] = []
+    uuids: list[str] = []
     needed: set[str] = set()
     for index in range(nvml.gpu_count()):
         try:
-            found.append(nvml.gpu(index).uuid)
+            uuids.append(nvml.gpu(index).uuid)
             for item in nvml.mig_devices(index):
-                found.append(item.uuid)
+                uuids.append(item.uuid)
                 if item.uuid == wanted and item.gpu_instance_id is not None:
                     home = capabilities / f"gpu{index}" / "mig" / f"gi{item.gpu_instance_id}"
                     inner = home / f"ci{item.compute_instance_id}"
                     needed |= {name for folder in (home, inner) if (name := _node(folder / "access"))}
         except NvmlFault:
             continue  # another GPU's trouble is not this one's
-    return found, needed
+    return uuids, needed
 
 
 def _node(access: Path) -> str | None:
     """The node that an access file of the driver names by its minor number; None where it cannot be read."""
     try:
-        found = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
+        match = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
     except OSError:
         return None
-    return f"nvidia-cap{found[1]}" if found else None
+    return f"nvidia-cap{match[1]}" if match else None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from torchsplit_core.hardware.catalogue import catalogue, gpu_type, plain_profiles
-from torchsplit_core.hardware.cuda_causes import CONTAINER, is_stale
+from torchsplit_core.hardware.cuda_causes import CONTAINER_HINT, is_stale
 from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host
 from torchsplit_core.hardware.mig_commands import slice_commands
 from torchsplit_core.hardware.peaks import peak_names, peaks
@@ -19,7 +19,7 @@ from torchsplit_core.values import Device, InputFault, SliceProfile, quoted, sug
 
 CPU = "CPU"
 """The gpu_type of a processor."""
-FORMS = "auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PROFILE or cpu:Kc (K cores)"
+DEVICE_FORMS = "auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PROFILE or cpu:Kc (K cores)"
 
 
 def available_devices(host: HostReport) -> tuple[Device, ...]:
@@ -29,15 +29,15 @@ def available_devices(host: HostReport) -> tuple[Device, ...]:
     The index N of cuda:N is that of nvidia-smi; `Device.uuid` names the GPU whatever CUDA's own order is.
     Where CUDA_VISIBLE_DEVICES is set, as a cluster's scheduler does, only what it lets through is there.
     """
-    found = [
+    devices = [
         Device("cpu", "cpu", host.cpu_name, CPU, None, "cpu", None, None, None, host.memory_gib),
     ]
     for gpu in host.gpus:
         if gpu.mig_enabled:
-            found += [mig_device(gpu, item) for item in gpu.instances]
+            devices += [mig_device(gpu, item) for item in gpu.instances]
         else:
-            found.append(_whole(gpu))
-    return tuple(device for device in found if _is_visible(device))
+            devices.append(_whole(gpu))
+    return tuple(device for device in devices if _is_visible(device))
 
 
 def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, ...]:
@@ -54,7 +54,7 @@ def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, .
     host = host or discover_host()
     chosen: dict[str, Device] = {}
     for part in text.split(","):
-        for device in _choose(part.strip(), text, host):
+        for device in _match_devices(part.strip(), text, host):
             chosen.setdefault(device.id, device)
     return tuple(chosen.values())
 
@@ -99,7 +99,7 @@ def _is_visible(device: Device) -> bool:
     return False
 
 
-def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
+def _match_devices(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
     kind, colon, rest = part.partition(":")
     devices = available_devices(host)
     if part == "auto":
@@ -107,24 +107,24 @@ def _choose(part: str, text: str, host: HostReport) -> tuple[Device, ...]:
     if part == "cpu":
         return devices[:1]
     if kind == "cpu" and rest:
-        return (_cores(part, rest, devices[0], host),)
+        return (_core_device(part, rest, devices[0], host),)
     if kind not in ("cuda", "mig", "sm") or bool(colon) != bool(rest) or part == "sm":
         raise _no_device(text)
     if not host.gpus:
         raise InputFault(
             "device",
             f"{quoted(part)} is not available on this host. {host.message}",
-            f"Use --device cpu. {CONTAINER}",
+            f"Use --device cpu. {CONTAINER_HINT}",
         )
     if kind == "cuda":
-        return _cuda(part, rest, devices, host)
+        return _cuda_devices(part, rest, devices, host)
     if kind == "mig":
-        return _mig(part, rest, devices, host)
-    return _sms(part, rest, devices, host)
+        return _mig_devices(part, rest, devices, host)
+    return _sm_devices(part, rest, devices, host)
 
 
 def _no_device(text: str) -> InputFault:
-    return InputFault("device", f"{quoted(text)} is not a device", f"Give {FORMS}.")
+    return InputFault("device", f"{quoted(text)} is not a device", f"Give {DEVICE_FORMS}.")
 
 
 def _auto(devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -141,7 +141,7 @@ def _one_of_each(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(first.values())
 
 
-def _cores(part: str, rest: str, whole: Device, host: HostReport) -> Device:
+def _core_device(part: str, rest: str, whole: Device, host: HostReport) -> Device:
     """So many of the cores (logical processors) that this process may run on."""
     text = rest.removesuffix("c")
     if rest == text or not (text.isascii() and text.isdecimal()) or text.startswith("0"):
@@ -152,41 +152,41 @@ def _cores(part: str, rest: str, whole: Device, host: HostReport) -> Device:
             f"{quoted(part)} is not available: this system cannot hold a process to some cores",
             "Use --device cpu.",
         )
-    there = min(host.cpu_cores, len(os.sched_getaffinity(0)))
-    if len(text) > 6 or int(text) > there:
-        has = "1 core" if there == 1 else f"{there} cores"
+    available = min(host.cpu_cores, len(os.sched_getaffinity(0)))
+    if len(text) > 6 or int(text) > available:
+        has = "1 core" if available == 1 else f"{available} cores"
         raise InputFault(
             "device",
             f"{quoted(part)} is not available: this process may use {has}",
-            f"Use cpu:{there}c or fewer.",
+            f"Use cpu:{available}c or fewer.",
         )
     name = f"{text} core{'s' if text != '1' else ''} of {whole.name}"
     return replace(whole, id=f"cpu:{text}c", name=name, profile=f"{text}c")
 
 
-def _cuda(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
-    found = [device for device in devices if device.kind == "cuda" and part in ("cuda", device.id)]
-    if found:
-        return (found[0],)
+def _cuda_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+    matches = [device for device in devices if device.kind == "cuda" and part in ("cuda", device.id)]
+    if matches:
+        return (matches[0],)
     if rest and not rest.isdecimal():
-        raise InputFault("device", f"{quoted(part)} has no index of a GPU", _present(devices, host))
+        raise InputFault("device", f"{quoted(part)} has no index of a GPU", _list_present(devices, host))
     in_mig = [g.index for g in host.gpus if g.mig_enabled and (not rest or g.index == int(rest))]
     if in_mig:
         why = f": GPU {in_mig[0]} is in MIG mode, where CUDA sees only instances"
-        raise InputFault("device", f"{quoted(part)} is not available{why}", _present(devices, host))
-    raise InputFault("device", f"{quoted(part)} is not available on this host", _present(devices, host))
+        raise InputFault("device", f"{quoted(part)} is not available{why}", _list_present(devices, host))
+    raise InputFault("device", f"{quoted(part)} is not available on this host", _list_present(devices, host))
 
 
-def _mig(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+def _mig_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
     if rest.startswith("MIG-"):
-        found = tuple(device for device in devices if device.id == part)
-        remedy = f"An instance that is made anew may get another UUID. {_present(devices, host)}"
+        matches = tuple(device for device in devices if device.id == part)
+        remedy = f"An instance that is made anew may get another UUID. {_list_present(devices, host)}"
     else:
-        found = tuple(d for d in _one_of_each(devices) if not rest or d.profile == rest)
-        remedy = f"{_present(devices, host)} {_how_to_make(rest, host)}"
-    if not found:
+        matches = tuple(d for d in _one_of_each(devices) if not rest or d.profile == rest)
+        remedy = f"{_list_present(devices, host)} {_how_to_make(rest, host)}"
+    if not matches:
         raise InputFault("device", f"{quoted(part)} is not available on this host", remedy)
-    return found
+    return matches
 
 
 def _how_to_make(profile: str, host: HostReport) -> str:
@@ -206,7 +206,7 @@ def _how_to_make(profile: str, host: HostReport) -> str:
     return "No GPU here can be cut into MIG slices: sm:N emulates one by a number of SMs."
 
 
-def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
+def _sm_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) -> tuple[Device, ...]:
     wanted, at, number = rest.partition("@")
     whole = [device for device in devices if device.kind == "cuda"]
     first = whole[0] if whole else None
@@ -216,12 +216,12 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
         problem = (
             f"{quoted(part)} is not available: SMs are taken from a whole GPU outside MIG mode, and {named}"
         )
-        raise InputFault("device", problem, _present(devices, host))
+        raise InputFault("device", problem, _list_present(devices, host))
     if wanted.isdecimal():
         count = int(wanted)
-        profile = _by_sms(gpu, count)
+        profile = _profile_by_sms(gpu, count)
     else:
-        profile = _named(part, wanted, gpu)
+        profile = _profile_by_name(part, wanted, gpu)
         count = profile.sm_count or 0
     if count < 1 or (gpu.sm_count is not None and count > gpu.sm_count):
         if count < 1:
@@ -230,7 +230,7 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
             "device", f"{quoted(part)} names more SMs than the {gpu.sm_count} of {gpu.name}", "Give fewer."
         )
     # One device has one id, whichever way it was asked for.
-    usual = _by_sms(gpu, count)
+    usual = _profile_by_sms(gpu, count)
     label = wanted if profile is not None and profile != usual else str(count)
     home = "" if gpu is first else f"@{gpu.gpu_index}"
     return (
@@ -249,7 +249,7 @@ def _sms(part: str, rest: str, devices: tuple[Device, ...], host: HostReport) ->
     )
 
 
-def _named(part: str, name: str, gpu: Device) -> SliceProfile:
+def _profile_by_name(part: str, name: str, gpu: Device) -> SliceProfile:
     """The profile to emulate; its SMs must be known."""
     known = catalogue()[gpu.gpu_type].profiles if gpu.gpu_type in catalogue() else ()
     counted = [profile for profile in known if profile.sm_count is not None]
@@ -263,12 +263,12 @@ def _named(part: str, name: str, gpu: Device) -> SliceProfile:
     raise InputFault("device", problem, remedy)
 
 
-def _by_sms(gpu: Device, count: int) -> SliceProfile | None:
+def _profile_by_sms(gpu: Device, count: int) -> SliceProfile | None:
     """The plain profile with that many SMs, the least memory first."""
     if gpu.gpu_type not in catalogue():
         return None
-    found = [item for item in plain_profiles(catalogue()[gpu.gpu_type]) if item.sm_count == count]
-    return min(found, key=lambda item: (item.memory_gib or 0.0, item.name), default=None)
+    matches = [item for item in plain_profiles(catalogue()[gpu.gpu_type]) if item.sm_count == count]
+    return min(matches, key=lambda item: (item.memory_gib or 0.0, item.name), default=None)
 
 
 def _whole(gpu: HostGpu) -> Device:
@@ -294,7 +294,7 @@ def _catalogue_profile(gpu: HostGpu, name: str | None) -> SliceProfile | None:
     return next((item for item in gpu_type(gpu.gpu_type).profiles if item.name == name), None)
 
 
-def _present(devices: tuple[Device, ...], host: HostReport) -> str:
+def _list_present(devices: tuple[Device, ...], host: HostReport) -> str:
     shown = [
         device.id if device.kind == "cpu" else f"{device.id} ({device.profile or device.name})"
         for device in devices

@@ -83,8 +83,8 @@ def discover_host(nvml: Nvml | None = None) -> HostReport:
         if nvml is not None:
             gpus, message = _gpus(nvml)
         else:
-            with open_nvml() as found:
-                gpus, message = _gpus(found)
+            with open_nvml() as library:
+                gpus, message = _gpus(library)
     except NvmlFault as fault:
         gpus, message = (), f"No GPU: {fault.words}."
     return HostReport(_cpu_name(), os.cpu_count() or 1, _memory_gib(), gpus, message)
@@ -107,21 +107,21 @@ def _memory_gib() -> float | None:
 
 def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
     """The GPUs that answer, and the sentence about them."""
-    found, silent = [], []
+    gpus, failures = [], []
     count = nvml.gpu_count()
     for index in range(count):
         try:
-            found.append(read_gpu(nvml, index))
+            gpus.append(read_gpu(nvml, index))
         except NvmlFault as fault:
-            silent.append(f"GPU {index} does not answer ({fault.words}).")
-    enabled = sum(gpu.mig_enabled is True for gpu in found)
+            failures.append(f"GPU {index} does not answer ({fault.words}).")
+    enabled = sum(gpu.mig_enabled is True for gpu in gpus)
     if not count:
         message = "No GPU: the NVIDIA driver is here but lists none."
-    elif not found:
+    elif not gpus:
         message = "No GPU can be read."
     else:
-        message = f"{len(found)} GPU{'s' if len(found) > 1 else ''}, MIG enabled on {enabled}."
-    return tuple(found), " ".join(filter(None, (message, *silent, nvml.origin)))
+        message = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}, MIG enabled on {enabled}."
+    return tuple(gpus), " ".join(filter(None, (message, *failures, nvml.origin)))
 
 
 def read_gpu(nvml: Nvml, index: int) -> HostGpu:

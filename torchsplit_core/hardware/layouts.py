@@ -38,17 +38,17 @@ def legal_layouts(gpu: GpuType, *, maximal: bool = False, double_memory: bool = 
         ((start, p) for p in profiles for start in p.placement_starts),
         key=lambda pair: (pair[0], pair[1].name),
     )
-    found: list[Layout] = []
+    layouts: list[Layout] = []
 
     def extend(first: int, chosen: tuple[tuple[int, SliceProfile], ...]) -> None:
         if not maximal or not any(_fits(gpu, chosen, pair) for pair in candidates):
-            found.append(_layout(gpu, chosen))
+            layouts.append(_layout(gpu, chosen))
         for index in range(first, len(candidates)):
             if _fits(gpu, chosen, candidates[index]):
                 extend(index + 1, (*chosen, candidates[index]))
 
     extend(0, ())
-    return tuple(sorted(found, key=lambda layout: [(item.start, item.profile) for item in layout.placed]))
+    return tuple(sorted(layouts, key=lambda layout: [(item.start, item.profile) for item in layout.placed]))
 
 
 @cache
@@ -95,9 +95,9 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
         for start in order[index].placement_starts:
             pair = (start, order[index])
             if _fits(gpu, chosen, pair):
-                found = search(index + 1, (*chosen, pair))
-                if found is not None:
-                    return found
+                layout = search(index + 1, (*chosen, pair))
+                if layout is not None:
+                    return layout
         return None
 
     return search(0, ())

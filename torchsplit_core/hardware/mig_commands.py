@@ -21,7 +21,7 @@ def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
     Raises InputFault for a GPU that the catalogue has not got or that has no MIG mode, for an unknown
     profile, and for slices that do not fit together.
     """
-    kind = catalogued(gpu)
+    kind = catalogue_type(gpu)
     layout = legal_layout(kind, profiles)
     mig, at = f"sudo nvidia-smi mig -i {gpu.index}", f"sudo nvidia-smi -i {gpu.index}"
     lines = [f"# GPU {gpu.index}: {gpu.name}. {UNTESTED} Stop every process that uses this GPU first."]
@@ -53,7 +53,7 @@ def creation_line(index: int, placed: Sequence[tuple[str, int]], *, compute: boo
     return f"sudo nvidia-smi mig -i {index} -cgi {wanted}{' -C' if compute else ''}"
 
 
-def catalogued(gpu: HostGpu) -> GpuType:
+def catalogue_type(gpu: HostGpu) -> GpuType:
     """The catalogue's type of a GPU with MIG mode; InputFault for any other GPU."""
     if gpu.gpu_type is None or gpu.mig_enabled is None:
         why = "is not in the catalogue" if gpu.gpu_type is None else "has no MIG mode"

@@ -23,7 +23,7 @@ FORMAT = "torchsplit.mig_journal"
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class JournalInstance:
     """A GPU instance at its place; `computes` says that it has the compute instance that takes all of it."""
 
     profile: str
@@ -39,40 +39,40 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MigChange:
     """The instances of a GPU as found (`former`) and as they are to be for a while (`target`)."""
 
     gpu_uuid: str
     gpu_name: str
-    former: tuple[Instance, ...]
-    target: tuple[Instance, ...]
+    former: tuple[JournalInstance, ...]
+    target: tuple[JournalInstance, ...]
 
 
-def as_instance(item: GpuInstanceListing) -> Instance:
+def to_journal_instance(item: GpuInstanceListing) -> JournalInstance:
     """A listed instance as one that can be made again; its compute instances count as one or none."""
     computes = bool(item.compute_instances)
-    return Instance(item.profile, item.profile_id, item.start, item.size, computes)
+    return JournalInstance(item.profile, item.profile_id, item.start, item.size, computes)
 
 
 @contextmanager
-def open_journal(path: Path, change: Change) -> Iterator[None]:
+def open_journal(path: Path, change: MigChange) -> Iterator[None]:
     """Write the journal in one step and hold it: while this process lives no other takes it for a cut-off one.
 
     Who has undone the change removes the file. Raises InputFault where one stands already or where it
     cannot be written.
     """
     data = {"format": FORMAT, "version": 1, **asdict(change)}
-    beside = None
+    temporary = None
     with ExitStack() as held:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             stream = held.enter_context(os.fdopen(handle, "w", encoding="utf-8"))
             fcntl.flock(stream, fcntl.LOCK_EX)
             json.dump(data, stream, indent=1)
             stream.flush()
             os.fsync(stream.fileno())
-            _link(Path(beside), path)
+            _link(Path(temporary), path)
         except OSError as error:
             raise InputFault(
                 str(path),
@@ -80,13 +80,13 @@ def open_journal(path: Path, change: Change) -> Iterator[None]:
                 "Nothing was changed. Free some space there, or make its folder writable.",
             ) from error
         finally:
-            if beside is not None:
-                Path(beside).unlink(missing_ok=True)
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
         yield
 
 
 @contextmanager
-def take_journal(path: Path) -> Iterator[Change | None]:
+def take_journal(path: Path) -> Iterator[MigChange | None]:
     """Hold the journal of a change that was cut off; None where there is none, or its process still lives.
 
     Raises InputFault for a file that is no journal.
@@ -118,13 +118,13 @@ def _link(written: Path, path: Path) -> None:
         ) from error
 
 
-def _parsed(path: Path, text: bytes) -> Change:
+def _parsed(path: Path, text: bytes) -> MigChange:
     try:
         data: dict[str, Any] = json.loads(text)
         if (data["format"], data["version"]) != (FORMAT, 1):
             raise ValueError(f"not {FORMAT} version 1")
         former, target = _instances(data["former"]), _instances(data["target"])
-        return Change(data["gpu_uuid"], data["gpu_name"], former, target)
+        return MigChange(data["gpu_uuid"], data["gpu_name"], former, target)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "Compare `nvidia-smi mig -lgi` with what the GPU should have, then delete the file."
         raise InputFault(str(path), f"is not a readable {FORMAT} file: {_missing(error)}", remedy) from error
@@ -134,5 +134,5 @@ def _missing(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _instances(rows: Iterable[dict[str, Any]]) -> tuple[Instance, ...]:
-    return tuple(Instance(**row) for row in rows)
+def _instances(rows: Iterable[dict[str, Any]]) -> tuple[JournalInstance, ...]:
+    return tuple(JournalInstance(**row) for row in rows)

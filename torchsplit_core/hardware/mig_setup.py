@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchsplit_core.hardware.cuda_causes import HOLDERS
+from torchsplit_core.hardware.cuda_causes import HOLDERS_HINT
 from torchsplit_core.hardware.devices import mig_device
 from torchsplit_core.hardware.discovery import read_gpu
 from torchsplit_core.hardware.layouts import legal_layouts
 from torchsplit_core.hardware.mig_commands import (
     UNTESTED,
-    catalogued,
+    catalogue_type,
     creation_line,
     legal_layout,
     slice_commands,
 )
-from torchsplit_core.hardware.mig_journal import Change, Instance, as_instance, open_journal, take_journal
+from torchsplit_core.hardware.mig_journal import MigChange, JournalInstance, to_journal_instance, open_journal, take_journal
 from torchsplit_core.hardware.nvml import GpuInstanceListing, Nvml, NvmlFault
 from torchsplit_core.values import Device, GpuType, InputFault, PlacedProfile
 
@@ -42,13 +42,13 @@ def temporary_slices(
     could not be made again, for slices that do not fit, and, naming what is missing and the commands that
     mend it, where the former instances cannot be restored.
     """
-    change = _change(nvml, gpu_index, profiles, consent)
+    change = _plan_change(nvml, gpu_index, profiles, consent)
     if change.former == change.target:
         yield _devices(nvml, change, profiles)
         return
     with open_journal(journal, change):
         try:
-            yield _make(nvml, change, profiles)
+            yield _create_target(nvml, change, profiles)
         finally:
             _restore(nvml, change, journal)
 
@@ -70,14 +70,14 @@ def restore_from_journal(nvml: Nvml, journal: Path) -> str | None:
     )
 
 
-def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> Change:
+def _plan_change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> MigChange:
     """What is to be done, with everything that can be refused refused before anything changes."""
     try:
         listing, gpu = nvml.gpu(index), read_gpu(nvml, index)
     except NvmlFault as fault:
         raise InputFault(f"GPU {index}", f"does not answer: {fault.words}", "See nvidia-smi -L.") from fault
     where = f"MIG slices of GPU {index} ({gpu.name})"
-    kind = catalogued(gpu)
+    kind = catalogue_type(gpu)
     legal_layout(kind, profiles)
     commands = "By hand:\n" + "\n".join(slice_commands(gpu, profiles))
     if not consent:
@@ -93,7 +93,7 @@ def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> C
         busy = nvml.processes(index)
         if busy:
             shown = f"in use by {'process' if len(busy) == 1 else 'processes'} {', '.join(map(str, busy))}"
-            raise InputFault(where, shown, f"Wait for them or stop them first. {HOLDERS}")
+            raise InputFault(where, shown, f"Wait for them or stop them first. {HOLDERS_HINT}")
         present = nvml.gpu_instances(index)
     except NvmlFault as fault:
         raise InputFault(where, f"cannot be listed: {fault.words}", f"Run as root. {commands}") from fault
@@ -104,52 +104,52 @@ def _change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> C
                 f"{item.profile} at {item.start} is divided into compute instances, which cannot be made again",
                 f"Measure another GPU, or do it by hand. {commands}",
             )
-    former = tuple(as_instance(item) for item in present)
-    return Change(gpu.uuid, gpu.name, former, _target(kind, former, profiles))
+    former = tuple(to_journal_instance(item) for item in present)
+    return MigChange(gpu.uuid, gpu.name, former, _target_instances(kind, former, profiles))
 
 
-def _target(kind: GpuType, former: tuple[Instance, ...], profiles: Sequence[str]) -> tuple[Instance, ...]:
+def _target_instances(kind: GpuType, former: tuple[JournalInstance, ...], profiles: Sequence[str]) -> tuple[JournalInstance, ...]:
     """The former instances with the missing ones beside them, or the wanted ones alone.
 
     An instance that is asked for and has no compute instance gets one.
     """
     wanted = Counter(profiles)
     missing = wanted - Counter(item.profile for item in former)
-    kept = tuple(_computing(item) if item.profile in wanted else item for item in former)
+    former_kept = tuple(_with_compute_instance(item) if item.profile in wanted else item for item in former)
     if not missing:
-        return kept
+        return former_kept
     present = {PlacedProfile(item.profile, item.start) for item in former}
     for layout in legal_layouts(kind):
         added = set(layout.placed) - present
         if present <= set(layout.placed) and Counter(item.profile for item in added) == missing:
-            return tuple(sorted((*kept, *_instances(kind, added)), key=lambda item: item.start))
+            return tuple(sorted((*former_kept, *_instances(kind, added)), key=lambda item: item.start))
     return _instances(kind, legal_layout(kind, profiles).placed)
 
 
-def _computing(item: Instance) -> Instance:
-    return Instance(item.profile, item.profile_id, item.start, item.size, computes=True)
+def _with_compute_instance(item: JournalInstance) -> JournalInstance:
+    return JournalInstance(item.profile, item.profile_id, item.start, item.size, computes=True)
 
 
-def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[Instance, ...]:
-    found = [(kind.profile(item.profile), item.start) for item in placed]
-    return tuple(Instance(p.name, p.profile_id, start, p.memory_slices, computes=True) for p, start in found)
+def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[JournalInstance, ...]:
+    placements = [(kind.profile(item.profile), item.start) for item in placed]
+    return tuple(JournalInstance(p.name, p.profile_id, start, p.memory_slices, computes=True) for p, start in placements)
 
 
-def _reach(nvml: Nvml, index: int, wanted: Sequence[Instance], ours: Sequence[Instance]) -> None:
+def _apply_instances(nvml: Nvml, index: int, wanted: Sequence[JournalInstance], removable_instances: Sequence[JournalInstance]) -> None:
     """Make the GPU have the wanted instances, removing of the others only those of `ours`.
 
     Every step looks at what is there, so that it may be cut off anywhere and called again.
     """
     targets = {item.place: item for item in wanted}
-    removable = {item.place for item in ours} - set(targets)
+    removable = {item.place for item in removable_instances} - set(targets)
     for item in nvml.gpu_instances(index):
-        place = as_instance(item).place
+        place = to_journal_instance(item).place
         if place in removable or (place in targets and not targets[place].computes):
             for part in item.compute_instances:
                 nvml.destroy_compute_instance(index, item.id, part.id)
         if place in removable:
             nvml.destroy_gpu_instance(index, item.id)
-    present = {as_instance(item).place: item for item in nvml.gpu_instances(index)}
+    present = {to_journal_instance(item).place: item for item in nvml.gpu_instances(index)}
     # Large first: a driver that shuffles them still finds room for the large ones.
     for instance in sorted(wanted, key=lambda item: (-item.size, item.start)):
         made = present.get(instance.place)
@@ -158,13 +158,13 @@ def _reach(nvml: Nvml, index: int, wanted: Sequence[Instance], ours: Sequence[In
             nvml.create_compute_instance(index, number)
 
 
-def _make(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
+def _create_target(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tuple[Device, ...]:
     """The devices of the target, made now; InputFault in the driver's words where it refuses."""
     try:
-        _reach(nvml, _find(nvml, change), change.target, change.former)
+        _apply_instances(nvml, _gpu_index(nvml, change), change.target, change.former)
         return _devices(nvml, change, profiles)
     except NvmlFault as fault:
-        held = f" {HOLDERS}" if fault.kind == "in_use" else ""
+        held = f" {HOLDERS_HINT}" if fault.kind == "in_use" else ""
         raise InputFault(
             f"MIG slices of {change.gpu_name}",
             f"the driver did not make {', '.join(profiles)}: {fault.words}",
@@ -172,22 +172,22 @@ def _make(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, 
         ) from fault
 
 
-def _devices(nvml: Nvml, change: Change, profiles: Sequence[str]) -> tuple[Device, ...]:
+def _devices(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tuple[Device, ...]:
     """The devices of these profiles, one for each name. NvmlFault where the driver does not list one."""
-    index = _find(nvml, change)
+    index = _gpu_index(nvml, change)
     gpu = read_gpu(nvml, index)
     left = list(gpu.instances)
-    found = []
+    devices = []
     for name in profiles:
         instance = next((item for item in left if item.profile == name), None)
         if instance is None:
             raise NvmlFault("other", f"no MIG device {name} is listed after it was made")
         left.remove(instance)
-        found.append(mig_device(gpu, instance))
-    return tuple(found)
+        devices.append(mig_device(gpu, instance))
+    return tuple(devices)
 
 
-def _find(nvml: Nvml, change: Change) -> int:
+def _gpu_index(nvml: Nvml, change: MigChange) -> int:
     """The index of the GPU now: another GPU that fell off the bus moves it."""
     for index in range(nvml.gpu_count()):
         try:
@@ -199,25 +199,25 @@ def _find(nvml: Nvml, change: Change) -> int:
     raise NvmlFault("lost", f"no GPU with UUID {change.gpu_uuid} answers")
 
 
-def _restore(nvml: Nvml, change: Change, journal: Path) -> None:
+def _restore(nvml: Nvml, change: MigChange, journal: Path) -> None:
     """Bring the former instances back, read them back, and end the journal; InputFault where that fails."""
     refused = None
     try:
-        _reach(nvml, _find(nvml, change), change.former, change.target)
+        _apply_instances(nvml, _gpu_index(nvml, change), change.former, change.target)
         if not any(_differences(nvml, change)):
             journal.unlink(missing_ok=True)
             return
     except NvmlFault as fault:
         refused = fault
-    raise _unrestored(nvml, change, journal, refused) from refused
+    raise _unrestored_fault(nvml, change, journal, refused) from refused
 
 
 def _differences(
-    nvml: Nvml, change: Change
-) -> tuple[list[Instance], list[GpuInstanceListing], list[Instance]]:
+    nvml: Nvml, change: MigChange
+) -> tuple[list[JournalInstance], list[GpuInstanceListing], list[JournalInstance]]:
     """Former instances that are missing, instances of the change that are left, and those whose compute
     instance is not as it was."""
-    present = {as_instance(item).place: item for item in nvml.gpu_instances(_find(nvml, change))}
+    present = {to_journal_instance(item).place: item for item in nvml.gpu_instances(_gpu_index(nvml, change))}
     former = {item.place for item in change.former}
     missing = [item for item in change.former if item.place not in present]
     left = [present[item.place] for item in change.target if item.place in set(present) - former]
@@ -229,21 +229,21 @@ def _differences(
     return missing, left, other
 
 
-def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | None) -> InputFault:
+def _unrestored_fault(nvml: Nvml, change: MigChange, journal: Path, refused: NvmlFault | None) -> InputFault:
     where = f"MIG instances of {change.gpu_name}"
     words = "" if refused is None else f" (the driver said: {refused.words})"
-    held = f"{HOLDERS} " if refused is not None and refused.kind == "in_use" else ""
+    held = f"{HOLDERS_HINT} " if refused is not None and refused.kind == "in_use" else ""
     after = f"{held}Or start TorchSplit again: {journal} knows what is to be restored."
     try:
-        index = _find(nvml, change)
+        index = _gpu_index(nvml, change)
         missing, left, other = _differences(nvml, change)
     except NvmlFault:
         names = ", ".join(f"{item.profile}:{item.start}" for item in change.former) or "no instance"
         remedy = f"When the GPU answers again it has to have {names}. {after}"
         return InputFault(where, f"could not be restored{words} (untested on hardware)", remedy)
-    told = [f"{item.profile} at {item.start} is missing" for item in missing]
-    told += [f"{item.profile} at {item.start} is still there" for item in left]
-    told += [f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other]
+    differences = [f"{item.profile} at {item.start} is missing" for item in missing]
+    differences += [f"{item.profile} at {item.start} is still there" for item in left]
+    differences += [f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other]
     at = f"sudo nvidia-smi mig -i {index}"
     lines = [line for item in left for line in (f"{at} -dci -gi {item.id}", f"{at} -dgi -gi {item.id}")]
     for computes in (True, False):
@@ -252,6 +252,6 @@ def _unrestored(nvml: Nvml, change: Change, journal: Path, refused: NvmlFault | 
             lines.append(creation_line(index, [(i.profile, i.start) for i in order], compute=computes))
     if other:
         lines.append(f"{at} -lci  # and repair the compute instances named above")
-    found = ("; ".join(told) or "what is there could not be verified") + words
+    problem = ("; ".join(differences) or "what is there could not be verified") + words
     repair = "\n".join(["To restore them:", *lines, after])
-    return InputFault(where, f"could not be restored (untested on hardware): {found}", repair)
+    return InputFault(where, f"could not be restored (untested on hardware): {problem}", repair)

@@ -152,8 +152,8 @@ class Nvml(Protocol):
 
 def profile_of(name: str) -> str | None:
     """The profile in a driver's name: "3g.20gb" of "NVIDIA A100-SXM4-40GB MIG 3g.20gb"."""
-    head, found, profile = name.rpartition("MIG ")
-    return profile.strip() or None if found or head else None
+    head, separator, profile = name.rpartition("MIG ")
+    return profile.strip() or None if separator or head else None
 
 
 def gpu_state(nvml: Nvml, uuid: str) -> GpuState | None:

@@ -64,25 +64,25 @@ class DriverNvml:
         self._lib = lib
 
     def gpu_count(self) -> int:
-        return int(self._ask(self._lib.nvmlDeviceGetCount))
+        return int(self._call(self._lib.nvmlDeviceGetCount))
 
     def versions(self) -> tuple[str, str]:
         """The driver's version and the newest CUDA it runs, "n/a" for what it does not tell."""
-        driver = self._maybe(self._lib.nvmlSystemGetDriverVersion)
-        cuda = self._maybe(self._lib.nvmlSystemGetCudaDriverVersion_v2)
+        driver = self._call_optional(self._lib.nvmlSystemGetDriverVersion)
+        cuda = self._call_optional(self._lib.nvmlSystemGetCudaDriverVersion_v2)
         # NVML writes 12.8 as 12080.
         shown = "n/a" if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
         return "n/a" if driver is None else _text(driver), shown
 
     def gpu(self, index: int) -> GpuListing:
         lib, handle = self._lib, self._handle(index)
-        pci = self._maybe(lib.nvmlDeviceGetPciInfo, handle)
-        modes = self._maybe(lib.nvmlDeviceGetMigMode, handle)
+        pci = self._call_optional(lib.nvmlDeviceGetPciInfo, handle)
+        modes = self._call_optional(lib.nvmlDeviceGetMigMode, handle)
         on = lib.NVML_DEVICE_MIG_ENABLE
         return GpuListing(
             index=index,
-            name=_text(self._ask(lib.nvmlDeviceGetName, handle)),
-            uuid=_text(self._ask(lib.nvmlDeviceGetUUID, handle)),
+            name=_text(self._call(lib.nvmlDeviceGetName, handle)),
+            uuid=_text(self._call(lib.nvmlDeviceGetUUID, handle)),
             memory_bytes=self._memory(handle),
             pci_device_id=None if pci is None else f"0x{pci.pciDeviceId:08X}",
             mig_current=None if modes is None else modes[0] == on,
@@ -92,48 +92,48 @@ class DriverNvml:
     def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
         lib, handle = self._lib, self._handle(index)
         # NVML numbers the possible devices; one that does not exist answers "not found".
-        most = self._maybe(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-        found = []
+        most = self._call_optional(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+        devices = []
         for number in range(most):
-            device = self._maybe(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            device = self._call_optional(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if device is not None:
-                found.append(self._mig_device(device))
-        return tuple(found)
+                devices.append(self._mig_device(device))
+        return tuple(devices)
 
     def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
         """Untested on hardware."""
         lib, handle = self._lib, self._handle(index)
-        found = {}
+        by_id = {}
         for info in self._profiles(handle):
             instances = (lib.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
             count = c_uint(0)
-            self._ask(lib.nvmlDeviceGetGpuInstances, handle, info.id, instances, byref(count))
+            self._call(lib.nvmlDeviceGetGpuInstances, handle, info.id, instances, byref(count))
             for instance in instances[: count.value]:
                 item = self._gpu_instance(instance, info)
-                found[item.id] = item
-        return tuple(sorted(found.values(), key=lambda item: (item.start, item.id)))
+                by_id[item.id] = item
+        return tuple(sorted(by_id.values(), key=lambda item: (item.start, item.id)))
 
     def processes(self, index: int) -> tuple[int, ...]:
         lib, handle = self._lib, self._handle(index)
         handles = [handle]
-        for number in range(self._maybe(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-            device = self._maybe(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+        for number in range(self._call_optional(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            device = self._call_optional(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if device is not None:
                 handles.append(device)
         # A GPU in MIG mode tells of its instances' processes only to an administrator: ask each instance too.
-        running = [self._ask(lib.nvmlDeviceGetComputeRunningProcesses, item) for item in handles]
+        running = [self._call(lib.nvmlDeviceGetComputeRunningProcesses, item) for item in handles]
         return tuple(sorted({int(process.pid) for each in running for process in each}))
 
     def state(self, index: int) -> GpuState:
         lib, handle = self._lib, self._handle(index)
-        power = self._maybe(lib.nvmlDeviceGetPowerUsage, handle)
-        bits = self._maybe(lib.nvmlDeviceGetCurrentClocksEventReasons, handle)
-        busy = self._maybe(lib.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._maybe(lib.nvmlDeviceGetMemoryInfo, handle)
+        power = self._call_optional(lib.nvmlDeviceGetPowerUsage, handle)
+        bits = self._call_optional(lib.nvmlDeviceGetCurrentClocksEventReasons, handle)
+        busy = self._call_optional(lib.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._call_optional(lib.nvmlDeviceGetMemoryInfo, handle)
         return GpuState(
-            sm_clock_mhz=self._maybe(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_SM),
-            max_sm_clock_mhz=self._maybe(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM),
-            temperature_c=self._maybe(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU),
+            sm_clock_mhz=self._call_optional(lib.nvmlDeviceGetClockInfo, handle, lib.NVML_CLOCK_SM),
+            max_sm_clock_mhz=self._call_optional(lib.nvmlDeviceGetMaxClockInfo, handle, lib.NVML_CLOCK_SM),
+            temperature_c=self._call_optional(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU),
             power_w=None if power is None else power / 1000,
             throttled_by=None
             if bits is None
@@ -146,55 +146,55 @@ class DriverNvml:
         """Untested on hardware."""
         lib = self._lib
         placement = byref(lib.c_nvmlGpuInstancePlacement_t(start=start, size=size))
-        made = self._ask(
+        made = self._call(
             lib.nvmlDeviceCreateGpuInstanceWithPlacement, self._handle(index), profile_id, placement
         )
-        return int(self._ask(lib.nvmlGpuInstanceGetInfo, made).id)
+        return int(self._call(lib.nvmlGpuInstanceGetInfo, made).id)
 
     def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
         """Untested on hardware."""
         lib, handle = self._lib, self._handle(index)
-        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, handle, gpu_instance_id)
-        profile_id = self._ask(lib.nvmlGpuInstanceGetInfo, instance).profileId
+        instance = self._call(lib.nvmlDeviceGetGpuInstanceById, handle, gpu_instance_id)
+        profile_id = self._call(lib.nvmlGpuInstanceGetInfo, instance).profileId
         slices = next(info.sliceCount for info in self._profiles(handle) if info.id == profile_id)
         for profile in self._compute_profiles(instance):
             if profile.sliceCount == slices:
-                made = self._ask(lib.nvmlGpuInstanceCreateComputeInstance, instance, profile.id)
-                return int(self._ask(lib.nvmlComputeInstanceGetInfo, made).id)
+                made = self._call(lib.nvmlGpuInstanceCreateComputeInstance, instance, profile.id)
+                return int(self._call(lib.nvmlComputeInstanceGetInfo, made).id)
         raise NvmlFault("not_supported", f"no compute instance profile of {slices} slices")
 
     def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
         """Untested on hardware."""
         lib = self._lib
-        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
-        self._ask(
+        instance = self._call(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
+        self._call(
             lib.nvmlComputeInstanceDestroy,
-            self._ask(lib.nvmlGpuInstanceGetComputeInstanceById, instance, compute_instance_id),
+            self._call(lib.nvmlGpuInstanceGetComputeInstanceById, instance, compute_instance_id),
         )
 
     def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
         """Untested on hardware."""
         lib = self._lib
-        instance = self._ask(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
-        self._ask(lib.nvmlGpuInstanceDestroy, instance)
+        instance = self._call(lib.nvmlDeviceGetGpuInstanceById, self._handle(index), gpu_instance_id)
+        self._call(lib.nvmlGpuInstanceDestroy, instance)
 
     def _handle(self, index: int) -> Any:
-        return self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)
+        return self._call(self._lib.nvmlDeviceGetHandleByIndex, index)
 
     def _memory(self, handle: Any) -> int | None:
-        memory = self._maybe(self._lib.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._call_optional(self._lib.nvmlDeviceGetMemoryInfo, handle)
         return None if memory is None else int(memory.total)
 
     def _mig_device(self, device: Any) -> MigDeviceListing:
         lib = self._lib
-        name = _text(self._ask(lib.nvmlDeviceGetName, device))
-        attributes = self._maybe(lib.nvmlDeviceGetAttributes_v2, device)
+        name = _text(self._call(lib.nvmlDeviceGetName, device))
+        attributes = self._call_optional(lib.nvmlDeviceGetAttributes_v2, device)
         return MigDeviceListing(
-            uuid=_text(self._ask(lib.nvmlDeviceGetUUID, device)),
+            uuid=_text(self._call(lib.nvmlDeviceGetUUID, device)),
             name=name,
             profile=profile_of(name),
-            gpu_instance_id=self._maybe(lib.nvmlDeviceGetGpuInstanceId, device),
-            compute_instance_id=self._maybe(lib.nvmlDeviceGetComputeInstanceId, device),
+            gpu_instance_id=self._call_optional(lib.nvmlDeviceGetGpuInstanceId, device),
+            compute_instance_id=self._call_optional(lib.nvmlDeviceGetComputeInstanceId, device),
             memory_bytes=self._memory(device),
             sm_count=None if attributes is None else attributes.multiprocessorCount,
         )
@@ -202,31 +202,31 @@ class DriverNvml:
     def _profiles(self, handle: Any) -> list[Any]:
         """The GPU instance profiles that this GPU has, with their names."""
         lib = self._lib
-        asked = (
-            self._maybe(lib.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+        infos = (
+            self._call_optional(lib.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
             for number in range(lib.NVML_GPU_INSTANCE_PROFILE_COUNT)
         )
-        return [info for info in asked if info is not None]
+        return [info for info in infos if info is not None]
 
     def _compute_profiles(self, instance: Any) -> list[Any]:
         lib = self._lib
         shared = lib.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-        asked = (
-            self._maybe(lib.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, shared)
+        infos = (
+            self._call_optional(lib.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, shared)
             for number in range(lib.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
         )
-        return [info for info in asked if info is not None]
+        return [info for info in infos if info is not None]
 
     def _gpu_instance(self, instance: Any, profile: Any) -> GpuInstanceListing:
         lib = self._lib
-        info = self._ask(lib.nvmlGpuInstanceGetInfo, instance)
+        info = self._call(lib.nvmlGpuInstanceGetInfo, instance)
         computing = {}
         for kind in self._compute_profiles(instance):
             made = (lib.c_nvmlComputeInstance_t * max(1, kind.instanceCount))()
             count = c_uint(0)
-            self._ask(lib.nvmlGpuInstanceGetComputeInstances, instance, kind.id, made, byref(count))
+            self._call(lib.nvmlGpuInstanceGetComputeInstances, instance, kind.id, made, byref(count))
             for item in made[: count.value]:
-                number = int(self._ask(lib.nvmlComputeInstanceGetInfo, item).id)
+                number = int(self._call(lib.nvmlComputeInstanceGetInfo, item).id)
                 computing[number] = ComputeInstanceListing(number, kind.sliceCount == profile.sliceCount)
         return GpuInstanceListing(
             id=int(info.id),
@@ -237,7 +237,7 @@ class DriverNvml:
             compute_instances=tuple(computing[number] for number in sorted(computing)),
         )
 
-    def _ask(self, call: Callable[..., T], *arguments: Any) -> T:
+    def _call(self, call: Callable[..., T], *arguments: Any) -> T:
         """Call the library; its errors become NvmlFault in the driver's words."""
         try:
             return call(*arguments)
@@ -246,10 +246,10 @@ class DriverNvml:
         except self._lib.NVMLLibraryMismatchError as error:  # a driver older than the call
             raise NvmlFault("not_supported", str(error)) from error
 
-    def _maybe(self, call: Callable[..., T], *arguments: Any) -> T | None:
+    def _call_optional(self, call: Callable[..., T], *arguments: Any) -> T | None:
         """The answer, or None for what this GPU or driver has not got. A lost GPU is still a fault."""
         try:
-            return self._ask(call, *arguments)
+            return self._call(call, *arguments)
         except NvmlFault as fault:
             if fault.kind in ("lost", "no_driver"):
                 raise

@@ -28,10 +28,10 @@ from torchsplit_core.hardware.nvml import (
     NvmlFault,
 )
 from torchsplit_core.values import GpuType, InputFault, PlacedProfile, SliceProfile, system_reason
-from torchsplit_core.values.names import once_each
+from torchsplit_core.values.names import reject_repeated_keys
 from torchsplit_core.values.units import GIB, MIB
 
-VARIABLE = "TORCHSPLIT_NVML_REPLAY"
+REPLAY_VARIABLE = "TORCHSPLIT_NVML_REPLAY"
 FORMAT = "torchsplit.nvml_replay"
 MOST_MIB = 2**30
 """Memory of a GPU in a listing: 1 PiB is no GPU's."""
@@ -70,18 +70,18 @@ class ReplayNvml:
     def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
         item = _gpu(self._read(), index)
         # The driver numbers MIG devices by GPU instance id.
-        made = sorted(item["instances"], key=lambda one: one["id"])
-        return tuple(_mig_device(item, one) for one in made if one["compute_instance"] is not None)
+        made = sorted(item["instances"], key=lambda entry: entry["id"])
+        return tuple(_mig_device(item, entry) for entry in made if entry["compute_instance"] is not None)
 
     def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
         data = self._read()
-        _permitted(data)
+        _check_permission(data)
         item = _gpu(data, index)
-        found = [_instance(_type(item), one) for one in item["instances"]]
-        return tuple(sorted(found, key=lambda one: (one.start, one.id)))
+        instances = [_instance(_type(item), entry) for entry in item["instances"]]
+        return tuple(sorted(instances, key=lambda entry: (entry.start, entry.id)))
 
     def processes(self, index: int) -> tuple[int, ...]:
-        return tuple(sorted({one["pid"] for one in _gpu(self._read(), index)["processes"]}))
+        return tuple(sorted({entry["pid"] for entry in _gpu(self._read(), index)["processes"]}))
 
     def state(self, index: int) -> GpuState:
         state = _gpu(self._read(), index)["state"]
@@ -97,16 +97,16 @@ class ReplayNvml:
         )
 
     def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
-        data, item = self._to_change(index)
+        data, item = self._changeable_gpu(index)
         kind = _type(item)
-        profile = next((one for one in kind.profiles if one.profile_id == profile_id), None)
+        profile = next((entry for entry in kind.profiles if entry.profile_id == profile_id), None)
         if profile is None or profile.memory_slices != size:
             raise NvmlFault("other", f"Invalid Argument: no profile {profile_id} of {size} slots")
-        placed = [PlacedProfile(one["profile"], one["start"]) for one in item["instances"]]
+        placed = [PlacedProfile(entry["profile"], entry["start"]) for entry in item["instances"]]
         fault = layout_fault(kind, [*placed, PlacedProfile(profile.name, start)])
         if fault is not None:
             raise NvmlFault("no_room", f"Insufficient Resources: {fault}")
-        taken = {one["id"] for one in item["instances"]}
+        taken = {entry["id"] for entry in item["instances"]}
         number = min(set(range(1, len(taken) + 2)) - taken)
         name = f"{item['uuid']}/{profile.name}:{start}/{number}"
         item["instances"].append(
@@ -122,36 +122,36 @@ class ReplayNvml:
         return number
 
     def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
-        data, item = self._to_change(index)
-        one = _made(item, gpu_instance_id)
-        if one["compute_instance"] is not None:
+        data, item = self._changeable_gpu(index)
+        entry = _instance_entry(item, gpu_instance_id)
+        if entry["compute_instance"] is not None:
             raise NvmlFault("no_room", "Insufficient Resources: its compute slices are taken")
-        one["compute_instance"] = 0
+        entry["compute_instance"] = 0
         self._write(data)
         return 0
 
     def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
-        data, item = self._to_change(index)
-        one = _made(item, gpu_instance_id)
-        if one["compute_instance"] != compute_instance_id:
+        data, item = self._changeable_gpu(index)
+        entry = _instance_entry(item, gpu_instance_id)
+        if entry["compute_instance"] != compute_instance_id:
             raise NvmlFault("not_found", "Not Found")
         if any(process["gpu_instance"] == gpu_instance_id for process in item["processes"]):
             raise NvmlFault("in_use", "In use by another client")
-        one["compute_instance"] = None
+        entry["compute_instance"] = None
         self._write(data)
 
     def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
-        data, item = self._to_change(index)
-        one = _made(item, gpu_instance_id)
-        if one["compute_instance"] is not None:
+        data, item = self._changeable_gpu(index)
+        entry = _instance_entry(item, gpu_instance_id)
+        if entry["compute_instance"] is not None:
             raise NvmlFault("in_use", "In use by another client")
-        item["instances"].remove(one)
+        item["instances"].remove(entry)
         self._write(data)
 
-    def _to_change(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _changeable_gpu(self, index: int) -> tuple[dict[str, Any], dict[str, Any]]:
         data = self._read()
         item = _gpu(data, index)
-        _permitted(data)
+        _check_permission(data)
         if item["mig"] != "on":
             raise NvmlFault("not_supported", "Not Supported")
         return data, item
@@ -159,27 +159,27 @@ class ReplayNvml:
     def _read(self) -> dict[str, Any]:
         try:
             data: dict[str, Any] = json.loads(
-                self.path.read_text(encoding="utf-8"), object_pairs_hook=once_each
+                self.path.read_text(encoding="utf-8"), object_pairs_hook=reject_repeated_keys
             )
             _check(data)
         except OSError as error:
             raise _bad_file(self.path, f"cannot be read: {system_reason(error)}") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise _bad_file(self.path, f"is not a readable {FORMAT} file: {said}") from error
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise _bad_file(self.path, f"is not a readable {FORMAT} file: {reason}") from error
         return data
 
     def _write(self, data: Mapping[str, Any]) -> None:
         # Replaced in one step: a reader, or whoever comes after a kill, sees the old file or the new one.
-        handle, beside = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(data, stream, indent=1)
-        Path(beside).replace(self.path)
+        Path(temporary).replace(self.path)
 
 
 def replay_from_environment() -> ReplayNvml | None:
     """The replay that TORCHSPLIT_NVML_REPLAY names, None where it is not set. InputFault for a bad file."""
-    name = os.environ.get(VARIABLE)
+    name = os.environ.get(REPLAY_VARIABLE)
     return ReplayNvml(Path(name)) if name else None
 
 
@@ -204,12 +204,12 @@ def _check(data: Mapping[str, Any]) -> None:
             raise ValueError(f"memory_mib is no whole number from 0 to {MOST_MIB}")
         if item["instances"] and item["mig"] != "on":
             raise ValueError("a GPU has instances where MIG is off")
-        placed = [PlacedProfile(one["profile"], int(one["start"])) for one in item["instances"]]
+        placed = [PlacedProfile(entry["profile"], int(entry["start"])) for entry in item["instances"]]
         fault = layout_fault(_type(item), placed) if placed else None
         if fault is not None:
             raise ValueError(fault)
-        for one in item["instances"]:
-            int(one["id"]), one["compute_instance"], one["uuid"]
+        for entry in item["instances"]:
+            int(entry["id"]), entry["compute_instance"], entry["uuid"]
         for process in item["processes"]:
             int(process["pid"]), process["gpu_instance"]
         dict(item["state"])
@@ -217,12 +217,12 @@ def _check(data: Mapping[str, Any]) -> None:
 
 def _bad_file(path: Path, problem: str) -> InputFault:
     remedy = (
-        f"Unset {VARIABLE} to ask this machine's driver, or correct the file; its fields stand in ReplayNvml."
+        f"Unset {REPLAY_VARIABLE} to ask this machine's driver, or correct the file; its fields stand in ReplayNvml."
     )
-    return InputFault(f"{VARIABLE}={path}", problem, remedy)
+    return InputFault(f"{REPLAY_VARIABLE}={path}", problem, remedy)
 
 
-def _permitted(data: Mapping[str, Any]) -> None:
+def _check_permission(data: Mapping[str, Any]) -> None:
     if not data["permission"]:
         raise NvmlFault("no_permission", "Insufficient Permissions")
 
@@ -240,31 +240,31 @@ def _type(item: Mapping[str, Any]) -> GpuType:
     return gpu_type(item["type"])
 
 
-def _made(item: Mapping[str, Any], gpu_instance_id: int) -> dict[str, Any]:
-    for one in item["instances"]:
-        if one["id"] == gpu_instance_id:
-            found: dict[str, Any] = one
-            return found
+def _instance_entry(item: Mapping[str, Any], gpu_instance_id: int) -> dict[str, Any]:
+    for entry in item["instances"]:
+        if entry["id"] == gpu_instance_id:
+            match: dict[str, Any] = entry
+            return match
     raise NvmlFault("not_found", "Not Found")
 
 
-def _instance(kind: GpuType, one: Mapping[str, Any]) -> GpuInstanceListing:
-    profile = kind.profile(one["profile"])
-    number = one["compute_instance"]
+def _instance(kind: GpuType, entry: Mapping[str, Any]) -> GpuInstanceListing:
+    profile = kind.profile(entry["profile"])
+    number = entry["compute_instance"]
     computing = () if number is None else (ComputeInstanceListing(number, whole=True),)
     return GpuInstanceListing(
-        one["id"], profile.profile_id, profile.name, one["start"], profile.memory_slices, computing
+        entry["id"], profile.profile_id, profile.name, entry["start"], profile.memory_slices, computing
     )
 
 
-def _mig_device(item: Mapping[str, Any], one: Mapping[str, Any]) -> MigDeviceListing:
-    profile: SliceProfile = _type(item).profile(one["profile"])
+def _mig_device(item: Mapping[str, Any], entry: Mapping[str, Any]) -> MigDeviceListing:
+    profile: SliceProfile = _type(item).profile(entry["profile"])
     return MigDeviceListing(
-        uuid=one["uuid"],
+        uuid=entry["uuid"],
         name=f"{item['name']} MIG {profile.name}",
         profile=profile.name,
-        gpu_instance_id=one["id"],
-        compute_instance_id=one["compute_instance"],
+        gpu_instance_id=entry["id"],
+        compute_instance_id=entry["compute_instance"],
         memory_bytes=None if profile.memory_gib is None else round(profile.memory_gib * GIB),
         sm_count=profile.sm_count,
     )

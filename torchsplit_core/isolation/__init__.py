@@ -31,18 +31,18 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.isolation.confinement.inside import remedy_for
-    from torchsplit_core.isolation.confinement.level import IsolationLevel, available_levels, isolation_level
-    from torchsplit_core.isolation.confinement.rooms import private_room, sweep_rooms
-    from torchsplit_core.isolation.execution import execution_refused, refuse_execution
+    from torchsplit_core.isolation.sandbox.current_sandbox import remedy_for
+    from torchsplit_core.isolation.sandbox.level import IsolationLevel, available_levels, isolation_level
+    from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir, remove_stale_temp_dirs
+    from torchsplit_core.isolation.trust_policy import execution_refused, require_execution_allowed
     from torchsplit_core.isolation.faults import ChildFault, printable
-    from torchsplit_core.isolation.forms import Form, of_form
+    from torchsplit_core.isolation.answer_schema import AnswerSchema, schema_reader
     from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
     from torchsplit_core.isolation.run import run_limited
 
 __all__ = [
     "ChildFault",
-    "Form",
+    "AnswerSchema",
     "IsolationLevel",
     "Limits",
     "available_levels",
@@ -50,24 +50,24 @@ __all__ = [
     "execution_refused",
     "is_out_of_memory",
     "isolation_level",
-    "of_form",
+    "schema_reader",
     "printable",
-    "private_room",
-    "refuse_execution",
+    "private_temp_dir",
+    "require_execution_allowed",
     "remedy_for",
     "run_limited",
-    "sweep_rooms",
+    "remove_stale_temp_dirs",
 ]
 
 __getattr__ = on_demand(
     __name__,
     {
-        "confinement.inside": "remedy_for",
-        "confinement.level": "IsolationLevel available_levels isolation_level",
-        "confinement.rooms": "private_room sweep_rooms",
-        "execution": "execution_refused refuse_execution",
+        "sandbox.current_sandbox": "remedy_for",
+        "sandbox.level": "IsolationLevel available_levels isolation_level",
+        "sandbox.temp_dirs": "private_temp_dir remove_stale_temp_dirs",
+        "trust_policy": "execution_refused require_execution_allowed",
         "faults": "ChildFault printable",
-        "forms": "Form of_form",
+        "answer_schema": "AnswerSchema schema_reader",
         "limits": "Limits default_memory_bytes is_out_of_memory",
         "run": "run_limited",
     },

@@ -17,13 +17,13 @@ from types import TracebackType
 from typing import Any
 
 from torchsplit_core import extras
-from torchsplit_core.isolation.confinement import inside
-from torchsplit_core.isolation.confinement.supervisor import start_worker
+from torchsplit_core.isolation.sandbox import current_sandbox
+from torchsplit_core.isolation.sandbox.supervisor import start_worker
 from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
 from torchsplit_core.values import InputFault, InternalFault, last_cause, system_reason
 
 
-class Answers:
+class MessageWriter:
     """Writes one JSON object a line to the parent."""
 
     def __init__(self, descriptor: int) -> None:
@@ -51,32 +51,32 @@ class Answers:
             self.send("out_of_memory", str(cause)[:500])
         else:
             frames = traceback.extract_tb(cause.__traceback__ or trace)
-            place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+            location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
             # Before the answer, after which the parent listens no longer.
             traceback.print_exception(kind, error, trace)
             sys.stderr.flush()
-            told = {"type": type(cause).__name__, "message": str(cause)[:2000], "place": place}
-            self.send("error", told | {"remedy": inside.remedy_for(error)})
+            details = {"type": type(cause).__name__, "message": str(cause)[:2000], "place": location}
+            self.send("error", details | {"remedy": current_sandbox.remedy_for(error)})
 
 
 def main() -> None:
     """Take the request, confine the worker, call, answer, end at once."""
-    answers = Answers(int(sys.argv[1]))
+    writer = MessageWriter(int(sys.argv[1]))
     request = json.load(sys.stdin)
     try:
         start_worker(request, int(sys.argv[2]))
     except OSError as error:
-        answers.send("unconfined", system_reason(error))
+        writer.send("unconfined", system_reason(error))
         os._exit(1)
-    sys.excepthook = answers.failure
+    sys.excepthook = writer.failure
     apply_limits(request["limits"])
     module, _, function = request["target"].partition(":")
-    outcome = getattr(importlib.import_module(module), function)(request["arguments"], answers.progress)
+    outcome = getattr(importlib.import_module(module), function)(request["arguments"], writer.progress)
     if isinstance(outcome, Iterator):
         for part in outcome:
-            answers.send("part", part)
+            writer.send("part", part)
         outcome = None
-    answers.send("result", outcome)
+    writer.send("result", outcome)
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads or atexit handlers of foreign code must not hold the answer up.

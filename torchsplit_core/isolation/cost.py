@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsplit_core.isolation.confinement import inside
+from torchsplit_core.isolation.sandbox import current_sandbox
 from torchsplit_core.values import Progress
 
 
@@ -19,6 +19,6 @@ def set_up_seconds(times: int = 10) -> tuple[float, ...]:
     return tuple(float(run_limited(f"{__name__}:tell", {})) for _ in range(times))
 
 
-def tell(arguments: dict[str, Any], progress: Progress) -> float:
+def report_setup_s(arguments: dict[str, Any], progress: Progress) -> float:
     """The child's part."""
-    return inside.setup_s
+    return current_sandbox.setup_s

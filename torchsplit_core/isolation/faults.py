@@ -9,13 +9,13 @@ from torchsplit_core.isolation.limits import Limits
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MIB
 
-Kind = Literal["time_limit", "out_of_memory", "crashed"]
+ChildFaultKind = Literal["time_limit", "out_of_memory", "crashed"]
 
 
 class ChildFault(InputFault):
     """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
 
-    def __init__(self, where: str, problem: str, remedy: str, *, kind: Kind = "crashed") -> None:
+    def __init__(self, where: str, problem: str, remedy: str, *, kind: ChildFaultKind = "crashed") -> None:
         super().__init__(where, problem, remedy)
         self.kind = kind
 
@@ -38,15 +38,15 @@ def printable_line(text: str) -> str:
     return printable(" ".join(text.split("\n")))
 
 
-MISREAD = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+PARSE_ERRORS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading a value of another form than the one expected raises."""
 
 
-def misread(subject: str, error: Exception) -> ChildFault:
+def malformed_answer_fault(subject: str, error: Exception) -> ChildFault:
     """The fault for an answer of another form than the one asked for, by what reading it raised."""
-    told = getattr(error, "errors", None)
-    if callable(told):  # pydantic's
-        first = told(include_url=False, include_input=False)[0]
+    list_errors = getattr(error, "errors", None)
+    if callable(list_errors):  # pydantic's
+        first = list_errors(include_url=False, include_input=False)[0]
         words = ": ".join((".".join(map(str, first["loc"])), first["msg"])).removeprefix(": ")
     elif isinstance(error, InputFault):
         words = f"{error.where}: {error.problem}".removeprefix(": ")
@@ -61,9 +61,9 @@ def misread(subject: str, error: Exception) -> ChildFault:
     )
 
 
-def fault_of_excess(subject: str, told: Mapping[str, Any], limits: Limits) -> ChildFault:
+def exceeded_limit_fault(subject: str, excess: Mapping[str, Any], limits: Limits) -> ChildFault:
     """The fault for a limit of all processes together that the supervisor found passed."""
-    name, value = str(told["limit"]), int(told["value"])
+    name, value = str(excess["limit"]), int(excess["value"])
     if name == "tasks":
         return ChildFault(
             subject,
@@ -73,19 +73,19 @@ def fault_of_excess(subject: str, told: Mapping[str, Any], limits: Limits) -> Ch
     if name == "total_memory_bytes":
         return ChildFault(
             subject,
-            f"ran out of memory: all its processes together took {_size(value)}, "
-            f"above the limit of {_size(limits.total_memory_bytes)}",
+            f"ran out of memory: all its processes together took {_format_size(value)}, "
+            f"above the limit of {_format_size(limits.total_memory_bytes)}",
             "Use a smaller model or batch, start fewer processes, or raise the memory limit.",
             kind="out_of_memory",
         )
-    wrote = f"{_size(value)} of files" if value < 2**60 else "folders too deep to count"
+    wrote = f"{_format_size(value)} of files" if value < 2**60 else "folders too deep to count"
     return ChildFault(
         subject,
-        f"wrote {wrote}, above the limit of {_size(limits.total_file_bytes)}",
+        f"wrote {wrote}, above the limit of {_format_size(limits.total_file_bytes)}",
         "Write less, or raise the limit (Limits.total_file_bytes).",
     )
 
 
-def _size(size: int | None) -> str:
+def _format_size(size: int | None) -> str:
     known = size or 0
     return f"{known / GIB:.1f} GiB" if known >= GIB else f"{known / MIB:.0f} MiB"

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from torchsplit_core.isolation.confinement import calls
-from torchsplit_core.isolation.confinement.access import Access, access_of
-from torchsplit_core.isolation.confinement.level import IsolationLevel, isolation_level
+from torchsplit_core.isolation.sandbox import seccomp
+from torchsplit_core.isolation.sandbox.access import Access, access_of
+from torchsplit_core.isolation.sandbox.level import IsolationLevel, isolation_level
 from torchsplit_core.isolation.limits import Limits
 
-KEPT_ENVIRONMENT = (
+INHERITED_ENVIRONMENT = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
@@ -27,24 +27,24 @@ KEPT_ENVIRONMENT = (
 )  # fmt: skip
 END_S = 15.0
 """How long a supervisor may take to end what it watches; then it is killed itself."""
-WORK, LINKS = "work", "packages"
+WORK_FOLDER, LINKS_FOLDER = "work", "packages"
 """Folders of a room: where the child works, and links to our packages where their own folder stays closed."""
 
 
-class Confined:
+class ConfinedChild:
     """A child that was started: its supervisor's process, and what that says of limits."""
 
     def __init__(self, process: subprocess.Popen[bytes], verdict: int) -> None:
         self.process, self._verdict = process, verdict
 
-    def excess(self) -> dict[str, Any] | None:
+    def exceeded_limit(self) -> dict[str, Any] | None:
         """The limit that the supervisor found passed, {"limit", "value"}; None where it found none."""
         try:
-            told = os.read(self._verdict, 4096)
-            found = json.loads(told) if told else None
+            data = os.read(self._verdict, 4096)
+            excess = json.loads(data) if data else None
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return excess if isinstance(excess, dict) else None
 
     def end(self) -> int:
         """End the child and all it started; its exit status, as of `Popen`. Twice does no harm."""
@@ -71,7 +71,7 @@ class Confined:
 def launch(
     target: str,
     arguments: Mapping[str, Any],
-    room: Path,
+    private_folder: Path,
     *,
     limits: Limits,
     answers: int,
@@ -80,41 +80,41 @@ def launch(
     readable: Iterable[str | Path] = (),
     writable: Iterable[str | Path] = (),
     descriptors: Iterable[int] = (),
-) -> Confined:
+) -> ConfinedChild:
     """Start `target` ("module:function") in a child at this process's isolation level.
 
     `room` is a private folder; `answers` the descriptor that the child answers on; `descriptors` are handed over as
     well. The child ends with the thread that calls this. Raises InputFault where the level is not available.
     """
     level = isolation_level()
-    work = room / WORK
+    work = private_folder / WORK_FOLDER
     work.mkdir()
     child_environment = {**_environment(str(work)), **(environment or {})}
     writable = [str(Path(path).absolute()) for path in writable]
     access = access_of(child_environment, readable, writable)
-    child_environment["PYTHONPATH"] = os.pathsep.join(_import_path(access, room))
-    hearing, verdict = os.pipe()
+    child_environment["PYTHONPATH"] = os.pathsep.join(_import_path(access, private_folder))
+    verdict_read, verdict = os.pipe()
     request = {
         "target": target,
         "arguments": dict(arguments),
         "limits": asdict(limits),
         "level": level.name,
         "abi": level.landlock_abi,
-        "families": _families(level, access),
+        "families": _socket_families(level, access),
         "access": {"read": access.read, "write": access.write, "devices": access.devices},
-        "room": str(room),
+        "room": str(private_folder),
         "folder": str(work),
-        "watched": [str(room), *writable],
+        "watched": [str(private_folder), *writable],
         "caller": os.getpid(),
     }
     try:
         # The request goes through a file: a pipe could block on a child that never reads.
-        with tempfile.TemporaryFile() as handed:
-            handed.write(json.dumps(request).encode())
-            handed.seek(0)
+        with tempfile.TemporaryFile() as request_file:
+            request_file.write(json.dumps(request).encode())
+            request_file.seek(0)
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "torchsplit_core.isolation.child", str(answers), str(verdict)],
-                stdin=handed,
+                stdin=request_file,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(answers, verdict, *descriptors),
@@ -123,36 +123,36 @@ def launch(
                 start_new_session=True,
             )
     except OSError:
-        os.close(hearing)
+        os.close(verdict_read)
         raise
     finally:
         os.close(verdict)
-    os.set_blocking(hearing, False)
-    return Confined(process, hearing)
+    os.set_blocking(verdict_read, False)
+    return ConfinedChild(process, verdict_read)
 
 
 def _environment(work: str) -> dict[str, str]:
     """The few names a child needs; its home and temporary files are in its own directory."""
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-    own = {"HOME": work, "TMPDIR": work, "USER": "torchsplit", "LOGNAME": "torchsplit"}
+    inherited = {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
+    private = {"HOME": work, "TMPDIR": work, "USER": "torchsplit", "LOGNAME": "torchsplit"}
     # Each further malloc arena reserves 64 MiB of the address space that memory_bytes limits.
-    return kept | own | {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
+    return inherited | private | {"MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1"}
 
 
-def _families(level: IsolationLevel, access: Access) -> tuple[int, ...] | None:
+def _socket_families(level: IsolationLevel, access: Access) -> tuple[int, ...] | None:
     """The families of sockets a child may make; None for no filter. MPS is asked through a named one."""
     if not level.sockets_held:
         return None
     if level.name == "namespaces":
-        return calls.OF_A_NAMESPACE
-    return (calls.UNIX,) if access.gpu else ()
+        return seccomp.NAMESPACE_FAMILIES
+    return (seccomp.UNIX,) if access.gpu else ()
 
 
-def _import_path(access: Access, room: Path) -> list[str]:
+def _import_path(access: Access, private_folder: Path) -> list[str]:
     """Where the child finds its modules: our packages first, through links where their folder stays closed."""
     if not access.packages:
         return list(access.path)
-    links = room / LINKS
+    links = private_folder / LINKS_FOLDER
     links.mkdir()
     for package in access.packages:
         (links / Path(package).name).symlink_to(package)

@@ -13,7 +13,7 @@ from typing import Any
 from torchsplit_core.values.units import GIB
 
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
-LEAST_TASKS, TASKS_A_CORE = 512, 8
+MIN_TASKS, TASKS_PER_CORE = 512, 8
 """torch starts about two threads a core (OpenMP's and its own pools) in each process that computes, so this is
 room for four such processes; a program that starts more than this runs away."""
 TOTAL_FILE_BYTES = 4 * GIB
@@ -29,7 +29,7 @@ def default_memory_bytes() -> int:
 
 def default_tasks() -> int:
     """Processes and threads together that the work of a model may have: 512, or 8 a core where that is more."""
-    return max(LEAST_TASKS, TASKS_A_CORE * (os.cpu_count() or 1))
+    return max(MIN_TASKS, TASKS_PER_CORE * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ def apply_limits(limits: dict[str, Any]) -> None:
         if value is None:
             continue
         _, hard = resource.getrlimit(kind)
-        least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
         # At its soft limit a process gets SIGXCPU, which says more than the SIGKILL of the hard one.
-        spare = 5 if kind == resource.RLIMIT_CPU and least == value else 0
-        top = least + spare if hard == resource.RLIM_INFINITY else min(least + spare, hard)
-        resource.setrlimit(kind, (least, top))
+        spare = 5 if kind == resource.RLIMIT_CPU and soft == value else 0
+        new_hard = soft + spare if hard == resource.RLIM_INFINITY else min(soft + spare, hard)
+        resource.setrlimit(kind, (soft, new_hard))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

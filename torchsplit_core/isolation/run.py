@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation.confinement.rooms import private_room
+from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir
 from torchsplit_core.isolation.faults import (
-    MISREAD,
+    PARSE_ERRORS,
     ChildFault,
-    Kind,
-    fault_of_excess,
-    misread,
+    ChildFaultKind,
+    exceeded_limit_fault,
+    malformed_answer_fault,
     printable,
     printable_line,
 )
-from torchsplit_core.isolation.launch import Confined, launch
+from torchsplit_core.isolation.launch import ConfinedChild, launch
 from torchsplit_core.isolation.limits import Limits, aborted_for_memory
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
 from torchsplit_core.values.units import GIB
@@ -33,8 +33,8 @@ READ_BYTES = 2**16
 PIPE_BLOCKS = 64  # a pipe holds at most 1 MiB unless root raised it (pipe(7)): read up to 4 MiB
 
 
-def _as_it_is(answer: Any) -> Any:
-    return answer
+def _identity(value: Any) -> Any:
+    return value
 
 
 def run_limited(
@@ -44,9 +44,9 @@ def run_limited(
     limits: Limits | None = None,
     progress: Progress = ignore_progress,
     subject: str = "",
-    read: Callable[[Any], Any] = _as_it_is,
+    read: Callable[[Any], Any] = _identity,
     receive: Callable[[Any], None] | None = None,
-    read_part: Callable[[Any], Any] = _as_it_is,
+    read_part: Callable[[Any], Any] = _identity,
     environment: Mapping[str, str] | None = None,
     readable: Iterable[str | Path] = (),
     writable: Iterable[str | Path] = (),
@@ -67,23 +67,23 @@ def run_limited(
     """
     limits = Limits() if limits is None else limits
     subject = subject or target
-    with private_room() as room:
-        reading, writing = os.pipe()
+    with private_temp_dir() as private_folder:
+        read_end, write_end = os.pipe()
         try:
             child = launch(
-                target, arguments, room, limits=limits, answers=writing, output=subprocess.PIPE,
+                target, arguments, private_folder, limits=limits, answers=write_end, output=subprocess.PIPE,
                 environment=environment, readable=readable, writable=writable,
             )  # fmt: skip
         except BaseException:
-            os.close(reading)
+            os.close(read_end)
             raise
         finally:
-            os.close(writing)
-        run = _Run(subject, limits, progress, receive, read_part)
-        return run.reading(read, run.wait(child, reading))
+            os.close(write_end)
+        run = _ChildRun(subject, limits, progress, receive, read_part)
+        return run.parse(read, run.wait(child, read_end))
 
 
-class _Run:
+class _ChildRun:
     """One child from start to end: what it said and how it ended."""
 
     def __init__(
@@ -98,28 +98,28 @@ class _Run:
         self.read_part = read_part
         self.tail = b""
         self.unread = bytearray()
-        self.answer: tuple[str, Any] | None = None
-        self.heard: float | None = None
+        self.final_message: tuple[str, Any] | None = None
+        self.last_message_at: float | None = None
 
-    def wait(self, child: Confined, reading: int) -> Any:
+    def wait(self, child: ConfinedChild, answers: int) -> Any:
         """Listen until the child ends or its time is over; then its result or its fault."""
         output = child.process.stdout
         assert output is not None
         ended = os.pidfd_open(child.process.pid)
         timed_out = False
         try:
-            for descriptor in (reading, output.fileno()):
+            for descriptor in (answers, output.fileno()):
                 os.set_blocking(descriptor, False)
-            timed_out = not self._listen(output.fileno(), reading, ended)
+            timed_out = not self._listen(output.fileno(), answers, ended)
         finally:
             status = child.end()
-            excess = child.excess()
+            excess = child.exceeded_limit()
             child.close()
             output.close()
-            os.close(reading)
+            os.close(answers)
             os.close(ended)
-        if excess is not None and (self.answer is None or self.answer[0] != "result"):
-            raise fault_of_excess(self.subject, excess, self.limits)
+        if excess is not None and (self.final_message is None or self.final_message[0] != "result"):
+            raise exceeded_limit_fault(self.subject, excess, self.limits)
         return self._outcome(status, timed_out)
 
     def _listen(self, output: int, answers: int, ended: int) -> bool:
@@ -128,23 +128,23 @@ class _Run:
         with selectors.DefaultSelector() as selector:
             for descriptor in (output, answers, ended):
                 selector.register(descriptor, selectors.EVENT_READ)
-            while (left := self._end(deadline) - time.monotonic()) > 0:
+            while (left := self._listen_until(deadline) - time.monotonic()) > 0:
                 ready = [key.fd for key, _ in selector.select(left)]
                 for descriptor in ready:
                     if descriptor != ended and not self._read(descriptor, answers):
                         selector.unregister(descriptor)
-                if ended in ready or self.answer is not None:
+                if ended in ready or self.final_message is not None:
                     # Take what is left in the pipes; do not wait for their end, which a thread or
                     # a grandchild may hold back.
                     self._drain(output, answers)
                     return True
         return False
 
-    def _end(self, deadline: float) -> float:
+    def _listen_until(self, deadline: float) -> float:
         """When listening ends: the child's deadline, or earlier where it has fallen silent."""
-        if self.heard is None or self.limits.silent_s is None:
+        if self.last_message_at is None or self.limits.silent_s is None:
             return deadline
-        return min(deadline, self.heard + self.limits.silent_s)
+        return min(deadline, self.last_message_at + self.limits.silent_s)
 
     def _drain(self, output: int, answers: int) -> None:
         """What the pipes hold now; bounded, for a grandchild may go on writing."""
@@ -160,36 +160,36 @@ class _Run:
         except BlockingIOError:
             return False
         if descriptor == answers:
-            self._take(block)
+            self._parse_messages(block)
         else:
             self.tail = (self.tail + block)[-OUTPUT_TAIL_BYTES:]
         return bool(block)
 
-    def _take(self, block: bytes) -> None:
+    def _parse_messages(self, block: bytes) -> None:
         """Split the answers into lines; the first that is neither progress nor a part is final."""
         start = len(self.unread)
         self.unread += block
         if len(self.unread) > ANSWER_BYTES:
             raise self._fault(f"answered with more than {ANSWER_BYTES >> 20} MiB", "Use a smaller model.")
-        while self.answer is None and (end := self.unread.find(b"\n", start)) >= 0:
+        while self.final_message is None and (end := self.unread.find(b"\n", start)) >= 0:
             line, start = bytes(self.unread[:end]), 0
             del self.unread[: end + 1]
             kind, content = self._decode(line)
-            if kind == "part" or self.heard is not None:
-                self.heard = time.monotonic()
+            if kind == "part" or self.last_message_at is not None:
+                self.last_message_at = time.monotonic()
             if kind == "progress":
                 self.progress(*content)
             elif kind == "part" and self.receive is not None:
-                self.receive(self.reading(self.read_part, content))
+                self.receive(self.parse(self.read_part, content))
             else:
-                self.answer = (kind, content)
+                self.final_message = (kind, content)
 
-    def reading(self, reader: Callable[[Any], Any], content: Any) -> Any:
+    def parse(self, reader: Callable[[Any], Any], content: Any) -> Any:
         """What the reader makes of it. Raises ChildFault where it cannot."""
         try:
             return reader(content)
-        except MISREAD as error:
-            raise misread(self.subject, error) from error
+        except PARSE_ERRORS as error:
+            raise malformed_answer_fault(self.subject, error) from error
 
     def _decode(self, line: bytes) -> tuple[str, Any]:
         """One answer. Foreign code shares the child, so nothing here may trust its form."""
@@ -200,7 +200,7 @@ class _Run:
                 return kind, (min(max(float(share), 0.0), 1.0), printable_line(str(text)[:500]))
             if kind == "fault":
                 where, problem, remedy = content
-                return kind, tuple(printable(str(told)) for told in (where, problem, remedy))
+                return kind, tuple(printable(str(field)) for field in (where, problem, remedy))
             if kind == "error":
                 names = ("type", "message", "place", "remedy")
                 return kind, tuple(printable(str(content[name])) for name in names)
@@ -219,7 +219,7 @@ class _Run:
         """The result, or the fault that says what happened."""
         kind: str
         content: Any
-        kind, content = self.answer or ("", None)
+        kind, content = self.final_message or ("", None)
         if kind == "result":
             return content
         if kind == "fault":
@@ -230,7 +230,7 @@ class _Run:
                 raise InternalFault(message)
             raise self._fault(
                 f"raised {name}: {message} ({place})",
-                remedy or f"Mend the code named. {self._last_words()}",
+                remedy or f"Mend the code named. {self._last_output()}",
             )
         if kind == "unconfined":
             raise self._fault(
@@ -261,17 +261,17 @@ class _Run:
         )
         raise self._fault(
             f"{ended} without an answer",
-            f"Run it on its own to see why. {self._last_words()}",
+            f"Run it on its own to see why. {self._last_output()}",
         )
 
     def _memory(self) -> str:
         limit = self.limits.memory_bytes
         return "the memory of this machine" if limit is None else f"{limit / GIB:.1f} GiB"
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         """The last line the child printed, for the remedy."""
         lines = self.tail.decode(errors="replace").strip().splitlines()
         return f"Last output: {printable_line(lines[-1][:300])}" if lines else "It printed nothing."
 
-    def _fault(self, problem: str, remedy: str, kind: Kind = "crashed") -> ChildFault:
+    def _fault(self, problem: str, remedy: str, kind: ChildFaultKind = "crashed") -> ChildFault:
         return ChildFault(self.subject, problem, remedy, kind=kind)

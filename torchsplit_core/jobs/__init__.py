@@ -1,6 +1,6 @@
 """Long work in the background of a workspace: started, watched, cancelled, resumed."""
 
-from torchsplit_core.jobs.forking import prepare
+from torchsplit_core.jobs.fork_server import prepare
 from torchsplit_core.jobs.runner import JobStatus, cancel, end, log, resume, running, start, status, statuses
 
 __all__ = [

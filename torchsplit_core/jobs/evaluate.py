@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.names import EvaluateParameters
+from torchsplit_core.jobs.job_kinds import EvaluateParameters
 from torchsplit_core.values import Progress
 from torchsplit_core.workflow.evaluation import evaluate
-from torchsplit_core.workspace.named import evaluation_name, exists
+from torchsplit_core.workspace.named_results import evaluation_name, exists
 
 if TYPE_CHECKING:
     from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
     from torchsplit_core.workspace.store import Workspace
 
-KEEP_EVERY_S = 15.0
+SAVE_EVERY_S = 15.0
 """Seconds between two times that what is found so far is stored: what a cancelled job loses at most."""
 
 
@@ -22,19 +22,19 @@ def evaluate_job(workspace: Workspace, parameters: EvaluateParameters, progress:
     """Run the evaluation; cases that stand in the workspace are taken over."""
     name = evaluation_name(quick=parameters.quick)
     known = workspace.get("evaluation", name) if exists(workspace, "evaluation", name) else None
-    kept = time.monotonic()
+    last_saved = time.monotonic()
 
-    def keep(found: EvaluationOutcome) -> None:
-        nonlocal kept
-        if found.complete or time.monotonic() - kept > KEEP_EVERY_S:
-            workspace.put("evaluation", name, found)
-            kept = time.monotonic()
+    def save(partial: EvaluationOutcome) -> None:
+        nonlocal last_saved
+        if partial.complete or time.monotonic() - last_saved > SAVE_EVERY_S:
+            workspace.put("evaluation", name, partial)
+            last_saved = time.monotonic()
 
     outcome = evaluate(
         quick=parameters.quick,
         time_limit_s=parameters.time_limit_s,
         known=known,
-        keep=keep,
+        keep=save,
         progress=progress,
     )
     return {

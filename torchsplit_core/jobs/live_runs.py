@@ -16,22 +16,22 @@ from torchsplit_core.workspace.store import Workspace
 FOLDER = "live"
 
 
-class LiveRun:
+class LiveRunFile:
     """The moments of one scenario's run: a JSON object a line, the first with what is expected."""
 
     def __init__(self, workspace: Workspace, scenario: str) -> None:
-        named = hashlib.sha256(f"{workspace.id}/{scenario}".encode()).hexdigest()[:16]
-        self.path: Path = workspace.store.root / FOLDER / f"{named}.jsonl"
+        key = hashlib.sha256(f"{workspace.id}/{scenario}".encode()).hexdigest()[:16]
+        self.path: Path = workspace.store.root / FOLDER / f"{key}.jsonl"
 
     def begin(self, expected: dict[str, Any]) -> None:
         """Forget what was there; `expected` is drawn beside what comes."""
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(json.dumps(expected) + "\n", encoding="utf-8")
 
-    def add(self, moment: dict[str, Any]) -> None:
+    def add(self, sample: dict[str, Any]) -> None:
         """One more."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(moment) + "\n")
+            file.write(json.dumps(sample) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
         """All so far; empty where no run is or was left. A line that is being written is left for the next look."""
@@ -39,11 +39,11 @@ class LiveRun:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except OSError:
             return []
-        found = []
+        samples = []
         for line in lines:
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                samples.append(json.loads(line))
+        return samples
 
     def end(self) -> None:
         """Remove it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.names import PartitionParameters
+from torchsplit_core.jobs.job_kinds import PartitionParameters
 from torchsplit_core.values import Progress
-from torchsplit_core.workspace.named import partition_name, partition_names
+from torchsplit_core.workspace.named_results import partition_name, partition_names
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -24,7 +24,7 @@ def partition_job(
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
     name, factors = parameters.source, parameters.time_factors
-    found = pareto_candidates(
+    frontier = pareto_candidates(
         PartitionProvider(workspace.get("graph", name), workspace.get("profile", name)),
         stages=(len(factors),) if factors else range(1, parameters.stages + 1),
         link_gb_per_s=parameters.link_gb_per_s,
@@ -34,10 +34,10 @@ def partition_job(
         time_factors=factors or None,
         progress=progress,
     )
-    kept = {partition_name(name, count): outcome for count, outcome in found.outcomes.items()}
-    for known in partition_names(workspace, name):
-        if known not in kept:
-            workspace.remove("partition", known)
-    for title, outcome in kept.items():
+    outcomes = {partition_name(name, count): outcome for count, outcome in frontier.outcomes.items()}
+    for stored_name in partition_names(workspace, name):
+        if stored_name not in outcomes:
+            workspace.remove("partition", stored_name)
+    for title, outcome in outcomes.items():
         workspace.put("partition", title, replace(outcome, source=name))
-    return {"partition": name, "parts": max(found.outcomes)}
+    return {"partition": name, "parts": max(frontier.outcomes)}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestVersionParameters, RequestParameters
 from torchsplit_core.values import InputFault, PlacementRequest, Progress, quoted
-from torchsplit_core.workspace.named import digest, exists, put_answer
+from torchsplit_core.workspace.named_results import sha256_of, exists, store_outcome
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -18,9 +18,9 @@ def place_job(workspace: Workspace, parameters: RequestParameters, progress: Pro
     """Place the stored request; the outcome stands under its name, with the request it answers."""
     name = parameters.request
     request: PlacementRequest = workspace.get("placement_request", name)
-    before = workspace.get("placement", name) if exists(workspace, "placement", name) else None
-    outcome = workflow.place(request, warm_start=before, progress=progress)
-    put_answer(workspace, name, request, outcome)
+    previous = workspace.get("placement", name) if exists(workspace, "placement", name) else None
+    outcome = workflow.place(request, warm_start=previous, progress=progress)
+    store_outcome(workspace, name, request, outcome)
     return {"placement": name, "status": outcome.status}
 
 
@@ -31,11 +31,11 @@ def placement_frontier_job(
     name = parameters.request
     request: PlacementRequest = workspace.get("placement_request", name)
     curve = workflow.placement_frontier(request, progress=progress)
-    put_answer(workspace, name, request, curve)
+    store_outcome(workspace, name, request, curve)
     return {"placement_frontier": name, "status": curve.status, "points": len(curve.points)}
 
 
-def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
+def ways_job(workspace: Workspace, parameters: RequestVersionParameters, progress: Progress) -> dict[str, Any]:
     """Place the stored request in every way; each outcome as a contract file under its way's name, and what its
     segments give on their GPUs; how large the published program would be.
 
@@ -43,16 +43,16 @@ def ways_job(workspace: Workspace, parameters: DivisionsParameters, progress: Pr
     that was asked about: the answer is kept by it.
     """
     name = parameters.request
-    if digest(workspace, "placement_request", name) != parameters.sha256:
+    if sha256_of(workspace, "placement_request", name) != parameters.sha256:
         raise InputFault(
             "comparison",
             f"the request {quoted(name)} has changed since it was asked for",
             "Compare the ways again.",
         )
     request: PlacementRequest = workspace.get("placement_request", name)
-    found = workflow.compare_placements(request, progress=progress)
+    comparison = workflow.compare_placements(request, progress=progress)
     return {
-        "ways": [[one.label, write_text(one.outcome)] for one in found],
-        "delivered": {one.label: one.delivered for one in found},
+        "ways": [[entry.label, write_text(entry.outcome)] for entry in comparison],
+        "delivered": {entry.label: entry.delivered for entry in comparison},
         "literal": workflow.literal_size(request),
     }

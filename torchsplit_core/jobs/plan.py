@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.names import RequestParameters, WhatIfParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.known.plans import KnownPlans
-from torchsplit_core.workspace.named import exists, plan_answers, put_answer
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
+from torchsplit_core.workspace.named_results import exists, plan_is_current, store_outcome
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -23,10 +23,10 @@ EXPLAIN_JOB_S = 20.0
 """Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
 
 
-FIRST_LOOK_S = 0.25
+FIRST_PLAN_S = 0.25
 """Seconds after which a page gets a verified plan; its proof follows."""
 
-WAY_OUT_S = 4.0
+RELAXATION_PLAN_S = 4.0
 """Most seconds for the plan of each change that would make an infeasible request possible."""
 
 
@@ -40,64 +40,64 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
-    known = KnownPlans(workspace)
+    cache = PlanCache(workspace)
     limit = request.solver.time_limit_s
-    standing: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
-    if standing is not None and not (plan_answers(request, standing) and is_simulated(request, standing)):
-        standing = None
-    if standing is None:
-        answer = known.answer(request)
-        if answer is not None and is_simulated(request, answer):
-            standing = answer
-            put_answer(workspace, name, request, standing)
-    if standing is not None and is_settled(request, standing):
-        return _ended(request, standing, name, known, progress)
+    current: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
+    if current is not None and not (plan_is_current(request, current) and is_simulated(request, current)):
+        current = None
+    if current is None:
+        cached = cache.lookup(request)
+        if cached is not None and is_simulated(request, cached):
+            current = cached
+            store_outcome(workspace, name, request, current)
+    if current is not None and is_settled(request, current):
+        return _finish(request, current, name, cache, progress)
     # A first look is too short to simulate anything.
-    if standing is None and all(model.max_response_ms is None for model in request.models):
-        quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_LOOK_S, limit)))
+    if current is None and all(model.max_response_ms is None for model in request.models):
+        quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_PLAN_S, limit)))
         progress(0.1, "looking for a first plan")
         first = replace(workflow.plan(quick), request_sha256=request_hash(request))
         # A first look that leaves a model without anything would mislead more than a moment's wait.
-        shown = first.status == "feasible" and first.objective.value != 0
-        if is_settled(request, first) or limit <= FIRST_LOOK_S:
-            put_answer(workspace, name, request, first)
-            return _ended(request, first, name, known, progress)
-        if shown or first.status == "infeasible":
+        is_usable = first.status == "feasible" and first.objective.value != 0
+        if is_settled(request, first) or limit <= FIRST_PLAN_S:
+            store_outcome(workspace, name, request, first)
+            return _finish(request, first, name, cache, progress)
+        if is_usable or first.status == "infeasible":
             workspace.put("plan", name, first)
-        standing = first
-        progress(0.3, "a first plan is shown; proving that none is better" if shown else "searching on")
-    found = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
-    outcome = found if standing is None else improved(request, standing, found)
-    put_answer(workspace, name, request, outcome)
-    return _ended(request, outcome, name, known, progress)
+        current = first
+        progress(0.3, "a first plan is shown; proving that none is better" if is_usable else "searching on")
+    solved = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
+    outcome = solved if current is None else improved(request, current, solved)
+    store_outcome(workspace, name, request, outcome)
+    return _finish(request, outcome, name, cache, progress)
 
 
-def _ended(
-    request: PlanRequest, outcome: PlanOutcome, name: str, known: KnownPlans, progress: Progress
+def _finish(
+    request: PlanRequest, outcome: PlanOutcome, name: str, cache: PlanCache, progress: Progress
 ) -> dict[str, Any]:
     """What a search leaves: its plan known, and the ways out of an infeasible request looked for."""
-    known.keep(request, outcome)
+    cache.store(request, outcome)
     if outcome.status == "infeasible":
-        find_ways_out(request, outcome, known, progress)
+        plan_relaxations(request, outcome, cache, progress)
     return {"plan": name, "status": outcome.status}
 
 
-def find_ways_out(request: PlanRequest, outcome: PlanOutcome, known: KnownPlans, progress: Progress) -> None:
+def plan_relaxations(request: PlanRequest, outcome: PlanOutcome, cache: PlanCache, progress: Progress) -> None:
     """Plans of the changes that would make an infeasible request possible, kept one by one."""
     from torchsplit_core.planning import plan
     from torchsplit_core.planning.infeasibility.ways_out import questions
     from torchsplit_core.responding.plan import has_response_limit
 
     progress(0.95, "looking for ways out")
-    for question in questions(request, outcome, known.answer):
-        if known.answer(question) is not None:
+    for relaxed in questions(request, outcome, cache.lookup):
+        if cache.lookup(relaxed) is not None:
             continue
-        limit = min(WAY_OUT_S, request.solver.time_limit_s)
-        question_in_time = replace(question, solver=replace(question.solver, time_limit_s=limit))
-        if has_response_limit(question):
-            known.keep(question, workflow.plan(question_in_time))
+        limit = min(RELAXATION_PLAN_S, request.solver.time_limit_s)
+        limited = replace(relaxed, solver=replace(relaxed.solver, time_limit_s=limit))
+        if has_response_limit(relaxed):
+            cache.store(relaxed, workflow.plan(limited))
         else:
-            known.keep(question, plan(question_in_time, reasons=False))
+            cache.store(relaxed, plan(limited, reasons=False))
 
 
 def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
@@ -111,12 +111,12 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
     request: PlanRequest = workspace.get("plan_request", name)
     outcome: PlanOutcome = workspace.get("plan", name)
     deadline = time.perf_counter() + EXPLAIN_JOB_S
-    known = KnownPlans(workspace)
-    found = explain_plan(request, outcome, deadline, progress=progress, hear=known.keep)
+    cache = PlanCache(workspace)
+    explanation = explain_plan(request, outcome, deadline, progress=progress, hear=cache.store)
     # A plan that was made while this ran is another plan: it keeps its place, unexplained.
-    if found is not None and workspace.get("plan", name) == outcome:
-        workspace.put("plan", name, replace(outcome, explanation=found))
-    return {"plan": name, "complete": found is not None and found.complete}
+    if explanation is not None and workspace.get("plan", name) == outcome:
+        workspace.put("plan", name, replace(outcome, explanation=explanation))
+    return {"plan": name, "complete": explanation is not None and explanation.complete}
 
 
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:
@@ -129,14 +129,14 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
 
     for draft in DraftStore(workspace, parameters.request).all():
         if request_hash(draft.request) == parameters.sha256:
-            request, known = draft.request, KnownPlans(workspace)
-            outcome = known.answer(request)
+            request, cache = draft.request, PlanCache(workspace)
+            outcome = cache.lookup(request)
             if outcome is not None and outcome.status == "infeasible":
                 # That there is no plan is known: more GPUs are sooner tried than the reasons are found.
-                find_ways_out(request, outcome, known, progress)
+                plan_relaxations(request, outcome, cache, progress)
             if outcome is None or not is_settled(request, outcome):
                 outcome = workflow.plan(request, progress=lambda share, text: progress(0.9 * share, text))
-            _ended(request, outcome, parameters.request, known, progress)
+            _finish(request, outcome, parameters.request, cache, progress)
             return {"plan": write_text(outcome)}
     raise InputFault(
         f"draft of {parameters.request}",

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from torchsplit_core.files import read_text
 from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.jobs.names import ProfileParameters
+from torchsplit_core.jobs.job_kinds import ProfileParameters
 from torchsplit_core.jobs.trace import local_source
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
 from torchsplit_core.workflow.profiling import profile
-from torchsplit_core.workspace import Blobs
-from torchsplit_core.workspace.named import digest, exists
+from torchsplit_core.workspace import BlobStore
+from torchsplit_core.workspace.named_results import sha256_of, exists
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -40,7 +40,7 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
             progress((number + share) / len(sources), shown)
 
         try:
-            rows += _profile_into(workspace, name, parameters, part)
+            rows += _profile_source(workspace, name, parameters, part)
         except InputFault as fault:
             if len(sources) == 1:
                 raise
@@ -54,7 +54,7 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
     return {"profile": sources[-1], "rows": rows}
 
 
-def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
+def _profile_source(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
     """Profile one source into the workspace; how many rows it has."""
     with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
         traced = not parameters.trace_again and exists(workspace, "graph", name)
@@ -69,30 +69,30 @@ def _profile_into(workspace: Workspace, name: str, parameters: ProfileParameters
             since=parameters.again_since,
             at_once=parameters.at_once,
             make_slices=parameters.make_slices,
-            hear_graph=lambda graph: workspace.put("graph", name, graph),
+            on_graph=lambda graph: workspace.put("graph", name, graph),
             progress=progress,
         )
-    with _one_writer(workspace):
+    with _profile_lock(workspace):
         if exists(workspace, "profile", name):
             # Two jobs may have profiled this model on two devices at the same time.
-            result = _joined(workspace.get("profile", name), result)
+            result = _merge_profiles(workspace.get("profile", name), result)
         workspace.put("profile", name, replace(result, source=name))
     return len(result.rows)
 
 
-def _joined(older: Profile, newer: Profile) -> Profile:
+def _merge_profiles(older: Profile, newer: Profile) -> Profile:
     """The newer profile, with what only the older one has measured of the same architecture."""
     from torchsplit_core.profiling.fill import fill_slices
     from torchsplit_core.profiling.merge import join
 
-    found = join(older, newer)
-    more_rows = any(row.basis != "estimated" and row not in newer.rows for row in found.rows)
-    more_failures = any(failure not in newer.failures for failure in found.failures)
-    return fill_slices(found) if more_rows or more_failures else found
+    merged = join(older, newer)
+    more_rows = any(row.basis != "estimated" and row not in newer.rows for row in merged.rows)
+    more_failures = any(failure not in newer.failures for failure in merged.failures)
+    return fill_slices(merged) if more_rows or more_failures else merged
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ProfilePoint:
     """One point of a profile job: model × device × batch size. `message` says why one failed.
 
     `kept` is when it was measured (Unix seconds), None for one that is still to do. `old`: a figure stands
@@ -109,49 +109,49 @@ class Cell:
     old: bool = False
 
 
-def cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
+def profile_points(workspace: Workspace, parameters: ProfileParameters) -> tuple[ProfilePoint, ...]:
     """Every point a profile job with these parameters is about, and what is known of it now.
 
     Without batch sizes those that are known, since only the model's own client tells which it has. Points that are
     known before the job starts are those it would take over. Raises InputFault for a device that is not here (any
     more).
     """
-    from torchsplit_core.workspace.measured_points import PointStore, old_batches, place_of
+    from torchsplit_core.workspace.measured_points import PointStore, old_batch_sizes, place_of
 
     settings = settings_of(parameters)
-    found: list[Cell] = []
+    result: list[ProfilePoint] = []
     for name in parameters.sources:
-        graph = digest(workspace, "graph", name)
+        graph = sha256_of(workspace, "graph", name)
         identity, former = _identities(workspace.store.root, graph, name) if graph else ("", "")
         for device in choose_devices(parameters.device) if parameters.device else ():
-            place = place_of(device, settings)
-            points = PointStore(workspace.store, place, parameters.again_since)
-            known = points.known(identity) if identity else ()
-            old = old_batches(PointStore(workspace.store, place), former) if former else ()
+            device_address = place_of(device, settings)
+            points = PointStore(workspace.store, device_address, parameters.again_since)
+            known = points.load(identity) if identity else ()
+            old = old_batch_sizes(PointStore(workspace.store, device_address), former) if former else ()
             sizes = parameters.batch_sizes or [point.batch_size for point in known if point.kind != "nodes"]
             for batch in sorted(set(sizes)):
-                found.append(replace(_cell(name, device, batch, known), old=batch in old))
-    return tuple(found)
+                result.append(replace(_point_state(name, device, batch, known), old=batch in old))
+    return tuple(result)
 
 
 @lru_cache(maxsize=256)
 def _identities(root: Path, sha256: str, name: str) -> tuple[str, str]:
     """The architecture hash of a stored graph, and the one of the version before. Read once, for a page asks
     every second. A graph of the version before is traced again before it is measured: it has none of ours."""
-    text = Blobs(root).get(sha256, "workspace graph", name).decode()
+    text = BlobStore(root).get(sha256, "workspace graph", name).decode()
     graph = read_text(text, origin=f"graph {name}")[1]
     former = former_architecture_hash(graph)
     return ("" if graph.architecture_hash == former else graph.architecture_hash), former
 
 
-def _cell(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> Cell:
+def _point_state(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> ProfilePoint:
     for point in known:
         if point.batch_size == batch and point.kind == "batch":
             rate = 1000 * batch / point.content["latency"]["p50"]["value"]
-            return Cell(name, device.id, batch, "measured", rate, kept=point.kept)
+            return ProfilePoint(name, device.id, batch, "measured", rate, kept=point.kept)
         if point.batch_size == batch and point.kind == "failure" and point.content["kind"] == "batch":
-            return Cell(name, device.id, batch, "failed", message=point.content["message"], kept=point.kept)
-    return Cell(name, device.id, batch, "open")
+            return ProfilePoint(name, device.id, batch, "failed", message=point.content["message"], kept=point.kept)
+    return ProfilePoint(name, device.id, batch, "open")
 
 
 def settings_of(parameters: ProfileParameters) -> Settings:
@@ -164,7 +164,7 @@ def settings_of(parameters: ProfileParameters) -> Settings:
 
 
 @contextlib.contextmanager
-def _one_writer(workspace: Workspace) -> Iterator[None]:
+def _profile_lock(workspace: Workspace) -> Iterator[None]:
     """One at a time reads a profile, joins its own and writes it back."""
     with workspace.store.lock_file("profiles.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.jobs.measure import measure_job
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     MeasureParameters,
     ProfileParameters,
     QuickStartParameters,
@@ -20,7 +20,7 @@ from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.planning.request.edit import DEFAULT_DEMAND_RPS
 from torchsplit_core.values import CPU, FleetEntry, Profile, Progress
-from torchsplit_core.workspace.named import exists
+from torchsplit_core.workspace.named_results import exists
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -89,8 +89,8 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
 
         if not _has_slices(workspace, source, widths):
             device = ",".join(f"cpu:{width}" for width in widths)
-            asked = ProfileParameters((source,), device, HERE_BATCHES, point_budget_s=0.3)
-            profile_job(workspace, asked, part)
+            profile_parameters = ProfileParameters((source,), device, HERE_BATCHES, point_budget_s=0.3)
+            profile_job(workspace, profile_parameters, part)
         profiles.append(workspace.get("profile", source))
     demands = dict.fromkeys(model_names(profiles), HERE_DEMAND_RPS)
     request = build_request(profiles, (FleetEntry(f"{CPU}-{cores}c"),), demands=demands, time_limit_s=10.0)
@@ -111,8 +111,8 @@ def _has_slices(workspace: Workspace, source: str, widths: list[str]) -> bool:
     """Whether the stored profile has measured points of these slices of a CPU."""
     if not exists(workspace, "profile", source):
         return False
-    found: Profile = workspace.get("profile", source)
-    return {row.profile for row in found.rows if row.gpu_type == CPU} >= set(widths)
+    stored: Profile = workspace.get("profile", source)
+    return {row.profile for row in stored.rows if row.gpu_type == CPU} >= set(widths)
 
 
 MEASURED_MIX = "Measured A100 mix"
@@ -144,4 +144,4 @@ def library_files() -> tuple[tuple[str, bytes], ...]:
     from torchsplit_core.files import write_text
     from torchsplit_core.profiling.library import library_profiles
 
-    return tuple((found.source, write_text(found).encode()) for found in library_profiles())
+    return tuple((profile.source, write_text(profile).encode()) for profile in library_profiles())

@@ -23,21 +23,21 @@ from typing import Any, Literal
 
 from torchsplit_core import telemetry
 from torchsplit_core.bundle import python_path
-from torchsplit_core.isolation.execution import REFUSED, execution_for_jobs, execution_refused, without_trust
-from torchsplit_core.isolation.execution import VARIABLE as EXECUTION
-from torchsplit_core.jobs import forking
-from torchsplit_core.jobs import names as jobs_names
-from torchsplit_core.jobs.names import JobParameters
+from torchsplit_core.isolation.trust_policy import REFUSED, execution_for_jobs, execution_refused, without_trust
+from torchsplit_core.isolation.trust_policy import EXECUTION_VARIABLE as EXECUTION
+from torchsplit_core.jobs import fork_server
+from torchsplit_core.jobs import job_kinds as jobs_names
+from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.values import InputFault, Progress, last_cause, quoted
-from torchsplit_core.workspace.faults import is_full, of_os_error
-from torchsplit_core.workspace.slots import one_slot, slots
+from torchsplit_core.workspace.faults import is_full, fault_from_os_error
+from torchsplit_core.workspace.job_slots import acquire_slot, slot_count
 from torchsplit_core.workspace.store import JobRecord, Store, Workspace
 
-STOPPED = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
+STOPPED_TEXT = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
 """What a job is told to have died of that could not say it itself; what it stored stays."""
 State = Literal["running", "done", "failed", "cancelled"]
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-CHILD = "torchsplit_core.jobs"
+CHILD_MODULE = "torchsplit_core.jobs"
 """The module that is a job's process: it ends with `main`."""
 
 
@@ -62,7 +62,7 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
     Here it is decided whether the job may execute uploads: where this server was not told that it may, no
     word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.
     """
-    stored = jobs_names.as_stored(name, parameters)
+    stored = jobs_names.to_stored(name, parameters)
     execution = execution_for_jobs()
     if execution == REFUSED:
         stored = without_trust(stored)
@@ -79,22 +79,22 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
     begun = {"state": "running", "share": 0.0, "message": "starting", **_clock()}
     try:
         # Until the child has its number, the job lives as long as who starts it.
-        _write(store, record.id, begun | {"starter": _process(os.getpid())})
-        command = (CHILD, str(store.root), workspace.id, record.id)
+        _write(store, record.id, begun | {"starter": _process_identity(os.getpid())})
+        command = (CHILD_MODULE, str(store.root), workspace.id, record.id)
         reading, writing = os.pipe()
         # The child begins when its input ends: what is written here is never newer than what it writes.
         with os.fdopen(writing, "wb"), os.fdopen(reading, "rb"):
-            with _path(store, record.id).with_suffix(".log").open("wb") as log:
-                process = _child(command, environment, reading, log.fileno())
-            _write(store, record.id, begun | _process(process))
+            with _progress_path(store, record.id).with_suffix(".log").open("wb") as log:
+                process = _start_process(command, environment, reading, log.fileno())
+            _write(store, record.id, begun | _process_identity(process))
     except OSError as error:
-        raise of_os_error(store.root, error) from error
+        raise fault_from_os_error(store.root, error) from error
     return record.id
 
 
-def _child(command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int) -> int:
+def _start_process(command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int) -> int:
     """The process id of `python -m command` in a session of its own: forked where that is prepared, else started."""
-    if (child := forking.forked(command, environment, stdin, log)) is not None:
+    if (child := fork_server.fork_process(command, environment, stdin, log)) is not None:
         return child
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
@@ -124,7 +124,7 @@ def status(workspace: Workspace, job: str) -> JobStatus:
 
 
 def _record(workspace: Workspace, job: str) -> JobRecord:
-    record = next((found for found in workspace.job_records() if found.id == job), None)
+    record = next((candidate for candidate in workspace.job_records() if candidate.id == job), None)
     if record is None:
         raise InputFault("job", f"{quoted(job)} is not in this workspace", "Start it again.")
     return record
@@ -139,7 +139,7 @@ def log(workspace: Workspace, job: str, most_bytes: int = 65536) -> str:
     """The end of what the job's process has printed; empty where it printed nothing. Raises InputFault for an
     unknown id."""
     try:
-        with _path(workspace.store, _record(workspace, job).id).with_suffix(".log").open("rb") as stream:
+        with _progress_path(workspace.store, _record(workspace, job).id).with_suffix(".log").open("rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - most_bytes))
             return stream.read().decode(errors="replace")
@@ -151,13 +151,13 @@ def running(
     workspace: Workspace, names: Collection[str] = (), request: str | None = None
 ) -> tuple[JobStatus, ...]:
     """The jobs that still run, newest first: of these kinds (of all for none), on the stored request of that name."""
-    found = (
+    matching = (
         _status(workspace.store, record)
         for record in workspace.job_records()
         if (not names or record.name in names)
-        and (request is None or _value(record.parameters, "request") == request)
+        and (request is None or _stored_parameter(record.parameters, "request") == request)
     )
-    return tuple(status for status in found if status.state == "running")
+    return tuple(status for status in matching if status.state == "running")
 
 
 def end(workspace: Workspace, names: Collection[str], request: str) -> None:
@@ -167,7 +167,7 @@ def end(workspace: Workspace, names: Collection[str], request: str) -> None:
             cancel(workspace, status.id)
 
 
-def _value(parameters: Any, key: str) -> Any:
+def _stored_parameter(parameters: Any, key: str) -> Any:
     """Of stored parameters, that may be anything in a store that was damaged."""
     return parameters.get(key) if isinstance(parameters, dict) else None
 
@@ -178,14 +178,14 @@ def cancel(workspace: Workspace, job: str) -> None:
         return
     # A job that waits or is about to begin finds this mark and ends by itself.
     with contextlib.suppress(OSError):
-        _mark(workspace.store, job).touch()
+        _cancel_path(workspace.store, job).touch()
     data = _read(workspace.store, job)
     pid = data.get("pid")
-    if isinstance(pid, int) and _alive(pid, data.get("born")):
+    if isinstance(pid, int) and _is_alive(pid, data.get("born")):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
             deadline = time.monotonic() + 3
-            while _alive(pid, data.get("born")) and time.monotonic() < deadline:
+            while _is_alive(pid, data.get("born")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             os.killpg(pid, signal.SIGKILL)
     # A job that finished while it was being asked keeps its result.
@@ -196,7 +196,7 @@ def cancel(workspace: Workspace, job: str) -> None:
             _write(
                 workspace.store,
                 job,
-                now | {"state": "cancelled", "message": "cancelled", "seconds": _seconds(now)},
+                now | {"state": "cancelled", "message": "cancelled", "seconds": _elapsed_s(now)},
             )
 
 
@@ -205,11 +205,11 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
     state = data.get("state", "failed")
     fault = data.get("fault")
     who = data if "pid" in data else data.get("starter") or {}
-    if state == "running" and not _alive(who.get("pid"), who.get("born")):
+    if state == "running" and not _is_alive(who.get("pid"), who.get("born")):
         data = _read(store, record.id)  # it may have ended between the two looks
         state, fault = data.get("state", "failed"), data.get("fault")
         if state == "running":
-            state, fault = "failed", STOPPED
+            state, fault = "failed", STOPPED_TEXT
     return JobStatus(
         id=record.id,
         title=record.title,
@@ -219,7 +219,7 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
         message=str(data.get("message", "")),
         result=data.get("result"),
         fault=fault,
-        seconds=_seconds(data),
+        seconds=_elapsed_s(data),
     )
 
 
@@ -235,33 +235,33 @@ def _boot() -> str:
         return ""
 
 
-def _seconds(data: Mapping[str, Any]) -> float:
+def _elapsed_s(data: Mapping[str, Any]) -> float:
     """Since the start of a job that runs, or as long as it ran; 0 where neither can be known."""
-    told = data.get("seconds")
-    if isinstance(told, int | float):
-        return float(told)
+    recorded = data.get("seconds")
+    if isinstance(recorded, int | float):
+        return float(recorded)
     begun = data.get("begun")
     if data.get("state") != "running" or data.get("boot") != _boot() or not isinstance(begun, int | float):
         return 0.0
     return max(0.0, time.clock_gettime(_CLOCK) - begun)
 
 
-def _process(pid: int) -> dict[str, Any]:
-    return {"pid": pid, "born": _born(pid)}
+def _process_identity(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "born": _start_ticks(pid)}
 
 
-def _path(store: Store, job: str) -> Path:
+def _progress_path(store: Store, job: str) -> Path:
     return store.root / "jobs" / f"{job}.json"
 
 
-def _mark(store: Store, job: str) -> Path:
+def _cancel_path(store: Store, job: str) -> Path:
     """Exists where the job was asked to end."""
-    return _path(store, job).with_suffix(".cancel")
+    return _progress_path(store, job).with_suffix(".cancel")
 
 
 def _read(store: Store, job: str) -> dict[str, Any]:
     try:
-        data = json.loads(_path(store, job).read_text())
+        data = json.loads(_progress_path(store, job).read_text())
     except (OSError, json.JSONDecodeError):
         return {"state": "failed", "fault": "The job's progress file is gone. Start it again."}
     return data if isinstance(data, dict) else {}
@@ -269,7 +269,7 @@ def _read(store: Store, job: str) -> dict[str, Any]:
 
 def _write(store: Store, job: str, data: dict[str, Any]) -> None:
     """Replace a job's progress file. An end is synced to disk: it was told, so a power cut must not take it."""
-    path = _path(store, job)
+    path = _progress_path(store, job)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{job}.", suffix=".part")
     try:
         with os.fdopen(handle, "w") as stream:
@@ -283,7 +283,7 @@ def _write(store: Store, job: str, data: dict[str, Any]) -> None:
         raise
 
 
-def _born(pid: int) -> str | None:
+def _start_ticks(pid: int) -> str | None:
     """When the process started, in the kernel's ticks: tells a job from a later process with its number."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -291,7 +291,7 @@ def _born(pid: int) -> str | None:
         return None
 
 
-def _alive(pid: Any, born: Any) -> bool:
+def _is_alive(pid: Any, start_ticks: Any) -> bool:
     if not isinstance(pid, int):
         return False
     try:
@@ -306,20 +306,20 @@ def _alive(pid: Any, born: Any) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return False
-    return state != "Z" and (born is None or _born(pid) == born)
+    return state != "Z" and (start_ticks is None or _start_ticks(pid) == start_ticks)
 
 
-def _run(root: str, workspace_id: str, job: str) -> int:
+def _run_job(root: str, workspace_id: str, job: str) -> int:
     """The child's side."""
     sys.stdin.read()
     store = Store(Path(root))
     workspace = store.open(workspace_id)
-    record = next(found for found in workspace.job_records() if found.id == job)
-    told = _read(store, job)
+    record = next(candidate for candidate in workspace.job_records() if candidate.id == job)
+    progress_data = _read(store, job)
     base: dict[str, Any] = {
         **_clock(),
-        **{key: told[key] for key in ("boot", "begun") if key in told},
-        **_process(os.getpid()),
+        **{key: progress_data[key] for key in ("boot", "begun") if key in progress_data},
+        **_process_identity(os.getpid()),
         "state": "running",
     }
 
@@ -336,13 +336,13 @@ def _run(root: str, workspace_id: str, job: str) -> int:
 
     def finish(end: dict[str, Any]) -> int:
         try:
-            _write(store, job, base | end | {"seconds": _seconds(base)})
+            _write(store, job, base | end | {"seconds": _elapsed_s(base)})
         except OSError:  # who looks sees a job that ended without a word, and is told what that may mean
             return 1
         return 0 if end["state"] == "done" else 1
 
-    def queued(before: int) -> None:
-        most = slots()
+    def on_queue_position(before: int) -> None:
+        most = slot_count()
         once = "1 job runs at once" if most == 1 else f"{most} jobs run at once"
         waiting = f"; {before} more {'waits' if before == 1 else 'wait'} before it" if before else ""
         progress(0.0, f"queued: {once} on this machine{waiting}")
@@ -350,18 +350,18 @@ def _run(root: str, workspace_id: str, job: str) -> int:
     progress(0.0, "starting")
     end: dict[str, Any]
     try:
-        with one_slot(store.root / "queue", queued):
-            if _mark(store, job).exists():
+        with acquire_slot(store.root / "queue", on_queue_position):
+            if _cancel_path(store, job).exists():
                 return finish({"state": "cancelled", "message": "cancelled"})
-            end = _called(workspace, record, progress)
+            end = _call_function(workspace, record, progress)
     except InputFault as fault:
         end = {"state": "failed", "fault": str(fault)}
     except OSError as error:
-        end = {"state": "failed", "fault": str(of_os_error(store.root, error))}
+        end = {"state": "failed", "fault": str(fault_from_os_error(store.root, error))}
     return finish(end)
 
 
-def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
+def _call_function(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
     """Call what the job is about; how it ended, as its progress file says it."""
     stored = without_trust(record.parameters) if execution_refused() else record.parameters
     try:
@@ -380,7 +380,7 @@ def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict
         }
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the page must hear of it
         if isinstance(error, OSError) and is_full(error):
-            return {"state": "failed", "fault": str(of_os_error(workspace.store.root, error))}
+            return {"state": "failed", "fault": str(fault_from_os_error(workspace.store.root, error))}
         traceback.print_exc()
         cause = last_cause(error)
         return {
@@ -391,4 +391,4 @@ def _called(workspace: Workspace, record: JobRecord, progress: Progress) -> dict
 
 def main() -> None:
     """Be the job that the command line names."""
-    sys.exit(_run(*sys.argv[1:4]))
+    sys.exit(_run_job(*sys.argv[1:4]))

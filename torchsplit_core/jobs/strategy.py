@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
-from torchsplit_core.jobs.names import DivisionsParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestVersionParameters, RequestParameters
 from torchsplit_core.values import InputFault, Profile, Progress, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.workspace.named import digest, exists, put_answer
+from torchsplit_core.workspace.named_results import sha256_of, exists, store_outcome
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -25,11 +25,11 @@ def strategy_job(workspace: Workspace, parameters: RequestParameters, progress: 
     name = parameters.request
     request: StrategyRequest = workspace.get("strategy_request", name)
     outcome = _solve(workspace, request, progress)
-    put_answer(workspace, name, request, outcome)
+    store_outcome(workspace, name, request, outcome)
     return {"strategy": name, "status": outcome.status}
 
 
-def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: Progress) -> dict[str, Any]:
+def study_job(workspace: Workspace, parameters: RequestVersionParameters, progress: Progress) -> dict[str, Any]:
     """What each choice costs changed, fewer nodes, less memory, as JSON values.
 
     Raises InputFault where the stored request is not the one that was asked about, or nothing fits.
@@ -37,21 +37,21 @@ def study_job(workspace: Workspace, parameters: DivisionsParameters, progress: P
     from torchsplit_core.strategy.sensitivity import sensitivity
 
     name = parameters.request
-    if digest(workspace, "strategy_request", name) != parameters.sha256:
+    if sha256_of(workspace, "strategy_request", name) != parameters.sha256:
         raise InputFault(
             "study", f"the request {quoted(name)} has changed since it was asked for", "Ask again."
         )
     request: StrategyRequest = workspace.get("strategy_request", name)
     graph, profile = _model(workspace, request)
 
-    def solve(asked: StrategyRequest) -> StrategyOutcome:
-        return workflow.strategy(asked, graph=graph, profile=profile, track=False)
+    def solve(changed: StrategyRequest) -> StrategyOutcome:
+        return workflow.strategy(changed, graph=graph, profile=profile, track=False)
 
     first = solve(request)
     if not first.candidates:
         raise InputFault("study", f"no strategy fits the request {quoted(name)}", "Change the request.")
-    found = sensitivity(request, first.candidates[0], solve, progress=progress)
-    return asdict(found)
+    effects = sensitivity(request, first.candidates[0], solve, progress=progress)
+    return asdict(effects)
 
 
 def _solve(workspace: Workspace, request: StrategyRequest, progress: Progress) -> StrategyOutcome:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from torchsplit_core.jobs.names import SweepParameters
+from torchsplit_core.jobs.job_kinds import SweepParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S, sweep
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 
 if TYPE_CHECKING:
     from torchsplit_core.planning.sweep.points import Parameter
@@ -30,29 +30,29 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
     what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
     time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s
     limit_s = share_s(request, time_limit_s, len(values))
-    kept = SweepStore(workspace, name)
+    store = SweepStore(workspace, name)
     requests = dict(sweep_requests(request, what))
-    kept.begin(what, request, {value: request_hash(one) for value, one in requests.items()})
-    before = kept.load()
-    assert before is not None
-    known = {value: plan.outcome for value, plan in before.plans.items() if plan.serves(limit_s)}
-    plans = KnownPlans(workspace)
+    store.begin(what, request, {value: request_hash(varied) for value, varied in requests.items()})
+    stored = store.load()
+    assert stored is not None
+    known = {value: plan.outcome for value, plan in stored.plans.items() if plan.is_sufficient(limit_s)}
+    cache = PlanCache(workspace)
     for value in set(values) - set(known):
-        answer = plans.answer(requests[value])
-        if answer is not None and answer.status in ("optimal", "infeasible"):
-            kept.keep(answer, limit_s)
-            known[value] = answer
+        cached = cache.lookup(requests[value])
+        if cached is not None and cached.status in ("optimal", "infeasible"):
+            store.save_plan(cached, limit_s)
+            known[value] = cached
 
-    def keep(value: float, outcome: PlanOutcome, searched_s: float) -> None:
-        kept.keep(outcome, searched_s)
-        plans.keep(requests[value], outcome)
+    def save(value: float, outcome: PlanOutcome, searched_s: float) -> None:
+        store.save_plan(outcome, searched_s)
+        cache.store(requests[value], outcome)
 
     sweep(
         request,
         what,
         time_limit_s=time_limit_s,
         known=known,
-        hear=keep,
+        on_plan=save,
         progress=progress,
     )
     return {"sweep": name, "points": len(values), "taken_over": len(known)}

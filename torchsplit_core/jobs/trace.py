@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
-from torchsplit_core.isolation import private_room
-from torchsplit_core.isolation.execution import is_trusted, refuse_execution
-from torchsplit_core.jobs.names import TraceParameters, UploadedFile
+from torchsplit_core.isolation import private_temp_dir
+from torchsplit_core.isolation.trust_policy import is_trusted, require_execution_allowed
+from torchsplit_core.jobs.job_kinds import TraceParameters, UploadedFile
 from torchsplit_core.values import InputFault, Progress, quoted
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
             )
         yield source, False
         return
-    name, content, trust = opened_upload(workspace, file)
-    with private_room() as folder:
+    name, content, trust = read_upload(workspace, file)
+    with private_temp_dir() as folder:
         path = folder / name
         path.write_bytes(content)
         tail = source.rpartition(":")[2]
         yield (f"{path}:{tail}" if path.suffix == ".py" else str(path)), trust
 
 
-def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes, bool]:
+def read_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes, bool]:
     """The name for a stored upload's file, its content, and whether that is trusted.
 
     Raises InputFault like `local_source`.
@@ -49,9 +49,9 @@ def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes,
     content = workspace.get_bytes("upload", upload)
     content_sha256 = hashlib.sha256(content).hexdigest()
     trust = is_trusted(upload, content_sha256, file.trusted_sha256, any_content=file.trust)
-    name = laid_out_name(upload)
+    name = safe_file_name(upload)
     if name.endswith(".py") and not trust:
-        refuse_execution(upload)
+        require_execution_allowed(upload)
         raise InputFault(
             "upload",
             f"{quoted(upload)} is not trusted, and a .py file is executed",
@@ -60,7 +60,7 @@ def opened_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes,
     return name, content, trust
 
 
-def laid_out_name(upload: str) -> str:
+def safe_file_name(upload: str) -> str:
     """Its own name, for messages, but as a name alone: never a path."""
     return re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
 

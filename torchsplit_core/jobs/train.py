@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.jobs.names import TrainOnParameters, TrainParameters, UploadedFile
-from torchsplit_core.jobs.trace import opened_upload
+from torchsplit_core.jobs.job_kinds import TrainOnParameters, TrainParameters, UploadedFile
+from torchsplit_core.jobs.trace import read_upload
 from torchsplit_core.training.monitor import read_launch
 from torchsplit_core.values import InputFault, Progress, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -17,15 +17,15 @@ from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
-KNOWN = "runs"
+RUNS_SETTING = "runs"
 """The setting that names a workspace's runs, newest last: `{"name", "path"}`, path null for those of its own store."""
 _SOURCES = ".sources"
 
 
 def run_paths(workspace: Workspace) -> dict[str, Path]:
     """The folders of a workspace's runs by their names, newest first."""
-    told = reversed(workspace.setting(KNOWN, []))
-    return {one["name"]: Path(one["path"]) if one["path"] else workspace.runs / one["name"] for one in told}
+    entries = reversed(workspace.setting(RUNS_SETTING, []))
+    return {entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"] for entry in entries}
 
 
 def is_own(workspace: Workspace, path: Path) -> bool:
@@ -36,7 +36,7 @@ def is_own(workspace: Workspace, path: Path) -> bool:
 def train_job(workspace: Workspace, parameters: TrainParameters, progress: Progress) -> dict[str, Any]:
     """Begin a run. Executes the source in the run's processes, with this user's rights."""
     source, trust = _source(workspace, parameters.source, parameters.file)
-    path = _path(workspace, parameters.request)
+    path = _run_path(workspace, parameters.request)
     return _train(source, parameters.strategy, path, parameters.options, progress, trust=trust, resume=False)
 
 
@@ -45,7 +45,7 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
 
     Raises InputFault where that was not kept, and for a folder of another place that is not trusted.
     """
-    path = _path(workspace, parameters.request)
+    path = _run_path(workspace, parameters.request)
     launch = read_launch(path)
     if launch is None:
         raise InputFault(
@@ -53,25 +53,25 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
             "lacks watch/launch.json, which says what the run was started with",
             "Go on with the run on the command line, by torchsplit train … --resume.",
         )
-    own = is_own(workspace, path)
-    if not own and not parameters.trust:
+    is_own_run = is_own(workspace, path)
+    if not is_own_run and not parameters.trust:
         raise InputFault(
             str(path),
             "is not trusted, and to resume a run executes the model that its folder names",
             "Tick the box, if the folder is your own.",
         )
     source, trust = launch.source, parameters.trust
-    if own and parameters.file is not None:
+    if is_own_run and parameters.file is not None:
         source, trust = _source(workspace, launch.source, parameters.file)
     options = launch.options if parameters.steps is None else replace(launch.options, steps=parameters.steps)
     return _train(source, launch.strategy, path, options, progress, trust=trust, resume=True)
 
 
-def _path(workspace: Workspace, name: str) -> Path:
-    found = run_paths(workspace).get(name)
-    if found is None:
+def _run_path(workspace: Workspace, name: str) -> Path:
+    path = run_paths(workspace).get(name)
+    if path is None:
         raise InputFault("run", f"{quoted(name)} is not in this workspace", "Start it again.")
-    return found
+    return path
 
 
 def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tuple[str, bool]:
@@ -83,7 +83,7 @@ def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tup
                 "source", f"{quoted(source)} is neither a sample nor an upload", "Upload the file first."
             )
         return source, False
-    name, content, trust = opened_upload(workspace, file)
+    name, content, trust = read_upload(workspace, file)
     path = workspace.runs / _SOURCES / hashlib.sha256(content).hexdigest()[:16] / name
     replace_file(path, content.decode("utf-8"))
     return f"{path}:{source.rpartition(':')[2]}", trust

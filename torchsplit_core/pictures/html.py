@@ -53,23 +53,23 @@ def plan_html(request: PlanRequest, plan: PlanOutcome, level: str, sentence: str
         )  # fmt: skip
         worst_first = sorted(plan.models, key=lambda model: model.normalised)
         bounded = bounded_models(plan)
-        rows = [_planned(model, demands[model.name], colours, bounded) for model in worst_first]
+        rows = [_model_row(model, demands[model.name], colours, bounded) for model in worst_first]
         parts.append(_table(head, rows))
     return _block(*parts, *_warnings(plan.warnings))
 
 
 def proof_words(plan: PlanOutcome) -> str:
     """Status, objective, bound and gap."""
-    told = f"{plan.status}: {plan.objective.kind} {exact(plan.objective.value)}"
+    text = f"{plan.status}: {plan.objective.kind} {exact(plan.objective.value)}"
     if plan.status not in ("optimal", "feasible"):
-        return told
+        return text
     return (
-        f"{told}, bound {exact(plan.objective.bound)}, gap {percent(plan.objective.gap)}, "
+        f"{text}, bound {exact(plan.objective.bound)}, gap {percent(plan.objective.gap)}, "
         f"{counted(plan.objective.proven_levels, 'level')} proven"
     )
 
 
-def _planned(
+def _model_row(
     model: PlannedModel, demand: float, colours: Mapping[str, str], bounded: Collection[str]
 ) -> Sequence[str]:
     colour = colours.get(model.name, UNKNOWN)
@@ -88,10 +88,10 @@ def _planned(
 
 def profile_words(profile: Profile) -> str:
     """How many rows of which basis."""
-    found = Counter(row.basis for row in profile.rows)
-    told = ", ".join(f"{exact(found[basis])} {basis}" for basis in BASES if found[basis])
+    counts = Counter(row.basis for row in profile.rows)
+    text = ", ".join(f"{exact(counts[basis])} {basis}" for basis in BASES if counts[basis])
     failed = f"; {counted(len(profile.failures), 'point')} failed" if profile.failures else ""
-    return f"{told or 'no rows'}{failed}"
+    return f"{text or 'no rows'}{failed}"
 
 
 def profile_html(profile: Profile) -> str:
@@ -101,7 +101,7 @@ def profile_html(profile: Profile) -> str:
         key = (row.gpu_type, row.profile or "whole", row.basis)
         if key not in best or row.throughput_rps > best[key].throughput_rps:
             best[key] = row
-    rows = sorted(best.items(), key=lambda one: (BASES.index(one[1].basis), one[0]))
+    rows = sorted(best.items(), key=lambda item: (BASES.index(item[1].basis), item[0]))
     scale = max((row.throughput_rps for _, row in rows[:MOST_ROWS]), default=1.0)
     head = ("slice", "batch", "throughput, req/s", "", "90 % interval", "p95, ms", "memory, GiB", "basis")
     cells = [
@@ -144,12 +144,12 @@ def load_html(outcome: SimulationOutcome) -> str:
     ends = (min(known), max(known)) if known else (1.0, 1.0)
     head = ("model", "offered, req/s", "carried at most", "p50, ms", "p95, ms", "", "p99, ms", "mean batch")
     return _block(
-        _table(head, [_loaded(model, ends, colours[model.name]) for model in outcome.models]),
+        _table(head, [_load_row(model, ends, colours[model.name]) for model in outcome.models]),
         *_warnings(outcome.warnings),
     )
 
 
-def _loaded(model: ModelLoad, ends: tuple[float, float], colour: str) -> Sequence[str]:
+def _load_row(model: ModelLoad, ends: tuple[float, float], colour: str) -> Sequence[str]:
     times = model.response_ms
     low, high = model.response_low_ms, model.response_high_ms
     drawn = f" ({_between(low.p95, high.p95)})" if low is not None and high is not None else ""
@@ -160,13 +160,13 @@ def _loaded(model: ModelLoad, ends: tuple[float, float], colour: str) -> Sequenc
         short(model.capacity_rps),
         short(times.p50),
         f"{short(times.p95)}{drawn}",
-        _strip(times, ends, colour),
+        _percentile_strip(times, ends, colour),
         short(times.p99),
         short(model.mean_batch),
     )
 
 
-def _strip(times: ResponseTimes, ends: tuple[float, float], colour: str) -> str:
+def _percentile_strip(times: ResponseTimes, ends: tuple[float, float], colour: str) -> str:
     if times.p50 is None or times.p95 is None or times.p99 is None:
         return "n/a"
     span = math.log(ends[1] / ends[0]) or 1.0
@@ -200,8 +200,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _row(kind: str, cells: Sequence[str], styles: Sequence[str]) -> str:
-    told = (f'<{kind} style="{style}">{cell}</{kind}>' for cell, style in zip(cells, styles, strict=True))
-    return f"<tr>{''.join(told)}</tr>"
+    rendered = (f'<{kind} style="{style}">{cell}</{kind}>' for cell, style in zip(cells, styles, strict=True))
+    return f"<tr>{''.join(rendered)}</tr>"
 
 
 def _is_number(cell: str) -> bool:

@@ -15,15 +15,15 @@ HOUR_S, DAY_S = 3600, 86400
 
 def short(value: float | None, unit: str = "") -> str:
     """At most three significant figures: 7121 → 7 120."""
-    return _shown(value, unit, 3)
+    return _format(value, unit, 3)
 
 
 def exact(value: float | None, unit: str = "") -> str:
     """Six significant figures, for tables."""
-    return _shown(value, unit, 6)
+    return _format(value, unit, 6)
 
 
-def _shown(value: float | None, unit: str, figures: int) -> str:
+def _format(value: float | None, unit: str, figures: int) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     tail = f"{THIN}{unit}" if unit else ""
@@ -78,9 +78,9 @@ def duration(seconds: float) -> str:
     return f"{seconds // 60:.0f}{THIN}min {seconds % 60:02.0f}{THIN}s"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, plural: str = "") -> str:
     """A number with its noun: "1 point failed", "1 024 points failed"."""
-    return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
+    return f"{exact(count)} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def all_measured(profiles: int) -> str:
@@ -92,6 +92,6 @@ _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Characters that turn the direction of what follows them, on the same line of other text too."""
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A name for Streamlit's markdown: shown as it is, never interpreted, nor a turn of the text that follows it."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", _TURNS.sub("\ufffd", text))

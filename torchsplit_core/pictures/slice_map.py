@@ -27,8 +27,8 @@ from torchsplit_core.pictures.slices.card import card_svg
 from torchsplit_core.pictures.slices.flow import flow_html
 from torchsplit_core.pictures.slices.legend import legend
 from torchsplit_core.pictures.slices.row import row_svg
-from torchsplit_core.pictures.slices.stages import flows, stage_places
-from torchsplit_core.pictures.slices.tenant import Look
+from torchsplit_core.pictures.slices.stages import stage_flows, stage_positions
+from torchsplit_core.pictures.slices.tenant import MapStyle
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -66,38 +66,38 @@ def fleet_svg(
     on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
     """
     every = gpu_groups(plan, marks)
-    groups = tuple(group for group in every if _has(group, find))
-    look = Look(colours, stage_loads(plan, demands), stage_places(plan, request))
+    groups = tuple(group for group in every if _matches(group, find))
+    style = MapStyle(colours, stage_loads(plan, demands), stage_positions(plan, request))
     if busy is not None:
-        look = replace(look, busy={})
+        style = replace(style, busy={})
     # By the whole fleet: what is looked for does not change how the map is drawn.
     compact = len(every) > MOST_CARDS
     draw = row_svg if compact else card_svg
-    drawn = [draw(group, _at_work(look, group, busy), places=places) for group in groups]
+    drawn = [draw(group, _with_utilisation(style, group, busy), places=places) for group in groups]
     if compact:
         shown = _rows(groups, drawn)
     else:
         shown = _grid(
-            [f"<div>{card}{_members(group)}</div>" for group, card in zip(groups, drawn, strict=True)]
+            [f"<div>{card}{_member_list(group)}</div>" for group, card in zip(groups, drawn, strict=True)]
         )
     if every and not groups:
         shown = f"<p>No GPU, slice or model has {escaped(find.strip())} in its name.</p>"
-    below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in flows(plan, request))
-    return f"<div>{shown}{below}{legend(groups, look, strips=not compact)}</div>"
+    below = "".join(flow_html(flow, colours.get(flow.model, UNKNOWN)) for flow in stage_flows(plan, request))
+    return f"<div>{shown}{below}{legend(groups, style, strips=not compact)}</div>"
 
 
-def _at_work(look: Look, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None) -> Look:
+def _with_utilisation(style: MapStyle, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None) -> MapStyle:
     """The look of one card, with what its GPUs do on average."""
     if busy is None:
-        return look
-    found = {}
+        return style
+    utilisation = {}
     for item in group.slices:
         for tenant in item.tenants:
             keys = [(gpu, item.start, tenant.model, tenant.stage) for gpu in group.ids]
             shares = [busy[key] for key in keys if key in busy]
             if shares:
-                found[item.start, tenant.model, tenant.stage] = sum(shares) / len(shares)
-    return replace(look, busy=found)
+                utilisation[item.start, tenant.model, tenant.stage] = sum(shares) / len(shares)
+    return replace(style, busy=utilisation)
 
 
 def _rows(groups: tuple[GpuGroup, ...], drawn: list[str]) -> str:
@@ -127,22 +127,22 @@ def _grid(cards: list[str], *, gap: str = "1.1rem 1.8rem") -> str:
     )
 
 
-def _has(group: GpuGroup, find: str) -> bool:
+def _matches(group: GpuGroup, find: str) -> bool:
     """Whether what is looked for is part of a name on the card, whatever the case."""
     wanted = find.strip().casefold()
     names = [*group.ids, group.type]
-    names += [name for item in group.slices for name in (item.profile, *(one.model for one in item.tenants))]
+    names += [name for item in group.slices for name in (item.profile, *(tenant.model for tenant in item.tenants))]
     return any(wanted in name.casefold() for name in names)
 
 
-def _members(group: GpuGroup) -> str:
+def _member_list(group: GpuGroup) -> str:
     """Of equal GPUs, which they are, behind a line that opens; one card is open at a time."""
     if len(group.ids) == 1:
         return ""
     slices = "".join(
         f"<li>{escaped(place_words(item))}: "
         + (
-            ", ".join(f"{escaped(one.model)} {short(one.throughput_rps, 'req/s')}" for one in item.tenants)
+            ", ".join(f"{escaped(tenant.model)} {short(tenant.throughput_rps, 'req/s')}" for tenant in item.tenants)
             or "free"
         )
         + "</li>"

@@ -41,7 +41,7 @@ class GpuGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class EmptySlots:
     """Memory slots without a slice. `usable`: some profile could still be placed over its slots."""
 
     start: int
@@ -70,11 +70,11 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
 
 def _without_figures(item: PlannedSlice) -> PlannedSlice:
     """A slice as it is compared but for what the solver reckoned, which is the same up to rounding."""
-    return replace(item, tenants=tuple(replace(one, share=0.0, throughput_rps=0.0) for one in item.tenants))
+    return replace(item, tenants=tuple(replace(tenant, share=0.0, throughput_rps=0.0) for tenant in item.tenants))
 
 
 def _figures(slices: Sequence[PlannedSlice]) -> list[float]:
-    return [figure for item in slices for one in item.tenants for figure in (one.share, one.throughput_rps)]
+    return [figure for item in slices for tenant in item.tenants for figure in (tenant.share, tenant.throughput_rps)]
 
 
 def ranges(ids: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def ranges(ids: Sequence[str]) -> str:
         digits = re.search(r"\d{1,9}$", name, re.ASCII)
         # Only equally written numbers run on: gpu9 to gpu10 does, gpu09 to gpu10 too, gpu9 to gpu010 does not.
         now = (name[: digits.start()], int(digits[0]), len(digits[0])) if digits else None
-        if last and now and now[:2] == (last[0], last[1] + 1) and name == _following(*last):
+        if last and now and now[:2] == (last[0], last[1] + 1) and name == _next_name(*last):
             runs[-1][1:] = [name]
         else:
             runs.append([name])
@@ -93,7 +93,7 @@ def ranges(ids: Sequence[str]) -> str:
     return ", ".join(" to ".join(run) for run in runs)
 
 
-def _following(prefix: str, number: int, width: int) -> str:
+def _next_name(prefix: str, number: int, width: int) -> str:
     return f"{prefix}{number + 1:0{width}d}"
 
 
@@ -124,13 +124,13 @@ def overloaded(load: float) -> bool:
     return load > 1 and not equal(load, 1.0)
 
 
-def gaps(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[Gap, ...]:
+def empty_slots(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[EmptySlots, ...]:
     """Runs of memory slots that no slice covers, told apart by whether a profile still fits there."""
-    return _gaps(kind, tuple(PlacedProfile(item.profile, item.start) for item in slices))
+    return _empty_slots(kind, tuple(PlacedProfile(item.profile, item.start) for item in slices))
 
 
 @cache
-def _gaps(kind: GpuType, placed: tuple[PlacedProfile, ...]) -> tuple[Gap, ...]:
+def _empty_slots(kind: GpuType, placed: tuple[PlacedProfile, ...]) -> tuple[EmptySlots, ...]:
     covered = {slot for item in placed for slot in _slots(kind, item)}
     usable: set[int] = set()
     for profile in plain_profiles(kind):
@@ -138,16 +138,16 @@ def _gaps(kind: GpuType, placed: tuple[PlacedProfile, ...]) -> tuple[Gap, ...]:
             more = PlacedProfile(profile.name, start)
             if layout_fault(kind, (*placed, more)) is None:
                 usable.update(_slots(kind, more))
-    found: list[Gap] = []
+    runs: list[EmptySlots] = []
     for slot in range(kind.memory_slices):
         if slot in covered:
             continue
-        last = found[-1] if found else None
+        last = runs[-1] if runs else None
         if last and last.start + last.slots == slot and last.usable == (slot in usable):
-            found[-1] = Gap(last.start, last.slots + 1, last.usable)
+            runs[-1] = EmptySlots(last.start, last.slots + 1, last.usable)
         else:
-            found.append(Gap(slot, 1, slot in usable))
-    return tuple(found)
+            runs.append(EmptySlots(slot, 1, slot in usable))
+    return tuple(runs)
 
 
 def planned_sms(group: GpuGroup) -> int | None:

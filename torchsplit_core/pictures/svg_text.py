@@ -29,10 +29,10 @@ def wrapped(name: str, room: float, size: float, rows: int = 3) -> list[str]:
     letters = max(2, int(room / (size * _LETTER_BOLD)))
     lines = _broken(name, letters)
     # Breaks at words leave lines unfilled, so what is kept may still take a line too many.
-    kept = rows * letters
-    while len(lines) > rows and kept > rows:
-        lines = _broken(_middle_out(name, kept), letters)
-        kept -= 1
+    kept_letters = rows * letters
+    while len(lines) > rows and kept_letters > rows:
+        lines = _broken(_middle_out(name, kept_letters), letters)
+        kept_letters -= 1
     return lines[:rows]
 
 

@@ -20,9 +20,9 @@ from typing import IO, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from torchsplit_core.isolation import Form, Limits, of_form, private_room
-from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
-from torchsplit_core.isolation.launch import Confined, launch
+from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, private_temp_dir
+from torchsplit_core.isolation.faults import exceeded_limit_fault, printable, printable_line
+from torchsplit_core.isolation.launch import ConfinedChild, launch
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.serving.plan import BoundSlice, ServedModel, WorkerSpec
 from torchsplit_core.serving.worker_connection import Message, WorkerConnection
@@ -40,13 +40,13 @@ LONGEST_LINE = 256 * 2**20
 """Of what it tells of itself: an example of its inputs is in it."""
 
 
-class _Port(Form):
+class _Port(AnswerSchema):
     name: str
     datatype: str
     shape: Annotated[list[int], Field(min_length=1)]
 
 
-class _ReadyMessage(Form):
+class _ReadyMessage(AnswerSchema):
     inputs: list[_Port]
     outputs: list[_Port]
     example: list[Annotated[str, AfterValidator(partial(base64.b64decode, validate=True))]]
@@ -88,7 +88,7 @@ class WorkerProcess:
         self.config = config
         self.ports: dict[str, Any] = {}
         self._temp_dirs = contextlib.ExitStack()
-        self._child: Confined | None = None
+        self._child: ConfinedChild | None = None
         self._output: int = -1
         self._control: int = -1
         self._socket: socket.socket | None = None
@@ -135,9 +135,9 @@ class WorkerProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             # Who is told to end has the status of that.
             self._child.process.wait(EXIT_GRACE_S)
-        status, excess = self._child.end(), self._child.excess()
+        status, excess = self._child.end(), self._child.exceeded_limit()
         if excess is not None:
-            return str(fault_of_excess("", excess, _limits(self.config.bound_slice.device)).problem)
+            return str(exceeded_limit_fault("", excess, _limits(self.config.bound_slice.device)).problem)
         return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
     def _handle_message(self, line: bytes) -> bool:
@@ -145,7 +145,7 @@ class WorkerProcess:
         try:
             ((kind, content),) = json.loads(line).items()
             if kind == "ready":
-                self.ports = of_form(_ReadyMessage)(content)
+                self.ports = schema_reader(_ReadyMessage)(content)
                 return True
             if kind == "fault":
                 where, problem, remedy = (printable(str(text)) for text in content)
@@ -194,7 +194,7 @@ class WorkerProcess:
                 self._child = launch(
                     SERVE,
                     request,
-                    self._temp_dirs.enter_context(private_room()),
+                    self._temp_dirs.enter_context(private_temp_dir()),
                     limits=_limits(bound_slice.device),
                     answers=writing,
                     output=output,

@@ -35,7 +35,7 @@ class Matrix:
     data: NDArray[np.float64]
 
 
-def by_columns(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]) -> Matrix:
+def csc_from_entries(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]) -> Matrix:
     """The matrix that is the sum of entries, each a value at a row and a column."""
     row, column = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
     where, place = np.unique(column * shape[0] + row, return_inverse=True)
@@ -47,14 +47,14 @@ def by_columns(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tu
     return Matrix(shape, indptr.astype(np.int32), row.astype(np.int32), data)
 
 
-Ending = Literal["optimal", "feasible", "infeasible", "unbounded", "unknown"]
+HighsStatus = Literal["optimal", "feasible", "infeasible", "unbounded", "unknown"]
 """How HiGHS ended. optimal: proven within the gaps. feasible: a solution without a proof. unknown: neither.
 
 infeasible: proven, or left open by HiGHS between that and unbounded: the programs here have a bound.
 """
 
 
-class Refused(InternalFault):
+class ProgramRejected(InternalFault):
     """HiGHS does not take the program: a coefficient is not finite, or beyond its limits."""
 
     def __init__(self, name: str, largest: float) -> None:
@@ -68,14 +68,14 @@ def solver_name() -> str:
     return f"highs {highspy.Highs().version()}"
 
 
-def load(
+def load_program(
     name: str,
     matrix: Matrix,
     cost: NDArray[np.float64],
     *,
     columns: Bounds,
     rows: Bounds,
-    whole: NDArray[np.bool_] | None = None,
+    integer: NDArray[np.bool_] | None = None,
     offset: float = 0.0,
     relative_gap: float | None = None,
     absolute_gap: float | None = None,
@@ -86,17 +86,17 @@ def load(
     program); a gap is HiGHS's own where none is given. What is to be maximised comes with its
     costs negated. Raises Refused, with `name` for the program.
     """
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = matrix.shape
-    lp.col_cost_, lp.offset_ = cost, offset
-    lp.col_lower_, lp.col_upper_ = columns
-    lp.row_lower_, lp.row_upper_ = rows
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr
-    lp.a_matrix_.index_ = matrix.indices
-    lp.a_matrix_.value_ = matrix.data
-    if whole is not None:
-        lp.integrality_ = [_kind(item) for item in whole.tolist()]
+    program = highspy.HighsLp()
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_, program.offset_ = cost, offset
+    program.col_lower_, program.col_upper_ = columns
+    program.row_lower_, program.row_upper_ = rows
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = matrix.indptr
+    program.a_matrix_.index_ = matrix.indices
+    program.a_matrix_.value_ = matrix.data
+    if integer is not None:
+        program.integrality_ = [_variable_type(item) for item in integer.tolist()]
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
@@ -104,12 +104,12 @@ def load(
     for option, gap in (("mip_rel_gap", relative_gap), ("mip_abs_gap", absolute_gap)):
         if gap is not None:
             highs.setOptionValue(option, gap)
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise Refused(name, float(np.abs(matrix.data).max(initial=0.0)))
+    if highs.passModel(program) == highspy.HighsStatus.kError:
+        raise ProgramRejected(name, float(np.abs(matrix.data).max(initial=0.0)))
     return highs
 
 
-def run(highs: Any, seconds: float | None = None, *, first: bool = False) -> Ending:
+def run(highs: Any, seconds: float | None = None, *, first: bool = False) -> HighsStatus:
     """Solve what is loaded within `seconds` (None: without a limit); `first`: any solution will do."""
     if seconds is not None:
         highs.setOptionValue("time_limit", seconds)
@@ -126,10 +126,10 @@ def run(highs: Any, seconds: float | None = None, *, first: bool = False) -> End
     return "optimal" if status == kinds.kOptimal else "feasible"
 
 
-def set_whole(highs: Any, columns: NDArray[np.int32], whole: bool) -> None:
+def set_integrality(highs: Any, columns: NDArray[np.int32], integer: bool) -> None:
     """Make these columns whole numbers, or real ones."""
-    highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), _kind(whole)))
+    highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), _variable_type(integer)))
 
 
-def _kind(whole: bool) -> highspy.HighsVarType:
-    return highspy.HighsVarType.kInteger if whole else highspy.HighsVarType.kContinuous
+def _variable_type(integer: bool) -> highspy.HighsVarType:
+    return highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.solver.highs import INF, Ending, Matrix, load, run
+from torchsplit_core.solver.highs import INF, HighsStatus, Matrix, load_program, run
 from torchsplit_core.values.status import ProgramStatus
 
-GAP = 5e-7
+RELATIVE_GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
 
 ABSOLUTE_GAP = 1e-9
 """And the absolute one: that of HiGHS, 1e-6, would end a stage of small values first."""
 
-SHORTEST_S = 0.02
+MIN_TIME_LIMIT_S = 0.02
 """HiGHS gets at least this long: a small model is solved even when time is up."""
 
 
@@ -46,7 +46,7 @@ def load_pyomo() -> float:
     return time.perf_counter() - begun
 
 
-class _Pyomo:
+class _LazyPyomo:
     """`pyomo.environ`, imported when one of its names is first used: most plans need no program."""
 
     def __getattr__(self, name: str) -> Any:
@@ -56,12 +56,12 @@ class _Pyomo:
         return getattr(pyomo.environ, name)
 
 
-pyo: Any = _Pyomo()
+pyo: Any = _LazyPyomo()
 """What models are written with."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelSolution:
     """How a solve ended. `value` and `bound` are in the sense of the model's own objective.
 
     optimal: proven within GAP. feasible: an incumbent without proof. infeasible: proven so.
@@ -75,12 +75,12 @@ class Answer:
     seconds: float
 
 
-FINE = 1e-8
+FINE_TOLERANCE = 1e-8
 """HiGHS' tolerance of a mixed-integer solution where figures are that small beside others: with its own, 10⁻⁶, it
 called plans best that were not, penalties of 10⁻⁶ in their rows."""
 
 
-def solve(model: Any, seconds: float, *, fine: bool = False) -> Answer:
+def solve(model: Any, seconds: float, *, fine: bool = False) -> ModelSolution:
     """Solve a Pyomo model with one active objective within `seconds`, single-threaded, fixed seed; `fine`: to FINE.
 
     No start is handed in: where presolve leaves no whole variable, HiGHS 1.15.1 calls a
@@ -92,14 +92,14 @@ def solve(model: Any, seconds: float, *, fine: bool = False) -> Answer:
 
     begun = time.perf_counter()
     form = LinearStandardFormCompiler().write(model, mixed_form=True)
-    highs = _load(form)
+    highs = _load_model(form)
     if fine:
-        highs.setOptionValue("mip_feasibility_tolerance", FINE)
-    ending = run(highs, max(SHORTEST_S, seconds - (time.perf_counter() - begun)))
-    return _read(highs, form, ending, time.perf_counter() - begun)
+        highs.setOptionValue("mip_feasibility_tolerance", FINE_TOLERANCE)
+    ending = run(highs, max(MIN_TIME_LIMIT_S, seconds - (time.perf_counter() - begun)))
+    return _read_solution(highs, form, ending, time.perf_counter() - begun)
 
 
-def _load(form: Any) -> Any:
+def _load_model(form: Any) -> Any:
     entries = form.A.tocsc()
     matrix = Matrix(
         entries.shape,
@@ -117,25 +117,25 @@ def _load(form: Any) -> Any:
             lower[index] = rhs
     least = np.array([_bound(var.lb, -INF) for var in form.columns])
     most = np.array([_bound(var.ub, INF) for var in form.columns])
-    return load(
+    return load_program(
         "model",
         matrix,
         np.asarray(form.c.todense(), dtype=np.float64).ravel(),
         columns=(least, most),
         rows=(lower, upper),
-        whole=np.array([not var.is_continuous() for var in form.columns], dtype=bool),
+        integer=np.array([not var.is_continuous() for var in form.columns], dtype=bool),
         offset=float(form.c_offset[0]),
-        relative_gap=GAP,
+        relative_gap=RELATIVE_GAP,
         absolute_gap=ABSOLUTE_GAP,
     )
 
 
-def _read(highs: Any, form: Any, ending: Ending, seconds: float) -> Answer:
+def _read_solution(highs: Any, form: Any, ending: HighsStatus, seconds: float) -> ModelSolution:
     if ending == "unbounded":
         # Every variable that is pushed has a bound, so only "infeasible" can be left of the two.
         ending = "infeasible"
     if ending == "infeasible":
-        return Answer("infeasible", None, None, {}, seconds)
+        return ModelSolution("infeasible", None, None, {}, seconds)
     # The standard form minimises: it hands over the negated costs of a maximisation.
     sign = -1.0 if form.objectives[0].sense == -1 else 1.0
     info = highs.getInfo()
@@ -146,10 +146,10 @@ def _read(highs: Any, form: Any, ending: Ending, seconds: float) -> Answer:
     elif not is_mip and ending == "optimal":
         bound = sign * info.objective_function_value
     if ending == "unknown":
-        return Answer("unknown", None, bound, {}, seconds)
+        return ModelSolution("unknown", None, bound, {}, seconds)
     values = highs.getSolution().col_value
-    found = {id(var): float(value) for var, value in zip(form.columns, values, strict=True)}
-    return Answer(ending, sign * info.objective_function_value, bound, found, seconds)
+    by_variable = {id(var): float(value) for var, value in zip(form.columns, values, strict=True)}
+    return ModelSolution(ending, sign * info.objective_function_value, bound, by_variable, seconds)
 
 
 def _bound(value: float | None, otherwise: float) -> float:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.solver.highs import INF, by_columns, load, run
+from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values.status import ProgramStatus
 
-SHORTEST_S = 0.01
+MIN_TIME_LIMIT_S = 0.01
 """HiGHS gets at least this long: a small program is solved even when time is up. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class RowSolution:
     """What HiGHS says: optimal (proven), feasible (time ended, or the first was enough), infeasible, unknown.
 
     values: one a column, empty without a solution. bound: no solution costs less.
@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass
-class Program:
+class RowProgram:
     """A program that minimises cost · x, built a row at a time. real: the columns that need not be whole.
 
     Where a caller rounds the values of an answer, it gives coefficients that are whole numbers.
@@ -36,20 +36,20 @@ class Program:
 
     cost: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
-    real: set[int] = field(default_factory=set)
+    continuous: set[int] = field(default_factory=set)
     _rows: list[tuple[float, float]] = field(default_factory=list)
     _row_of: list[np.ndarray] = field(default_factory=list)
     _column_of: list[np.ndarray] = field(default_factory=list)
     _value_of: list[np.ndarray] = field(default_factory=list)
 
-    def columns(self, cost: Sequence[float], upper: Sequence[float]) -> int:
+    def add_columns(self, cost: Sequence[float], upper: Sequence[float]) -> int:
         """Add columns from 0 to `upper`; the number of the first."""
         first = len(self.cost)
         self.cost += cost
         self.upper += upper
         return first
 
-    def row(
+    def add_row(
         self,
         lower: float,
         upper: float,
@@ -64,24 +64,24 @@ class Program:
         self._rows.append((lower, upper))
         return number
 
-    def solve(self, seconds: float, *, whole: bool = True, first: bool = False) -> Answer:
+    def solve(self, seconds: float, *, integer: bool = True, first: bool = False) -> RowSolution:
         """Solve within `seconds`; `whole`: in whole numbers; `first`: any solution will do. Raises Refused."""
-        highs = self.load(whole=whole)
-        ending = run(highs, max(seconds, SHORTEST_S), first=first)
+        highs = self.load(whole=integer)
+        ending = run(highs, max(seconds, MIN_TIME_LIMIT_S), first=first)
         if ending == "infeasible":
-            return Answer("infeasible", np.zeros(0), INF)
+            return RowSolution("infeasible", np.zeros(0), INF)
         info = highs.getInfo()
-        bound = info.mip_dual_bound if whole else info.objective_function_value
+        bound = info.mip_dual_bound if integer else info.objective_function_value
         if ending == "optimal":
-            return Answer("optimal", np.array(highs.getSolution().col_value), bound)
-        if whole and ending == "feasible":
-            return Answer("feasible", np.array(highs.getSolution().col_value), bound)
-        return Answer("unknown", np.zeros(0), -INF)
+            return RowSolution("optimal", np.array(highs.getSolution().col_value), bound)
+        if integer and ending == "feasible":
+            return RowSolution("feasible", np.array(highs.getSolution().col_value), bound)
+        return RowSolution("unknown", np.zeros(0), -INF)
 
     def duals(self, seconds: float) -> np.ndarray | None:
         """The dual of each row of the linear program; None where no optimum is found in time. Raises Refused."""
         highs = self.load(whole=False)
-        if run(highs, max(seconds, SHORTEST_S)) != "optimal":
+        if run(highs, max(seconds, MIN_TIME_LIMIT_S)) != "optimal":
             return None
         return np.array(highs.getSolution().row_dual)
 
@@ -90,24 +90,24 @@ class Program:
     ) -> Any:
         """HiGHS with the program; a gap is HiGHS's own where none is given. Raises Refused."""
         rows, width = len(self._rows), len(self.cost)
-        matrix = by_columns(
+        matrix = csc_from_entries(
             np.concatenate(self._value_of),
             np.concatenate(self._row_of),
             np.concatenate(self._column_of),
             (rows, width),
         )
         limits = np.array(self._rows, dtype=np.float64).reshape(rows, 2)
-        integer = None
+        integrality = None
         if whole:
-            integer = np.ones(width, dtype=bool)
-            integer[list(self.real)] = False
-        return load(
+            integrality = np.ones(width, dtype=bool)
+            integrality[list(self.continuous)] = False
+        return load_program(
             "integer program" if whole else "linear program",
             matrix,
             np.array(self.cost, dtype=np.float64),
             columns=(np.zeros(width), np.array(self.upper, dtype=np.float64)),
             rows=(limits[:, 0].copy(), limits[:, 1].copy()),
-            whole=integer,
+            integer=integrality,
             relative_gap=relative_gap,
             absolute_gap=absolute_gap,
         )

@@ -14,8 +14,8 @@ from typing import Any
 
 from torchsplit_core.files import read_text
 from torchsplit_core.files.fields import Whole
-from torchsplit_core.isolation import Form, Limits, of_form, printable, refuse_execution, run_limited
-from torchsplit_core.isolation.confinement.rooms import remove
+from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, printable, require_execution_allowed, run_limited
+from torchsplit_core.isolation.sandbox.temp_dirs import remove_tree
 from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.stages.export_folder import check_target, install_parts
 from torchsplit_core.values import (
@@ -118,11 +118,11 @@ def check_export(source: str, directory: Path, trust: bool) -> ModelSource:
             "If you know the file, add --trust.",
         )
     if parsed.kind != "sample":
-        refuse_execution(Path(parsed.path).name)
+        require_execution_allowed(Path(parsed.path).name)
     return parsed
 
 
-class _ExportReply(Form):
+class _ExportReply(AnswerSchema):
     number: Whole
     manifest: dict[str, Any]
     refused: list[str]
@@ -130,7 +130,7 @@ class _ExportReply(Form):
 
 def _parse_reply(candidates: int, reply: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
     """What the child answers, of so many candidates. Raises ValueError for any other form."""
-    content = of_form(_ExportReply)(reply)
+    content = schema_reader(_ExportReply)(reply)
     number, refused = content["number"], tuple(map(printable, content["refused"]))
     if number >= candidates or len(refused) != number:
         raise ValueError(f"number: {number} of {candidates} cuts, {len(refused)} of which are refused")
@@ -146,7 +146,7 @@ def _staging_folder(folder: Path) -> Iterator[str]:
     try:
         yield staging
     finally:
-        remove(Path(staging))
+        remove_tree(Path(staging))
 
 
 def _check_files(staging: Path, manifest: StageManifest) -> None:

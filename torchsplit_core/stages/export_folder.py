@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from torchsplit_core.files import read_text, replace_file, write_text
-from torchsplit_core.isolation import refuse_execution
+from torchsplit_core.isolation import require_execution_allowed
 from torchsplit_core.values import InputFault, StageManifest, StagePart, quoted, system_reason
 from torchsplit_core.workspace.store import default_root
 
@@ -47,7 +47,7 @@ def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifes
             "If you know where they are from, add trust=True.",
         )
     if trust or not manifest.source.startswith("sample:"):
-        refuse_execution(str(path))
+        require_execution_allowed(str(path))
     return manifest
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation import Limits, private_room
+from torchsplit_core.isolation import Limits, private_temp_dir
 from torchsplit_core.isolation.launch import launch
 from torchsplit_core.stages.export_folder import open_manifest
 from torchsplit_core.stages.feeder import Feeder
@@ -149,7 +149,7 @@ class StagePipeline:
                 child = launch(
                     SERVE,
                     request,
-                    self._temp_dirs.enter_context(private_room()),
+                    self._temp_dirs.enter_context(private_temp_dir()),
                     limits=limits,
                     answers=writing,
                     output=output,

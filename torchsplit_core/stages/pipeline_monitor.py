@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchsplit_core.isolation import Limits
-from torchsplit_core.isolation.faults import fault_of_excess, printable, printable_line
-from torchsplit_core.isolation.launch import Confined
+from torchsplit_core.isolation.faults import exceeded_limit_fault, printable, printable_line
+from torchsplit_core.isolation.launch import ConfinedChild
 from torchsplit_core.stages.feeder import Feeder
 from torchsplit_core.values import InputFault
 
@@ -26,7 +26,7 @@ TAIL_BYTES = 4096
 class StageProcess:
     """One stage's process and what it told: ready, the batches done, its fault."""
 
-    def __init__(self, name: str, child: Confined, limits: Limits, control: int, output: int) -> None:
+    def __init__(self, name: str, child: ConfinedChild, limits: Limits, control: int, output: int) -> None:
         self.name, self.child, self.process, self.limits = name, child, child.process, limits
         self.ready = False
         self.done = 0
@@ -67,8 +67,8 @@ class StageProcess:
 
     def limit_fault(self) -> InputFault | None:
         """The fault for a limit that its supervisor found passed."""
-        excess = self.child.excess()
-        return None if excess is None else fault_of_excess(self.name, excess, self.limits)
+        excess = self.child.exceeded_limit()
+        return None if excess is None else exceeded_limit_fault(self.name, excess, self.limits)
 
     def last_output(self) -> str:
         """The last line it printed."""

@@ -13,7 +13,7 @@ from torchsplit_core.telemetry import schema
 
 if TYPE_CHECKING:
     from torchsplit_core.telemetry.active_span import ActiveSpan
-    from torchsplit_core.telemetry.reading import SpanRecord, SpanTotal, read_spans, summary
+    from torchsplit_core.telemetry.span_reader import SpanRecord, SpanTotal, read_spans, summary
     from torchsplit_core.telemetry.spans import adopt, carrier, configure, handed_on, shutdown, span
 
 __all__ = [
@@ -35,7 +35,7 @@ __getattr__ = on_demand(
     __name__,
     {
         "active_span": "ActiveSpan",
-        "reading": "SpanRecord SpanTotal read_spans summary",
+        "span_reader": "SpanRecord SpanTotal read_spans summary",
         "spans": "adopt carrier configure handed_on shutdown span",
     },
 )

@@ -29,9 +29,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from torchsplit_core import __version__
 from torchsplit_core.isolation import printable
 from torchsplit_core.telemetry.active_span import ActiveSpan
-from torchsplit_core.telemetry.reading import SpanRecord, read_spans
+from torchsplit_core.telemetry.span_reader import SpanRecord, read_spans
 from torchsplit_core.telemetry.schema import PREFIX, SPANS
-from torchsplit_core.telemetry.settings import Settings
+from torchsplit_core.telemetry.settings import TelemetrySettings
 from torchsplit_core.values import InputFault, system_reason
 
 REQUEST_TIMEOUT_S = 1.0
@@ -39,7 +39,7 @@ SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
 SEND_EVERY_MS = 1000
 LARGEST_HANDED_BYTES = 16 * 2**20
 """A file of a child's spans that is larger is not read: a model's points take some hundred kilobytes."""
-WAITING_SPANS = (
+MAX_QUEUED_SPANS = (
     4096  # more are dropped, oldest first; one request takes them all, so that the end is one request
 )
 
@@ -47,12 +47,12 @@ _log = logging.getLogger("torchsplit.telemetry")
 _propagator = TraceContextTextMapPropagator()
 
 
-class Export:
+class SpanExport:
     """Telemetry of one process, from its first span to `close`. Raises InputFault for an unusable folder."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TelemetrySettings) -> None:
         self.settings = settings
-        self._exporter = _Counting(_exporter(settings))
+        self._exporter = _LossCountingExporter(_exporter(settings))
         self._provider = TracerProvider(
             resource=Resource.create(
                 {
@@ -71,7 +71,7 @@ class Export:
     def span(self, name: str, attributes: Mapping[str, object]) -> Iterator[ActiveSpan]:
         """One span; see `spans.span`."""
         with self._tracer.start_as_current_span(name) as started:
-            active = _Active(started)
+            active = _RecordingSpan(started)
             active.set(**attributes)
             yield active
 
@@ -81,7 +81,7 @@ class Export:
         _propagator.inject(carried)
         return carried
 
-    def take_over(self, folder: Path) -> None:
+    def export_child_spans(self, folder: Path) -> None:
         """Export the spans of this trace that a child wrote there. It ran foreign code, so anything may be there."""
         trace = _propagator.extract(self.parent())
         current = get_current_span(trace).get_span_context().trace_id
@@ -94,8 +94,8 @@ class Export:
                 _log.warning("Telemetry: the spans of a child cannot be read; the work goes on without them.")
                 continue
             for record in records:
-                if int(record.trace_id, 16) == current and _is_ours(record):
-                    self._processor.on_end(_made_of(record))
+                if int(record.trace_id, 16) == current and _is_known_span(record):
+                    self._processor.on_end(_readable_span(record))
 
     def close(self) -> bool:
         """Deliver what waits, in at most `SHUTDOWN_S`; whether every span was delivered."""
@@ -112,7 +112,7 @@ class Export:
 
 
 @contextmanager
-def under(carried: Mapping[str, str]) -> Iterator[None]:
+def with_parent(carried: Mapping[str, str]) -> Iterator[None]:
     """A block whose spans are children of the span that `carried` names."""
     token = attach(_propagator.extract(carried))
     try:
@@ -121,7 +121,7 @@ def under(carried: Mapping[str, str]) -> Iterator[None]:
         detach(token)
 
 
-class _Active:
+class _RecordingSpan:
     """A span that was started; see `ActiveSpan`."""
 
     __slots__ = ("_span",)
@@ -132,10 +132,10 @@ class _Active:
     def set(self, **attributes: object) -> None:
         for name, value in attributes.items():
             if value is not None:
-                self._span.set_attribute(PREFIX + name, _plain(value))
+                self._span.set_attribute(PREFIX + name, _attribute_value(value))
 
 
-def _made_of(record: SpanRecord) -> ReadableSpan:
+def _readable_span(record: SpanRecord) -> ReadableSpan:
     """A span that was read back, as the exporters take it."""
 
     def context(span_id: str) -> SpanContext:
@@ -148,28 +148,28 @@ def _made_of(record: SpanRecord) -> ReadableSpan:
         context=context(record.span_id),
         parent=context(record.parent_id) if record.parent_id else None,
         resource=Resource({"service.name": record.service, "service.version": __version__}),
-        attributes={name: _plain(value) for name, value in record.attributes if _is_sound(value)},
+        attributes={name: _attribute_value(value) for name, value in record.attributes if _is_exportable(value)},
         status=failed,
         start_time=record.start_unix_ns,
         end_time=record.end_unix_ns,
     )
 
 
-def _is_ours(record: SpanRecord) -> bool:
+def _is_known_span(record: SpanRecord) -> bool:
     """Whether it is a span this program makes, at times that OTLP can tell."""
     return record.name in SPANS and 0 < record.start_unix_ns <= record.end_unix_ns < 2**63
 
 
-def _is_sound(value: object) -> bool:
+def _is_exportable(value: object) -> bool:
     """Whether OTLP can carry it: what a child wrote may be any JSON."""
     if isinstance(value, tuple):
-        return all(map(_is_sound, value))
+        return all(map(_is_exportable, value))
     if isinstance(value, str):
         return value.isprintable()
     return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
-def _plain(value: object) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
+def _attribute_value(value: object) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
     """A value of the kinds OTLP has; anything else as its text."""
     if isinstance(value, bool | int | float | str):
         return value
@@ -181,7 +181,7 @@ def _plain(value: object) -> bool | int | float | str | list[bool] | list[int] |
     return str(value)
 
 
-class _Counting(SpanExporter):
+class _LossCountingExporter(SpanExporter):
     """Passes spans on and counts those that were lost; says so once, where the exporters say it every time."""
 
     def __init__(self, inner: SpanExporter) -> None:
@@ -206,7 +206,7 @@ class _Counting(SpanExporter):
         return self._inner.force_flush(timeout_millis)
 
 
-def _exporter(settings: Settings) -> SpanExporter:
+def _exporter(settings: TelemetrySettings) -> SpanExporter:
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # _Counting says it once
     if settings.kind == "otlp":
         # Here, for requests and protobuf are slow to import and files need neither.
@@ -228,13 +228,13 @@ def _exporter(settings: Settings) -> SpanExporter:
         ) from error
 
 
-def _processor(settings: Settings, exporter: SpanExporter) -> SpanProcessor:
+def _processor(settings: TelemetrySettings, exporter: SpanExporter) -> SpanProcessor:
     """Files get each span when it ends, so that a kill loses only open ones; a collector gets batches."""
     if settings.kind == "file":
         return SimpleSpanProcessor(exporter)
     return BatchSpanProcessor(
         exporter,
-        max_queue_size=WAITING_SPANS,
+        max_queue_size=MAX_QUEUED_SPANS,
         schedule_delay_millis=SEND_EVERY_MS,
-        max_export_batch_size=WAITING_SPANS,
+        max_export_batch_size=MAX_QUEUED_SPANS,
     )

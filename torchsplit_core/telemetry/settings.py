@@ -21,7 +21,7 @@ DEFAULT_FOLDER = "torchsplit-telemetry"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TelemetrySettings:
     """`target` is an absolute folder for files, the full URL of the collector's span path for OTLP."""
 
     kind: Literal["file", "otlp"]
@@ -32,18 +32,18 @@ class Settings:
         """As JSON for a child's arguments: never the headers, whose tokens a model's code must not see."""
         return {"kind": self.kind, "service": self.service, "target": self.target}
 
-    def into(self, folder: Path) -> Settings:
+    def into(self, folder: Path) -> TelemetrySettings:
         """The same service's spans as files in another folder."""
-        return Settings("file", self.service, str(folder))
+        return TelemetrySettings("file", self.service, str(folder))
 
 
-def unpack(packed: Mapping[str, str]) -> Settings:
+def unpack(packed: Mapping[str, str]) -> TelemetrySettings:
     """The settings a parent packed."""
     kind: Literal["file", "otlp"] = "otlp" if packed["kind"] == "otlp" else "file"
-    return Settings(kind, packed["service"], packed["target"])
+    return TelemetrySettings(kind, packed["service"], packed["target"])
 
 
-def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Settings | None:
+def read_settings(service: str, folder: Path | None, endpoint: str | None) -> TelemetrySettings | None:
     """What the environment asks for; None for off, which is the default.
 
     `folder` and `endpoint` (a base URL) serve where the environment names none.
@@ -66,9 +66,9 @@ def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Se
                 "is otlp, but no collector's address is given",
                 f"Set {ENDPOINT}=http://host:4318, or use file.",
             )
-        return Settings("otlp", service, url)
+        return TelemetrySettings("otlp", service, url)
     chosen = Path(os.environ.get(FOLDER) or folder or DEFAULT_FOLDER)
-    return Settings("file", service, str(chosen.expanduser().resolve()))
+    return TelemetrySettings("file", service, str(chosen.expanduser().resolve()))
 
 
 def _url(endpoint: str | None) -> str | None:

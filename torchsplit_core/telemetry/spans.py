@@ -12,20 +12,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from torchsplit_core.isolation import private_room
+from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.telemetry.active_span import ActiveSpan
 from torchsplit_core.telemetry.settings import read_settings, unpack
 
 if TYPE_CHECKING:
-    from torchsplit_core.telemetry.export import Export
+    from torchsplit_core.telemetry.export import SpanExport
 
 
-class _Off:
+class _NoopSpan:
     """The span of a process without telemetry: one for all."""
 
     __slots__ = ()
 
-    def __enter__(self) -> _Off:
+    def __enter__(self) -> _NoopSpan:
         return self
 
     def __exit__(
@@ -37,8 +37,8 @@ class _Off:
         """Nothing listens."""
 
 
-_OFF = _Off()
-_export: Export | None = None
+_NOOP_SPAN = _NoopSpan()
+_export: SpanExport | None = None
 
 
 def configure(service: str, folder: Path | None = None, endpoint: str | None = None) -> bool:
@@ -50,9 +50,9 @@ def configure(service: str, folder: Path | None = None, endpoint: str | None = N
     at most 2 s. Raises InputFault for a bad mode, address or folder.
     """
     if _export is None and (settings := read_settings(service, folder, endpoint)) is not None:
-        from torchsplit_core.telemetry.export import Export
+        from torchsplit_core.telemetry.export import SpanExport
 
-        _use(Export(settings))
+        _use(SpanExport(settings))
     return _export is not None
 
 
@@ -72,7 +72,7 @@ def span(name: str, **attributes: object) -> AbstractContextManager[ActiveSpan]:
     `name` is one of `schema.SPANS`; attributes are numbers, truth values, text, or sequences of one of
     these, by their names in `schema.ATTRIBUTES`.
     """
-    return _OFF if _export is None else _export.span(name, attributes)
+    return _NOOP_SPAN if _export is None else _export.span(name, attributes)
 
 
 def carrier() -> dict[str, str]:
@@ -90,16 +90,16 @@ def adopt(carried: Mapping[str, str] | None) -> Iterator[None]:
     if not carried:
         yield
         return
-    from torchsplit_core.telemetry.export import Export, under
+    from torchsplit_core.telemetry.export import SpanExport, with_parent
 
-    own = _export is None
-    if own:
-        _use(Export(unpack(carried)))
+    is_outermost = _export is None
+    if is_outermost:
+        _use(SpanExport(unpack(carried)))
     try:
-        with under(carried):
+        with with_parent(carried):
             yield
     finally:
-        if own:
+        if is_outermost:
             shutdown()
 
 
@@ -114,14 +114,14 @@ def handed_on() -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
         yield {}, ()
         return
     export = _export
-    with private_room() as folder:
+    with private_temp_dir() as folder:
         try:
             yield export.settings.into(folder).packed() | export.parent(), (str(folder),)
         finally:
-            export.take_over(folder)
+            export.export_child_spans(folder)
 
 
-def _use(export: Export) -> None:
+def _use(export: SpanExport) -> None:
     global _export
     _export = export
     atexit.register(shutdown)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from torchsplit_core.values.names import RepeatedKey, once_each
+from torchsplit_core.values.names import RepeatedKey, reject_repeated_keys
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -21,7 +21,7 @@ class Cursor:
 
     def __init__(self, text: str, at: int = 0) -> None:
         self.text, self.at = text, at
-        self._decode = json.JSONDecoder(object_pairs_hook=once_each).raw_decode
+        self._decode = json.JSONDecoder(object_pairs_hook=reject_repeated_keys).raw_decode
 
     def value(self) -> Any:
         """The value that stands here, with all that is in it."""

@@ -9,7 +9,7 @@ from torchsplit_core import extras
 from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import Limits, of_form, run_limited
+from torchsplit_core.isolation import Limits, schema_reader, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -45,11 +45,11 @@ def trace(
         limits = READ_LIMITS if limits is None else limits
         run_limited(
             READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add,
-            read=of_form(None), read_part=of_form(dict), readable=parsed.files,
+            read=schema_reader(None), read_part=schema_reader(dict), readable=parsed.files,
         )  # fmt: skip
         graph = replace(parts.graph(), route="read")
     else:
-        extras.need("trace")
+        extras.require_extra("trace")
         graph = run_limited(
             EXPORT, arguments, limits=limits, progress=progress, subject=subject, read=graph_from_dict,
             readable=parsed.files,

@@ -11,7 +11,7 @@ from torchsplit_core.training.sampling import check_shares
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
+from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
 from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = ("data", "tensor", "context", "expert", "micro_batch", "interleave", "shard", "recompute", "offload")
@@ -35,7 +35,7 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
-        predicted = Predicted(given.memory_gib.total, given.seconds_per_step)
+        predicted = PredictedStep(given.memory_gib.total, given.seconds_per_step)
         job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
         return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):

@@ -24,7 +24,7 @@ from torchsplit_core.training.monitor.launch_record import LaunchRecord
 from torchsplit_core.training.periodic import run_periodically
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, Progress, ignore_progress
-from torchsplit_core.values.strategy.run import Exports, Nodes, RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import Exports, ElasticNodes, RunOptions, RunStrategy, RunSummary
 
 if TYPE_CHECKING:
     from torchsplit_core.training.attempts.rendezvous import LocalRendezvous, RendezvousRound, StoreRendezvous
@@ -66,7 +66,7 @@ def train(
     *,
     options: RunOptions | None = None,
     processes: int | None = None,
-    nodes: Nodes | None = None,
+    nodes: ElasticNodes | None = None,
     resume: bool = False,
     trust: bool = False,
     exports: Exports | None = None,
@@ -79,7 +79,7 @@ def train(
     many processes; it goes on with those that are there. Executes the source in its own processes, with this user's
     rights. Raises InputFault for what cannot be run, a loss that is not finite, and a process that fails without end.
     """
-    extras.need("train")
+    extras.require_extra("train")
     options = options or RunOptions()
     parsed = parse_source(source, trust=trust)
     count = strategy.choices.devices if processes is None else processes
@@ -113,7 +113,7 @@ def _supervise(
     strategy: RunStrategy,
     options: RunOptions,
     count: int,
-    nodes: Nodes | None,
+    nodes: ElasticNodes | None,
 ) -> int:
     """Start this node's processes until they end well; how often they were started again.
 

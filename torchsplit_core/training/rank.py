@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from torchsplit_core.files import move_into_place
 from torchsplit_core.isolation import is_out_of_memory
-from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
+from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
@@ -194,7 +194,7 @@ def _is_peer_failure(error: BaseException) -> bool:
 
 def _exit_with_parent(launcher: int) -> None:
     """End this process when the launcher or the process that forked it ends, however that ends."""
-    signal_at_parents_end()
+    set_parent_death_signal()
     try:
         handle = os.pidfd_open(launcher)
     except ProcessLookupError:

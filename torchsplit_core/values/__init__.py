@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.values.client import CLIENT_TEMPLATE, SplitClient, TrainClient
+    from torchsplit_core.values.model_protocols import CLIENT_TEMPLATE, SplitClient, TrainClient
     from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
     from torchsplit_core.values.errors import (
         InputFault,
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     )
     from torchsplit_core.values.simulation.request import (
         DeterministicArrivals,
-        Find,
+        MaxLoadSearch,
         GammaArrivals,
         MmppArrivals,
         PoissonArrivals,
@@ -148,7 +148,7 @@ __all__ = [
     "Device",
     "DeviceKind",
     "FailureReason",
-    "Find",
+    "MaxLoadSearch",
     "FleetEntry",
     "FrontierPoint",
     "GammaArrivals",
@@ -254,7 +254,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "client": "CLIENT_TEMPLATE SplitClient TrainClient",
+        "model_protocols": "CLIENT_TEMPLATE SplitClient TrainClient",
         "device": "Device DeviceKind SlicesToMake",
         "errors": "InputFault InternalFault last_cause quoted suggestion system_reason",
         "graph": "GraphNode",
@@ -287,7 +287,7 @@ __getattr__ = on_demand(
             "HalfWidths HighestLoad ModelLoad ResponseTimes ServerLoad SimulationOutcome WaitTimes"
         ),
         "simulation.request": (
-            "DeterministicArrivals Find GammaArrivals MmppArrivals PoissonArrivals RateState Server "
+            "DeterministicArrivals MaxLoadSearch GammaArrivals MmppArrivals PoissonArrivals RateState Server "
             "Service SimulatedModel SimulationRequest TraceArrivals"
         ),
         "stages": "StageLink StageManifest StagePart StageSlot StageValue",

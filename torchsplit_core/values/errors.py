@@ -77,8 +77,8 @@ def system_reason(error: OSError) -> str:
     """Why the system refused a file or a call, as a clause: "no such file", "permission denied"."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    said = error.strerror or str(error) or "no reason given"
-    return said[:1].lower() + said[1:]
+    reason = error.strerror or str(error) or "no reason given"
+    return reason[:1].lower() + reason[1:]
 
 
 def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
@@ -89,9 +89,9 @@ def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
     """
     names = tuple(dict.fromkeys(known))
     text = str(name).strip().lower()
-    by_lower = {one.lower(): one for one in reversed(names)}
-    begun = [one for lower, one in by_lower.items() if text and lower.startswith(text)][::-1]
-    near = begun[:3] or [by_lower[one] for one in get_close_matches(text, by_lower, n=3, cutoff=0.6)]
+    by_lower = {candidate.lower(): candidate for candidate in reversed(names)}
+    prefixed = [candidate for lower, candidate in by_lower.items() if text and lower.startswith(text)][::-1]
+    near = prefixed[:3] or [by_lower[candidate] for candidate in get_close_matches(text, by_lower, n=3, cutoff=0.6)]
     if near:
         return f"Did you mean {_either(near)}?"
     if not names:

@@ -27,9 +27,9 @@ class RepeatedKey(ValueError):
         super().__init__(f"the key {quoted(key)} stands twice in one object")
 
 
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `object_pairs_hook` of json: the object, which by itself takes the last of two. Raises RepeatedKey."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise RepeatedKey(max(Counter(key for key, _ in pairs).items(), key=itemgetter(1))[0])
-    return found
+    return unique

@@ -228,8 +228,8 @@ class PlacementOutcome:
             return None
         pipelines = self.replicas or (self,)
         times = [
-            one.sequences_in_flight / one.throughput
-            for one in pipelines
-            if one.sequences_in_flight is not None and one.throughput
+            pipeline.sequences_in_flight / pipeline.throughput
+            for pipeline in pipelines
+            if pipeline.sequences_in_flight is not None and pipeline.throughput
         ]
         return max(times, default=None)

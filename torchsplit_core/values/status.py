@@ -13,5 +13,5 @@ Unsolved = Literal["infeasible", "timeout"]
 ProgramStatus = Literal["optimal", "feasible", "infeasible", "unknown"]
 """Of a linear or integer program: as above, but that nothing was found says nothing of time."""
 
-Verdict = Literal["found", "none", "unknown"]
+SearchVerdict = Literal["found", "none", "unknown"]
 """Of a question whether something exists: it does, here it is; proven that it does not; neither was shown."""

@@ -58,31 +58,31 @@ def deploy(
     from torchsplit_core.deployment import deploy as make
     from torchsplit_core.responding.verdict import verdict
 
-    own = None if request is None else custom_images(request, images, commands)
-    chosen = tuple(formats or default_formats(outcome, own))
-    used = models_to_write(outcome, chosen, request, own)
+    model_images = None if request is None else custom_images(request, images, commands)
+    chosen = tuple(formats or default_formats(outcome, model_images))
+    used = models_to_write(outcome, chosen, request, model_images)
     folders = part_folders(outcome)
-    said = verdict(request, outcome).sentence
+    verdict_text = verdict(request, outcome).sentence
     if used:
         # All that can be refused is, before the parts are written, which takes minutes.
-        make(outcome, chosen, request, {(m.name, v.name): placeholder_manifest(m, v) for m, v in used}, own, said)
-        _check_sources(used, [_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
+        make(outcome, chosen, request, {(m.name, v.name): placeholder_manifest(m, v) for m, v in used}, model_images, verdict_text)
+        _check_sources(used, [_model_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):
 
-        def told(share: float, text: str, number: int = number, name: str = model.name) -> None:
+        def part_progress(share: float, text: str, number: int = number, name: str = model.name) -> None:
             progress((number + share) / len(used), f"{name}: {text}")
 
-        folder = _folder(directory, folders[model.name, variant.name])
-        manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, told)
-    files = make(outcome, chosen, request, manifests, own, said)
+        folder = _model_folder(directory, folders[model.name, variant.name])
+        manifests[model.name, variant.name] = _write_parts(model, variant, folder, trust, part_progress)
+    files = make(outcome, chosen, request, manifests, model_images, verdict_text)
     paths = write_deployment(files, directory)
     if used:
-        _copy_product(directory / IMAGE_ROOT / _PACKAGE)
+        _copy_package(directory / IMAGE_ROOT / _PACKAGE)
     return tuple(paths)
 
 
-def _folder(directory: Path, parts: str) -> Path:
+def _model_folder(directory: Path, parts: str) -> Path:
     """Where the parts of that name lie."""
     from torchsplit_core.deployment import IMAGE_ROOT
 
@@ -96,22 +96,22 @@ def _check_sources(used: Sequence[tuple[PlanModel, Variant]], folders: Sequence[
     for (model, _), folder in zip(used, folders, strict=True):
         assert model.source is not None
         check_export(model.source, folder.expanduser().absolute(), trust)
-    room = folders[0].parent
+    models_folder = folders[0].parent
     try:
-        room.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=room):
+        models_folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=models_folder):
             pass
     except OSError as error:
-        raise _unwritable(room, error) from error
+        raise _unwritable_fault(models_folder, error) from error
 
 
-def _unwritable(place: Path, error: OSError) -> InputFault:
+def _unwritable_fault(path: Path, error: OSError) -> InputFault:
     return InputFault(
-        "--output", f"{place} cannot be written: {system_reason(error)}", "Name another folder."
+        "--output", f"{path} cannot be written: {system_reason(error)}", "Name another folder."
     )
 
 
-def default_formats(outcome: PlanOutcome, own: Mapping[str, CustomImage] | None) -> tuple[str, ...]:
+def default_formats(outcome: PlanOutcome, model_images: Mapping[str, CustomImage] | None) -> tuple[str, ...]:
     """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads.
 
     `own`: the models that run in images of their own, None without the request.
@@ -119,7 +119,7 @@ def default_formats(outcome: PlanOutcome, own: Mapping[str, CustomImage] | None)
     from torchsplit_core.deployment import FORMATS, omitted_by
 
     # With none, the fault of the first says what is missing.
-    return tuple(name for name in FORMATS if not omitted_by(outcome, name, own)[1]) or FORMATS
+    return tuple(name for name in FORMATS if not omitted_by(outcome, name, model_images)[1]) or FORMATS
 
 
 def _write_parts(
@@ -147,10 +147,10 @@ def _write_parts(
     )
 
 
-def _copy_product(target: Path) -> None:
+def _copy_package(target: Path) -> None:
     """The core's source, which the image runs; dashboard and samples stay out of it."""
-    left = shutil.ignore_patterns("__pycache__", bundle.FOLDER)
+    ignored = shutil.ignore_patterns("__pycache__", bundle.FOLDER)
     try:
-        shutil.copytree(bundle.CORE, target, ignore=left, dirs_exist_ok=True)
+        shutil.copytree(bundle.CORE, target, ignore=ignored, dirs_exist_ok=True)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise _unwritable_fault(target, error) from error

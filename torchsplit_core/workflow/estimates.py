@@ -55,10 +55,10 @@ def estimated_rows(
     """
     from torchsplit_core.profiling.transfer import transfer
 
-    found = [transfer((*profile.rows, *profile.failures), to, precision) for profile in profiles]
+    transfers = [transfer((*profile.rows, *profile.failures), to, precision) for profile in profiles]
     rows = [row for profile in profiles for row in profile.rows]
-    notes = _checked(found, rows, to)
-    return tuple(one.rows for one in found), notes
+    notes = _check_transfers(transfers, rows, to)
+    return tuple(transferred.rows for transferred in transfers), notes
 
 
 def with_estimated_points(
@@ -71,45 +71,45 @@ def with_estimated_points(
     from torchsplit_core.planning.request.edit import with_stages
     from torchsplit_core.profiling.transfer import transfer
 
-    found: dict[tuple[str, str, str], Transferred] = {}
+    transfers: dict[tuple[str, str, str], Transferred] = {}
     rows: list[ProfileRow] = []
     for model in request.models:
         for variant in model.variants:
             for stage in variant.stages:
-                own = [_row(stage, point) for point in stage.points]
-                found[model.name, variant.name, stage.name] = transfer(own, to, precision)
-                rows += own
-    notes = _checked(list(found.values()), rows, to)
+                stage_rows = [_row(stage, point) for point in stage.points]
+                transfers[model.name, variant.name, stage.name] = transfer(stage_rows, to, precision)
+                rows += stage_rows
+    notes = _check_transfers(list(transfers.values()), rows, to)
     return with_stages(
         request,
         lambda model, variant, stage: replace(
             stage,
-            points=(*stage.points, *points_of(found[model.name, variant.name, stage.name].rows)),
+            points=(*stage.points, *points_of(transfers[model.name, variant.name, stage.name].rows)),
         ),
     ), notes
 
 
-def _checked(found: Sequence[Transferred], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
+def _check_transfers(transfers: Sequence[Transferred], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
     """Notes on what was found, each once. Raises InputFault where it is nothing."""
     from torchsplit_core.hardware import peak_names
 
-    notes = tuple(dict.fromkeys(note for one in found for note in one.notes))
-    if small := ", ".join(dict.fromkeys(name for one in found for name in one.too_small)):
+    notes = tuple(dict.fromkeys(note for transferred in transfers for note in transferred.notes))
+    if small := ", ".join(dict.fromkeys(name for transferred in transfers for name in transferred.too_small)):
         notes += (f"{small}: points left out that need more memory, or were not seen to run in so little",)
-    if any(one.rows for one in found):
+    if any(transferred.rows for transferred in transfers):
         return notes
     types = tuple(dict.fromkeys(row.gpu_type for row in rows))
-    told = ", ".join(types) or "none"
+    type_names = ", ".join(types) or "none"
     if not set(types) & set(peak_names()):
         raise InputFault(
             "rows",
-            f"none is of a GPU type with published peaks (GPU types of the rows: {told})",
+            f"none is of a GPU type with published peaks (GPU types of the rows: {type_names})",
             f"Measure one model on one of {', '.join(peak_names())}.",
         )
     raise InputFault(
         "--to",
         f"there is nothing to estimate for {', '.join(to)}: {'; '.join(notes)}",
-        f"Name another GPU type than {told}, or TYPE:whole for a GPU left whole.",
+        f"Name another GPU type than {type_names}, or TYPE:whole for a GPU left whole.",
     )
 
 

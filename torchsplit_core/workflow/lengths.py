@@ -33,7 +33,7 @@ def profile_lengths(
 
     distinct = check_sequence_lengths(lengths)
     graphs: list[TorchGraph] = []
-    found: list[Profile] = []
+    profiles: list[Profile] = []
     for number, length in enumerate(distinct):
 
         def part(share: float, text: str, number: int = number, length: int = length) -> None:
@@ -46,5 +46,5 @@ def profile_lengths(
             **options,
         )
         graphs.append(graph)
-        found.append(result)
-    return graphs[0], beside(found, distinct)
+        profiles.append(result)
+    return graphs[0], beside(profiles, distinct)

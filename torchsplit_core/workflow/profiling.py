@@ -25,8 +25,8 @@ from torchsplit_core.hardware import (
     open_nvml,
     restore_from_journal,
     temporary_slices,
-    unsteady_words,
-    watch_cores,
+    instability_words,
+    measure_cores,
 )
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.telemetry import schema, span
@@ -62,7 +62,7 @@ def profile(
     since: float = 0.0,
     at_once: bool = False,
     make_slices: SlicesToMake | None = None,
-    hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
+    on_graph: Callable[[TorchGraph], object] = lambda graph: None,
     progress: Progress = ignore_progress,
 ) -> tuple[TorchGraph, Profile]:
     """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
@@ -97,7 +97,7 @@ def profile(
         from torchsplit_core.tracing import trace
 
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-        hear_graph(graph)
+        on_graph(graph)
     types = tuple(gpu_types or catalogue())
     # Of types that nobody named the gaps are no news: they simply have no rows.
     estimate = partial(estimate_rows, warn=bool(gpu_types))
@@ -105,18 +105,18 @@ def profile(
     if archive and not trust:
         assert graph is not None
         return graph, _not_executed(source, graph, estimate(graph, types, sorted(grid)))
-    run = _Run(source, trust, settings or Settings(), batch_sizes, store, since, hear_graph, progress)
+    run = _ProfileRun(source, trust, settings or Settings(), batch_sizes, store, since, on_graph, progress)
     if store is not None:
         restore_slices(store)
-    found: tuple[Found, ...] = ()
+    results: tuple[Found, ...] = ()
     if device or make_slices is None:
-        found = run.measure(choose_devices(device), graph, at_once)
+        results = run.measure(choose_devices(device), graph, at_once)
     if make_slices is not None:
-        found += run.measure_made(make_slices, found[0].graph if found else graph)
-    graph = found[0].graph
-    grid |= {row.batch_size for one in found for row in one.rows}
+        results += run.measure_mig_slices(make_slices, results[0].graph if results else graph)
+    graph = results[0].graph
+    grid |= {row.batch_size for result in results for row in result.rows}
     estimated = [replace(row, sequence_length=length) for row in estimate(graph, types, sorted(grid))]
-    merged = fill_slices(merge(source, found, estimated))
+    merged = fill_slices(merge(source, results, estimated))
     return graph, replace(
         merged, environment={**merged.environment, "bytes_per_request": bytes_per_request(graph)}
     )
@@ -134,7 +134,7 @@ def _not_executed(source: str, graph: TorchGraph, rows: Any) -> Profile:
     )
 
 
-class _Run:
+class _ProfileRun:
     """One model on some devices; progress is the mean of theirs."""
 
     def __init__(
@@ -145,11 +145,11 @@ class _Run:
         batch_sizes: Sequence[int] | None,
         store: Store | None,
         since: float,
-        hear_graph: Callable[[TorchGraph], object],
+        on_graph: Callable[[TorchGraph], object],
         progress: Progress,
     ) -> None:
         self.source, self.trust, self.settings, self.batch_sizes = source, trust, settings, batch_sizes
-        self.store, self.since, self.hear_graph, self.progress = store, since, hear_graph, progress
+        self.store, self.since, self.on_graph, self.progress = store, since, on_graph, progress
         self.shares: dict[str, float] = {}
         self.lock = Lock()
         self.stopped = False
@@ -161,35 +161,35 @@ class _Run:
         self.shares = {device.id: 0.0 for device in devices}
         if graph is None:
             # The first measurement makes the graph, under whose hash all others keep their points.
-            first = self._one(devices[0], None, 1)
+            first = self._measure_device(devices[0], None, 1)
             return first, *(self.measure(devices[1:], first.graph, at_once) if devices[1:] else ())
         ordered = sorted(devices, key=lambda device: device.physical)
         groups = [tuple(group) for _, group in groupby(ordered, key=lambda device: device.physical)]
         if at_once:
             groups = [(device,) for device in ordered]
-        beside = {
+        concurrent = {
             device.id: sum(device.physical == other.physical for other in devices) for device in devices
         }
 
         def work(group: tuple[Device, ...]) -> list[Found]:
-            return [self._one(device, graph, beside[device.id] if at_once else 1) for device in group]
+            return [self._measure_device(device, graph, concurrent[device.id] if at_once else 1) for device in group]
 
         if len(groups) == 1:
             return tuple(work(groups[0]))
         with ThreadPoolExecutor(len(groups)) as pool:
             try:
-                return tuple(found for group in pool.map(work, groups) for found in group)
+                return tuple(result for group in pool.map(work, groups) for result in group)
             except BaseException:
                 # Whoever ends one ends all: the others stop, and end their children, at their next news.
                 self.stopped = True
                 raise
 
-    def measure_made(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
+    def measure_mig_slices(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
         """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
         if self.store is None:
             raise InternalFault("slices are made only where a store holds the journal of the change")
         self.shares = dict.fromkeys(wanted.profiles, 0.0)
-        found: list[Found] = []
+        results: list[Found] = []
         for name in wanted.profiles:
             with (
                 open_nvml() as nvml,
@@ -197,13 +197,13 @@ class _Run:
                     nvml, wanted.gpu_index, (name,), wanted.consent, journal=journal_of(self.store)
                 ) as (device,),
             ):
-                found.append(self._one(device, found[0].graph if found else graph, 1))
+                results.append(self._measure_device(device, results[0].graph if results else graph, 1))
             self.shares |= {name: 1.0}
-        return tuple(found)
+        return tuple(results)
 
-    def _one(self, device: Device, graph: TorchGraph | None, beside: int) -> Found:
+    def _measure_device(self, device: Device, graph: TorchGraph | None, concurrent: int) -> Found:
         from torchsplit_core.graph.architecture import former_architecture_hash
-        from torchsplit_core.workspace.measured_points import PointStore, old_batches, one_measurement
+        from torchsplit_core.workspace.measured_points import PointStore, old_batch_sizes, exclusive_measurement
 
         counts = (1, *sorted({*self.settings.processes} - {1}))
         done = 0
@@ -217,8 +217,8 @@ class _Run:
                 self.progress(mean, text if len(self.shares) == 1 else f"{device.id}: {text}")
 
         with contextlib.ExitStack() as stack:
-            if self.store is not None and beside == 1:
-                stack.enter_context(one_measurement(self.store, device, advance))
+            if self.store is not None and concurrent == 1:
+                stack.enter_context(exclusive_measurement(self.store, device, advance))
             before = state_of(device)
             stack.enter_context(
                 span(
@@ -229,31 +229,31 @@ class _Run:
                     basis=device.basis,
                 )
             )
-            found = self._measured(device, graph, beside, 1, self.batch_sizes, advance)
-            sizes = [*(row.batch_size for row in found.rows), *(one.batch_size for one in found.failures)]
+            result = self._measure_points(device, graph, concurrent, 1, self.batch_sizes, advance)
+            sizes = [*(row.batch_size for row in result.rows), *(failure.batch_size for failure in result.failures)]
             for count in counts[1:]:
                 done += 1
                 try:
-                    several = self._measured(device, found.graph, beside, count, sizes, advance)
+                    concurrent_result = self._measure_points(device, result.graph, concurrent, count, sizes, advance)
                 except InputFault as fault:
                     # What one process alone gave stands.
-                    found = replace(found, notes=(*found.notes, f"{count} processes: {fault}"))
+                    result = replace(result, notes=(*result.notes, f"{count} processes: {fault}"))
                 else:
-                    found = _together(found, several)
+                    result = _merge_process_counts(result, concurrent_result)
             after = state_of(device)
-            front, notes = self._front(device, advance)
-            found = replace(found, notes=(*found.notes, *_unsteady(found), *notes))
+            front, notes = self._front_costs(device, advance)
+            result = replace(result, notes=(*result.notes, *_instability_notes(result), *notes))
         done = len(counts)
         advance(0.0, "done")
         state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
         if self.store is not None:
-            former = former_architecture_hash(found.graph)
-            if old := old_batches(PointStore(self.store, self._place(device, beside, 1)), former):
+            former = former_architecture_hash(result.graph)
+            if old := old_batch_sizes(PointStore(self.store, self._points_key(device, concurrent, 1)), former):
                 state |= {"old_points": list(old)}
-        environment = {**found.environment, "slices_measured_at_once": beside, **state, **front}
-        return replace(found, environment=environment)
+        environment = {**result.environment, "slices_measured_at_once": concurrent, **state, **front}
+        return replace(result, environment=environment)
 
-    def _front(self, device: Device, advance: Progress) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _front_costs(self, device: Device, advance: Progress) -> tuple[dict[str, Any], tuple[str, ...]]:
         """What the front costs beside a slice of cores, for plans of it, known or measured now; or why nobody knows."""
         if self.store is None or device.kind != "cpu" or device.profile is None:
             return {}, ()
@@ -268,18 +268,18 @@ class _Run:
         except InputFault as fault:
             return {}, (f"What the front of a served plan carries is not known: {fault}",)
 
-    def _place(self, device: Device, beside: int, processes: int) -> str:
+    def _points_key(self, device: Device, concurrent: int, processes: int) -> str:
         """The address of the points of one number of processes."""
         from torchsplit_core.workspace.measured_points import place_of
 
-        place = place_of(device, self.settings) + (f"/{beside} at once" if beside > 1 else "")
-        return place + (f"/{processes} processes" if processes > 1 else "")
+        key = place_of(device, self.settings) + (f"/{concurrent} at once" if concurrent > 1 else "")
+        return key + (f"/{processes} processes" if processes > 1 else "")
 
-    def _measured(
+    def _measure_points(
         self,
         device: Device,
         graph: TorchGraph | None,
-        beside: int,
+        concurrent: int,
         processes: int,
         batch_sizes: Sequence[int] | None,
         advance: Progress,
@@ -289,12 +289,12 @@ class _Run:
         from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
         from torchsplit_core.workspace.measured_points import PointStore
 
-        known: tuple[KeptPoint, ...] = ()
-        keep: Callable[[KeptPoint], None] = _keep_nothing
+        stored: tuple[KeptPoint, ...] = ()
+        save: Callable[[KeptPoint], None] = _discard_point
         if self.store is not None:
-            points = PointStore(self.store, self._place(device, beside, processes), self.since)
-            known = points.known(graph.architecture_hash if graph else None)
-            keep = points.keep
+            points = PointStore(self.store, self._points_key(device, concurrent, processes), self.since)
+            stored = points.load(graph.architecture_hash if graph else None)
+            save = points.save
         return measure(
             self.source,
             graph,
@@ -305,31 +305,31 @@ class _Run:
             trust=self.trust,
             settings=self.settings,
             processes=processes,
-            known=known,
-            keep=keep,
-            hear_graph=self.hear_graph,
+            known=stored,
+            keep=save,
+            hear_graph=self.on_graph,
             progress=advance,
         )
 
 
-def _together(one: Found, several: Found) -> Found:
+def _merge_process_counts(single: Found, concurrent: Found) -> Found:
     """What one process gave, with the rows and failures of several at once."""
-    taken_over = [*one.environment["taken_over"], *several.environment["taken_over"]]
+    taken_over = [*single.environment["taken_over"], *concurrent.environment["taken_over"]]
     # The pace is the device's, and one process alone was looked at from minute to minute.
-    pace = next((row.pace for row in one.rows), None)
+    pace = next((row.pace for row in single.rows), None)
     return replace(
-        one,
-        rows=(*one.rows, *(replace(row, pace=pace) for row in several.rows)),
-        failures=(*one.failures, *several.failures),
-        notes=(*one.notes, *several.notes),
-        environment={**one.environment, "taken_over": taken_over},
+        single,
+        rows=(*single.rows, *(replace(row, pace=pace) for row in concurrent.rows)),
+        failures=(*single.failures, *concurrent.failures),
+        notes=(*single.notes, *concurrent.notes),
+        environment={**single.environment, "taken_over": taken_over},
     )
 
 
-def _unsteady(found: Found) -> tuple[str, ...]:
+def _instability_notes(result: Found) -> tuple[str, ...]:
     """What is said of a slice of cores that were measured just now and do not keep their speed."""
-    cores = str(found.environment.get("cores", ""))
-    words = unsteady_words(watch_cores(map(int, cores.split(",")))) if cores else None
+    cores = str(result.environment.get("cores", ""))
+    words = instability_words(measure_cores(map(int, cores.split(",")))) if cores else None
     return () if words is None else (f"{words[0].upper()}{words[1:]}.",)
 
 
@@ -365,5 +365,5 @@ def restore_slices(store: Store) -> str | None:
         ) from fault
 
 
-def _keep_nothing(point: KeptPoint) -> None:
+def _discard_point(point: KeptPoint) -> None:
     """Without a store a point lives in the profile alone."""

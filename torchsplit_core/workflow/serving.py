@@ -24,13 +24,13 @@ def serve(
     announce: Callable[[ReadyServer], None] = lambda serving: None,
 ) -> None:
     """Serve the plan until SIGTERM or SIGINT; see `serving.front.server.serve`. Raises InputFault."""
-    extras.need("serve")
+    extras.require_extra("serve")
     from torchsplit_core.serving.frontend.server import serve as run
 
     run(outcome, request, settings, progress=progress, ready=ready, announce=announce)
 
 
-def with_front_of(
+def with_front_costs(
     root: Path,
     outcome: PlanOutcome,
     request: PlanRequest,
@@ -55,8 +55,8 @@ def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
     """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
     from torchsplit_core.responding.front import front_load, short_words
 
-    found = front_load(request, outcome)
-    return "" if found is None else short_words(found)
+    load = front_load(request, outcome)
+    return "" if load is None else short_words(load)
 
 
 def measure(
@@ -67,10 +67,10 @@ def measure(
     *,
     arrivals: Callable[[PlanModel], Arrivals] = lambda model: model.expected_arrivals,
     progress: Progress = ignore_progress,
-    hear: Callable[[dict[str, Any]], None] = lambda moment: None,
+    on_sample: Callable[[dict[str, Any]], None] = lambda moment: None,
 ) -> Measurement:
     """Serve the plan, load it, compare; see `serving.load.measure.measure`. Raises InputFault."""
-    extras.need("serve")
+    extras.require_extra("serve")
     from torchsplit_core.serving.load_test.measurement import measure as run
 
-    return run(outcome, request, settings, load, arrivals=arrivals, progress=progress, on_progress=hear)
+    return run(outcome, request, settings, load, arrivals=arrivals, progress=progress, on_progress=on_sample)

@@ -39,11 +39,11 @@ def under_load(request: SimulationRequest, factor: float) -> SimulationRequest:
         return request
     return replace(
         request,
-        models=tuple(replace(model, arrivals=_times(model.arrivals, factor)) for model in request.models),
+        models=tuple(replace(model, arrivals=_scale_arrivals(model.arrivals, factor)) for model in request.models),
     )
 
 
-def _times(arrivals: Arrivals, factor: float) -> Arrivals:
+def _scale_arrivals(arrivals: Arrivals, factor: float) -> Arrivals:
     if isinstance(arrivals, TraceArrivals):
         return TraceArrivals(tuple(time / factor for time in arrivals.times_s))
     if isinstance(arrivals, MmppArrivals):

@@ -33,9 +33,9 @@ def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progr
     """Export a model in a limited child process. Raises InputFault where that fails."""
     from torchsplit_core.tracing import trace as trace_source
 
-    with span(schema.TRACE, model=source) as told:
+    with span(schema.TRACE, model=source) as active:
         graph = trace_source(source, trust=trust, progress=progress)
-        told.set(nodes=len(graph.nodes), architecture_hash=graph.architecture_hash)
+        active.set(nodes=len(graph.nodes), architecture_hash=graph.architecture_hash)
     return graph
 
 
@@ -77,8 +77,8 @@ def partition(
     """
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
-    graph, rest = _traced(source, graph, trust, progress)
-    with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as told:
+    graph, rest = _trace_if_needed(source, graph, trust, progress)
+    with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as active:
         provider = PartitionProvider(graph, profile)
         if pareto:
             outcome = pareto_candidates(
@@ -96,18 +96,18 @@ def partition(
                 stages, top_k, link_gb_per_s, memory_bytes, time_limit_s, objective, time_factors
             )
             outcome = provider.solve(request, rest)
-        told.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
+        active.set(candidates=len(outcome.candidates), status=outcome.status, gap=outcome.gap)
     return replace(outcome, source=source)
 
 
-def _traced(
+def _trace_if_needed(
     source: str, graph: TorchGraph | None, trust: bool, progress: Progress
 ) -> tuple[TorchGraph, Progress]:
     """The graph, traced where none is given, and what tells the progress of the work on it."""
     if graph is not None:
         return graph, progress
-    made = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    return made, lambda share, text: progress(0.3 + 0.7 * share, text)
+    traced = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
+    return traced, lambda share, text: progress(0.3 + 0.7 * share, text)
 
 
 def own_partition(
@@ -130,14 +130,14 @@ def own_partition(
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import with_best
 
-    graph, rest = _traced(source, graph, trust, progress)
+    graph, rest = _trace_if_needed(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
-    own = cut_behind(
+    candidate = cut_behind(
         provider, behind, link_gb_per_s=link_gb_per_s, objective=objective, time_factors=time_factors
     )
-    stages = len(time_factors) if time_factors else len(own.stages)
+    stages = len(time_factors) if time_factors else len(candidate.stages)
     request = provider.request(stages, 1, link_gb_per_s, None, time_limit_s, objective, time_factors)
-    return replace(with_best(provider.solve(request, rest), (own,)), source=source)
+    return replace(with_best(provider.solve(request, rest), (candidate,)), source=source)
 
 
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
@@ -159,14 +159,14 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     validate(request)
     check_figures(request)
     solve = plan_responding if has_response_limit(request) else plain
-    whole = 0.7 if explain else 1.0
+    search_share = 0.7 if explain else 1.0
     with span(
         schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)
-    ) as told:
+    ) as active:
         outcome = with_front(
-            request, solve(request, progress=lambda share, text: progress(whole * share, text))
+            request, solve(request, progress=lambda share, text: progress(search_share * share, text))
         )
-        told.set(status=outcome.status, gap=outcome.objective.gap)
+        active.set(status=outcome.status, gap=outcome.objective.gap)
     if outcome.objective.value is not None and not any(model.throughput_rps for model in outcome.models):
         # "Optimal" would be said of it: nobody is served, and nobody could be.
         check_admissible(request)
@@ -174,11 +174,11 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
         return outcome
     from torchsplit_core.planning.explanation.explain import explain_plan
 
-    found = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
-    if found is not None and has_response_limit(request):
+    explanation = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
+    if explanation is not None and has_response_limit(request):
         warnings = (*outcome.warnings, "The explanation leaves waiting out: it is of service times alone.")
         outcome = replace(outcome, warnings=warnings)
-    return replace(outcome, explanation=found)
+    return replace(outcome, explanation=explanation)
 
 
 def place(
@@ -193,9 +193,9 @@ def place(
     """
     from torchsplit_core.placement import place as solve
 
-    with span(schema.PLACE, gpus=len(request.gpus), layers=request.model.layers) as told:
+    with span(schema.PLACE, gpus=len(request.gpus), layers=request.model.layers) as active:
         outcome = solve(request, warm_start=warm_start, progress=progress)
-        told.set(status=outcome.status, gap=outcome.gap, segments=len(outcome.segments))
+        active.set(status=outcome.status, gap=outcome.gap, segments=len(outcome.segments))
     return outcome
 
 

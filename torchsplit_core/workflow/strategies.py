@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.strategy.graph_model.solve import Tracker
 
-MOST_LOOKED_THROUGH = 512
+MAX_CANDIDATES = 512
 """Candidates among which one of use is looked for."""
 MOST_SHARDS_TRACKED = 64
 """Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
@@ -37,21 +37,21 @@ def strategy(
     by torch's memory tracker, which executes the model in a child.
     """
     if not isinstance(request.model, SourceSizes):
-        return _of_sizes(request, progress)
+        return _search_by_sizes(request, progress)
     from torchsplit_core.strategy.graph_model.solve import search_graph_strategy
     from torchsplit_core.workflow.steps import trace
 
     source = request.model.source
     if graph is None:
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
-    found = search_graph_strategy(
+    outcome = search_graph_strategy(
         request,
         graph,
         profile,
         tracker=_tracker(request, graph, trust) if track else None,
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
-    return _usable_first(request, found, found.candidates)
+    return _usable_first(request, outcome, outcome.candidates)
 
 
 def strategy_script(
@@ -77,25 +77,25 @@ def strategy_script(
     return script(request, candidate, TracedBlocks(blocks, starts), trust=trust)
 
 
-def _of_sizes(request: StrategyRequest, progress: Progress) -> StrategyOutcome:
+def _search_by_sizes(request: StrategyRequest, progress: Progress) -> StrategyOutcome:
     """The outcome for sizes alone; on equal nodes more candidates are looked through until one is of use."""
     from torchsplit_core.strategy.search import search_strategy as solve
 
-    found = solve(request, progress=progress)
-    candidates, asked = found.candidates, request.top_k
+    outcome = solve(request, progress=progress)
+    candidates, wanted = outcome.candidates, request.top_k
     while (
         len(request.fleet) == 1
-        and len(candidates) == asked < MOST_LOOKED_THROUGH
+        and len(candidates) == wanted < MAX_CANDIDATES
         and candidates[-1].seconds_per_step <= candidates[0].high_s
-        and not any(_of_use(request, one) for one in candidates)
+        and not any(_is_usable(request, candidate) for candidate in candidates)
     ):
-        asked = min(8 * asked, MOST_LOOKED_THROUGH)
-        candidates = solve(replace(request, top_k=asked), progress=progress).candidates
-    return _usable_first(request, found, candidates)
+        wanted = min(8 * wanted, MAX_CANDIDATES)
+        candidates = solve(replace(request, top_k=wanted), progress=progress).candidates
+    return _usable_first(request, outcome, candidates)
 
 
 def _usable_first(
-    request: StrategyRequest, outcome: StrategyOutcome, looked_through: tuple[StrategyCandidate, ...]
+    request: StrategyRequest, outcome: StrategyOutcome, examined: tuple[StrategyCandidate, ...]
 ) -> StrategyOutcome:
     """The outcome whose first candidates are those of use within the interval of the fastest.
 
@@ -108,10 +108,10 @@ def _usable_first(
     if not shown:
         return outcome
     fastest = shown[0]
-    near = [one for one in looked_through if one.seconds_per_step <= fastest.high_s and _of_use(request, one)]
+    near = [candidate for candidate in examined if candidate.seconds_per_step <= fastest.high_s and _is_usable(request, candidate)]
     if near and near[0] not in shown:
         shown = (*shown[:-1], near[0])
-    ranked = sorted(shown, key=lambda one: one not in near)
+    ranked = sorted(shown, key=lambda candidate: candidate not in near)
     message = outcome.message
     if ranked[0] is not fastest:
         loss = ranked[0].seconds_per_step / fastest.seconds_per_step - 1
@@ -119,19 +119,19 @@ def _usable_first(
             f" First stands {describe_choices(ranked[0].choices)}, which can be exported and trained: it "
             f"{describe_slowdown(loss)}, which is within the interval of the estimate."
         )
-    marked = tuple(replace(one, not_exportable=not_exportable(request, one)) for one in ranked)
+    marked = tuple(replace(candidate, not_exportable=not_exportable(request, candidate)) for candidate in ranked)
     return replace(outcome, candidates=marked, message=message)
 
 
-def _of_use(request: StrategyRequest, one: StrategyCandidate) -> bool:
+def _is_usable(request: StrategyRequest, candidate: StrategyCandidate) -> bool:
     """Whether a file is written for a candidate, and `train` runs it."""
     from torchsplit_core.strategy.export.exportability import not_exportable
     from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
 
-    if not_exportable(request, one) is not None:
+    if not_exportable(request, candidate) is not None:
         return False
     try:
-        fit_to_world_size(run_strategy_of(one, precision=request.training.precision), one.choices.devices)
+        fit_to_world_size(run_strategy_of(candidate, precision=request.training.precision), candidate.choices.devices)
     except InputFault:
         return False
     return True

@@ -32,7 +32,7 @@ def sweep(
     *,
     time_limit_s: float = TIME_LIMIT_S,
     known: Mapping[float, PlanOutcome] | None = None,
-    hear: Callable[[float, PlanOutcome, float], None] | None = None,
+    on_plan: Callable[[float, PlanOutcome, float], None] | None = None,
     progress: Progress = ignore_progress,
 ) -> tuple[SweepPoint, ...]:
     """Plan the request at every value, two at a time, and say what the plans show together.
@@ -46,20 +46,20 @@ def sweep(
     requests = dict(sweep_requests(request, what))
     # Of a minimum that begins at 0, the last value is a minimum.
     check_owed(requests[what.values[-1]])
-    found = dict(known or {})
-    open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in found]
+    outcomes = dict(known or {})
+    open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in outcomes]
     limit_s = share_s(request, time_limit_s, len(what.values))
 
-    def heard(position: int, outcome: PlanOutcome) -> None:
+    def record(position: int, outcome: PlanOutcome) -> None:
         value = open_values[position]
-        found[value] = outcome
-        if hear is not None:
-            hear(value, outcome, limit_s)
-        progress(len(found) / len(what.values), _told(what, len(found)))
+        outcomes[value] = outcome
+        if on_plan is not None:
+            on_plan(value, outcome, limit_s)
+        progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
 
-    progress(len(found) / len(what.values), _told(what, len(found)))
-    plan_each([requests[value] for value in open_values], limit_s, heard)
-    return sweep_points(request, what, found)
+    progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
+    plan_each([requests[value] for value in open_values], limit_s, record)
+    return sweep_points(request, what, outcomes)
 
 
 def worst_responses(
@@ -72,12 +72,12 @@ def worst_responses(
     """By value a quick look at the p95 response of the plan's worst model, see `responding.worst`."""
     from torchsplit_core.responding.worst import worst_response
 
-    found = {}
+    worst = {}
     for done, point in enumerate(points):
         progress(done / len(points), f"simulating the plan at {point.value:g}")
-        found[point.value] = worst_response(point.outcome, request_at(request, what, point.value))
-    return found
+        worst[point.value] = worst_response(point.outcome, request_at(request, what, point.value))
+    return worst
 
 
-def _told(what: SweepRequest, done: int) -> str:
+def _progress_text(what: SweepRequest, done: int) -> str:
     return f"{done} of {len(what.values)} points"

@@ -3,18 +3,18 @@
 `storage.Store` is what the rest of the program uses.
 """
 
-from torchsplit_core.workspace.blobs import Blobs
+from torchsplit_core.workspace.blobs import BlobStore
 from torchsplit_core.workspace.database import SCHEMA, Database
-from torchsplit_core.workspace.faults import StoreFault, disk_trouble
-from torchsplit_core.workspace.health import copy_of_the_day, sweep_job_files, sweep_runs
+from torchsplit_core.workspace.faults import StoreFault, disk_problem
+from torchsplit_core.workspace.maintenance import make_daily_copy, remove_orphaned_job_files, remove_orphaned_runs
 
 __all__ = [
     "SCHEMA",
-    "Blobs",
+    "BlobStore",
     "Database",
     "StoreFault",
-    "copy_of_the_day",
-    "disk_trouble",
-    "sweep_job_files",
-    "sweep_runs",
+    "make_daily_copy",
+    "disk_problem",
+    "remove_orphaned_job_files",
+    "remove_orphaned_runs",
 ]

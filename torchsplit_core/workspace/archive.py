@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.values import InputFault, Progress
-from torchsplit_core.workspace.archive_reading import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
+from torchsplit_core.workspace.archive_reader import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
 from torchsplit_core.workspace.faults import check_quota
-from torchsplit_core.workspace.foreign import AT_ONCE_BYTES, MEMORY_BYTES, in_child
-from torchsplit_core.workspace.foreign import LIMITS as FOREIGN_LIMITS
+from torchsplit_core.workspace.untrusted_files import IN_PROCESS_BYTES, MEMORY_BYTES, run_on_file
+from torchsplit_core.workspace.untrusted_files import LIMITS as FOREIGN_LIMITS
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.sweep_archive import sweep_entries
 from torchsplit_core.workspace.sweeps import write_sweep
 
-CHECK = "torchsplit_core.workspace.archive:check_in_child"
+CHECK_TARGET = "torchsplit_core.workspace.archive:check_in_child"
 LIMITS = replace(FOREIGN_LIMITS, wall_s=120.0, cpu_s=120, memory_bytes=MEMORY_BYTES + LARGEST_ENTRY_BYTES)
 """Of the check: a gigabyte of small results takes a minute, and one entry lies beside what is read of it."""
 
@@ -39,15 +39,15 @@ def export_workspace(workspace: Workspace) -> bytes:
     left_out: list[dict[str, str]] = []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, artifact in enumerate(workspace.artifacts()):
-            inside = f"results/{number:04d}"
-            named = {"kind": artifact.kind, "name": artifact.name}
+            entry_name = f"results/{number:04d}"
+            identity = {"kind": artifact.kind, "name": artifact.name}
             try:
                 content = workspace.get_bytes(artifact.kind, artifact.name)
             except InputFault as fault:
-                left_out.append(named | {"reason": fault.problem})
+                left_out.append(identity | {"reason": fault.problem})
                 continue
-            archive.writestr(inside, content)
-            entries.append(named | {"file": inside})
+            archive.writestr(entry_name, content)
+            entries.append(identity | {"file": entry_name})
         if left_out:
             lines = (f"{item['kind']} {item['name']}: {item['reason']}" for item in left_out)
             archive.writestr("LEFT_OUT.txt", "Left out of this export:\n" + "\n".join(lines) + "\n")
@@ -80,18 +80,18 @@ def check_archive(data: bytes) -> None:
 
     In a child of limited time and memory, unless it unpacks to little.
     """
-    if unpacked_bytes(data) > AT_ONCE_BYTES:
-        in_child(CHECK, data, {}, subject="archive", limits=LIMITS)
+    if unpacked_bytes(data) > IN_PROCESS_BYTES:
+        run_on_file(CHECK_TARGET, data, {}, subject="archive", limits=LIMITS)
     else:
-        _check(data)
+        _verify(data)
 
 
 def check_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
     """For `isolation.run_limited`: check the archive in the file `arguments["source"]`."""
-    _check(Path(arguments["source"]).read_bytes())
+    _verify(Path(arguments["source"]).read_bytes())
 
 
-def _check(data: bytes) -> None:
+def _verify(data: bytes) -> None:
     with open_archive(data) as archive:
         for result in archive.results:
             archive.check(result)
@@ -106,9 +106,9 @@ def store_archive(store: Store, data: bytes) -> Workspace:
     with open_archive(data) as archive:
         sweeps = archive.sweeps(verify=False)
 
-        def sweeps_too(database: sqlite3.Connection, identity: str) -> None:
+        def store_sweeps(database: sqlite3.Connection, identity: str) -> None:
             for name, sweep in sweeps:
                 write_sweep(database, identity, name, sweep)
 
         results = ((result.kind, result.name, archive.blocks(result)) for result in reversed(archive.results))
-        return store.add(archive.name[:100] or "imported", results, sweeps_too)
+        return store.add(archive.name[:100] or "imported", results, store_sweeps)

@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.workspace.faults import of_os_error
+from torchsplit_core.workspace.faults import fault_from_os_error
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-class Blobs:
+class BlobStore:
     """The contents under `root`/blobs. Raises StoreFault where the disk refuses."""
 
     def __init__(self, root: Path) -> None:
@@ -44,7 +44,7 @@ class Blobs:
     def put(self, data: bytes) -> str:
         """Store bytes; their SHA-256. Synced to disk on return; a damaged file in their place is replaced."""
         digest = hashlib.sha256(data).hexdigest()
-        if not self._kept(digest):
+        if not self._is_stored(digest):
             self.put_blocks((data,))
         return digest
 
@@ -52,8 +52,8 @@ class Blobs:
         """The same with the bytes as they come, of which one block is held at a time; SHA-256 and size."""
         digest, size = hashlib.sha256(), 0
         try:
-            coming = self._made("coming")
-            handle, temporary = tempfile.mkstemp(dir=coming)
+            incoming = self._make_folder("coming")
+            handle, temporary = tempfile.mkstemp(dir=incoming)
             try:
                 with os.fdopen(handle, "wb") as stream:
                     for block in blocks:
@@ -62,17 +62,17 @@ class Blobs:
                         size += len(block)
                     stream.flush()
                     os.fsync(stream.fileno())
-                if not self._kept(name := digest.hexdigest()):
-                    path = self._made(name[:2]) / name
+                if not self._is_stored(name := digest.hexdigest()):
+                    path = self._make_folder(name[:2]) / name
                     Path(temporary).replace(path)
                     sync_folder(path.parent)
             finally:
                 Path(temporary).unlink(missing_ok=True)
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         return name, size
 
-    def _made(self, name: str) -> Path:
+    def _make_folder(self, name: str) -> Path:
         """A folder of contents, which is on disk on return."""
         folder = self.folder / name
         if not folder.exists():
@@ -80,18 +80,18 @@ class Blobs:
             sync_folder(self.folder)
         return folder
 
-    def _kept(self, digest: str) -> bool:
+    def _is_stored(self, digest: str) -> bool:
         """Whether the content is there undamaged: then it is on disk on return."""
         path = self.path(digest)
         try:
-            if not _holds(path, digest):
+            if not _has_content(path, digest):
                 return False
             # Whoever wrote it may not have come to syncing it.
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
             sync_folder(path.parent)
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         return True
 
     def size(self, digests: Iterable[str]) -> int:
@@ -117,7 +117,7 @@ class Blobs:
             problem = f"{quoted(name)} is missing in the workspace folder: its file was removed"
             raise InputFault(where, problem, remedy) from error
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         if hashlib.sha256(data).hexdigest() != digest:
             state = "is empty" if not data else "is not what was stored"
             raise InputFault(
@@ -126,12 +126,12 @@ class Blobs:
         return data
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
+    def write_lock(self) -> Iterator[None]:
         """Hold this from `put` until the row that names the content is committed."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
-    def collect(self, used: Collection[str], among: Collection[str] | None = None) -> int:
+    def remove_unused(self, used: Collection[str], among: Collection[str] | None = None) -> int:
         """Remove the contents (of `among`, else all) that are not `used`; how many bytes that freed.
 
         To be called inside `collecting`, with `used` read there. What the disk does not let go stays for the next time.
@@ -147,7 +147,7 @@ class Blobs:
         return freed
 
     @contextlib.contextmanager
-    def collecting(self) -> Iterator[None]:
+    def collect_lock(self) -> Iterator[None]:
         """No writer is between its content and its row while this is held."""
         with self._locked(fcntl.LOCK_EX):
             yield
@@ -159,12 +159,12 @@ class Blobs:
             # is open for writing alone.
             handle = os.open(self.folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         try:
             try:
                 fcntl.flock(handle, kind)
             except OSError as error:
-                raise of_os_error(self.root, error) from error
+                raise fault_from_os_error(self.root, error) from error
             yield
         finally:
             os.close(handle)
@@ -184,7 +184,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _holds(path: Path, digest: str) -> bool:
+def _has_content(path: Path, digest: str) -> bool:
     """Whether the file is there with the content its name promises."""
     try:
         with path.open("rb") as stream:

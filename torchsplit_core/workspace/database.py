@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace.faults import WHERE, StoreFault, free_bytes, full, of_os_error, read_only
+from torchsplit_core.workspace.faults import WHERE, StoreFault, free_bytes, disk_full_fault, fault_from_os_error, read_only_fault
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ SCHEMA = (
     DROP TABLE artifacts;
     ALTER TABLE numbered RENAME TO artifacts;
     """,
-    # A job's target was the path of a function, "module:function". It is a name now (see jobs/names.py); the column
+    # A job's target was the path of a function, "module:function". It is a name now (see jobs/job_kinds.py); the column
     # keeps its own, so that a server of the version before, still running, can read the table. What no version
     # had stays as it is.
     """
@@ -124,7 +124,7 @@ SCHEMA = (
 )
 """One script a schema version; an older store is brought forward by running the missing ones."""
 
-WAIT_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 """How long a transaction waits for another process's."""
 RESERVE_BYTES = 4 * 2**20
 """Kept back so that a deletion on a full disk has room for its journal (it keeps the pages that change)."""
@@ -144,8 +144,8 @@ class Database:
 
         With `write` no other process writes meanwhile; else a lock is taken at the first change.
         """
-        with self.telling():
-            database = sqlite3.connect(self.path, timeout=WAIT_S)
+        with self.translate_errors():
+            database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S)
             try:
                 database.execute("PRAGMA foreign_keys = ON")
                 database.execute("PRAGMA journal_mode = TRUNCATE")
@@ -159,20 +159,20 @@ class Database:
     def delete(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work` in a transaction that only deletes; on a full disk with the reserve given up for it."""
         try:
-            return self._deleted(work)
+            return self._run_deletion(work)
         except StoreFault as fault:
-            if fault.kind != "full" or not self._give_up_reserve():
+            if fault.kind != "full" or not self._release_reserve():
                 raise
-        return self._deleted(work)
+        return self._run_deletion(work)
 
-    def _deleted(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_deletion(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with self.connect(write=True) as database:
                 return work(database)
         except sqlite3.IntegrityError as error:  # what refers to a row goes with it, so no rule can be broken
-            raise self.damaged(str(error)) from error
+            raise self.damaged_fault(str(error)) from error
 
-    def _give_up_reserve(self) -> bool:
+    def _release_reserve(self) -> bool:
         try:
             held = self.reserve.stat().st_size > 0
             os.truncate(self.reserve, 0)
@@ -180,7 +180,7 @@ class Database:
             return False
         return held
 
-    def keep_reserve(self) -> None:
+    def allocate_reserve(self) -> None:
         """Allocate what a deletion on a full disk needs; without room that is left for later."""
         with contextlib.suppress(OSError):
             if self.reserve.exists() and self.reserve.stat().st_size == RESERVE_BYTES:
@@ -195,7 +195,7 @@ class Database:
                 os.close(handle)
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """SQLite's and the disk's faults as StoreFault; constraints and our own misuse pass."""
         try:
             yield
@@ -204,18 +204,18 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
         except UnicodeDecodeError as error:  # in a name that SQLite's own message quotes
-            raise self.damaged("a name in it is no text") from error
+            raise self.damaged_fault("a name in it is no text") from error
 
     def _fault(self, error: sqlite3.DatabaseError) -> StoreFault:
         text = str(error)
         if "readonly" in text:
-            return read_only(self.root, text)
+            return read_only_fault(self.root, text)
         if "full" in text or ("disk I/O error" in text and free_bytes(self.root) < RESERVE_BYTES):
-            return full(self.root, text)
+            return disk_full_fault(self.root, text)
         if "locked" in text or "busy" in text:
             return StoreFault(
                 "busy",
-                f"{self.root} has a database that other processes have held for {WAIT_S:g} s ({text})",
+                f"{self.root} has a database that other processes have held for {LOCK_TIMEOUT_S:g} s ({text})",
                 "Try again; end a process that hangs.",
             )
         if "unable to open" in text or "disk I/O error" in text:
@@ -224,9 +224,9 @@ class Database:
                 f"{self.path} cannot be opened ({text})",
                 "Look at the disk and the folder's owner, or set TORCHSPLIT_HOME to another folder.",
             )
-        return self.damaged(text)
+        return self.damaged_fault(text)
 
-    def damaged(self, text: str) -> StoreFault:
+    def damaged_fault(self, text: str) -> StoreFault:
         """The fault of a database that SQLite cannot read, with the way back."""
         copies = self.copies()
         if copies:
@@ -247,8 +247,8 @@ class Database:
 
     def migrate(self) -> None:
         """Make or bring forward the tables. Raises InputFault for a database of a later TorchSplit."""
-        with self.telling():
-            database = sqlite3.connect(self.path, timeout=WAIT_S)
+        with self.translate_errors():
+            database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S)
             try:
                 (version,) = database.execute("PRAGMA user_version").fetchone()
                 if version > len(SCHEMA):
@@ -258,16 +258,16 @@ class Database:
                         "Update TorchSplit, or set TORCHSPLIT_HOME to another folder.",
                     )
                 if version < len(SCHEMA):
-                    _bring_forward(database)
+                    _migrate_schema(database)
             finally:
                 database.close()
 
     def check(self) -> None:
         """Raise StoreFault where pages of the database are damaged (SQLite's quick check)."""
         with self.connect() as database:
-            found = [row[0] for row in database.execute("PRAGMA quick_check(3)").fetchall()]
-        if found != ["ok"]:
-            raise self.damaged("; ".join(found)[:200])
+            messages = [row[0] for row in database.execute("PRAGMA quick_check(3)").fetchall()]
+        if messages != ["ok"]:
+            raise self.damaged_fault("; ".join(messages)[:200])
 
     def copy_to(self, path: Path) -> None:
         """A copy as it is now, whole or not at all. Raises StoreFault."""
@@ -275,21 +275,21 @@ class Database:
         try:
             path.parent.mkdir(exist_ok=True)
             temporary.unlink(missing_ok=True)
-            with self.telling():
-                database = sqlite3.connect(self.path, timeout=WAIT_S)
+            with self.translate_errors():
+                database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S)
                 try:
                     database.execute("VACUUM INTO ?", (str(temporary),))
                 finally:
                     database.close()
             temporary.replace(path)
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
-def _bring_forward(database: sqlite3.Connection) -> None:
+def _migrate_schema(database: sqlite3.Connection) -> None:
     # Tables that others refer to are made anew: their rows must not go with the old ones.
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("PRAGMA journal_mode = TRUNCATE")

@@ -17,15 +17,15 @@ from torchsplit_core.workspace.store import Workspace
 
 MOST_DRAFTS = 8
 COLUMNS = "tab, ground_sha256, request, plan, said, owner, edited"
-MARKS = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
+PLACEHOLDERS = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
 Row = tuple[Any, ...]
 """A draft as its table has it, in the order of `COLUMNS`."""
-_CONTRACT = b'{\n "format"'
+_CONTRACT_PREFIX = b'{\n "format"'
 """How a contract file begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDraft:
+class StoredDraft:
     """An edited request and the hash of the one that stood when the editing began.
 
     `plan` is there where the draft is a plan that somebody chose (a baseline, one by hand), and `said` says whose.
@@ -41,7 +41,7 @@ class KeptDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
+class DraftAuthor:
     """Whose a draft is: the tab that edits it, and the name and last edit as `KeptDraft` has them."""
 
     tab: str
@@ -56,15 +56,15 @@ class DraftStore:
         self.workspace, self.scenario = workspace, scenario
         self._key = (workspace.id, scenario)
 
-    def load(self, tab: str) -> KeptDraft | None:
+    def load(self, tab: str) -> StoredDraft | None:
         """The draft of a tab; None where it has none. Raises InputFault for a damaged store."""
         return next(self._read("AND tab = ?", tab), None)
 
-    def others(self, tab: str) -> tuple[KeptDraft, ...]:
+    def others(self, tab: str) -> tuple[StoredDraft, ...]:
         """The drafts of the other tabs, what was edited last first. Raises InputFault for a damaged store."""
         return tuple(self._read("AND tab != ?", tab))
 
-    def authors(self, tab: str) -> tuple[Author, ...]:
+    def authors(self, tab: str) -> tuple[DraftAuthor, ...]:
         """Whose the drafts of the other tabs are, what was edited last first."""
         with self.workspace.store.connect() as database:
             rows = database.execute(
@@ -72,20 +72,20 @@ class DraftStore:
                 "WHERE workspace = ? AND scenario = ? AND tab != ? ORDER BY rowid DESC",
                 (*self._key, tab),
             ).fetchall()
-        return tuple(Author(*row) for row in rows)
+        return tuple(DraftAuthor(*row) for row in rows)
 
-    def all(self) -> tuple[KeptDraft, ...]:
+    def all(self) -> tuple[StoredDraft, ...]:
         """The drafts of all tabs, what was edited last first. Raises InputFault for a damaged store."""
         return tuple(self._read(""))
 
-    def save(self, tab: str, draft: KeptDraft) -> None:
+    def save(self, tab: str, draft: StoredDraft) -> None:
         """Make it the draft of a tab."""
-        plan = None if draft.plan is None else packed(write_text(draft.plan).encode())
-        request = packed(write_unchecked(draft.request))
+        plan = None if draft.plan is None else compress_text(write_text(draft.plan).encode())
+        request = compress_text(write_unchecked(draft.request))
         row = (draft.ground_sha256, request, plan, draft.said, draft.owner, draft.edited)
         with self.workspace.store.connect(write=True) as database:
             database.execute(
-                f"INSERT OR REPLACE INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({MARKS})",
+                f"INSERT OR REPLACE INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({PLACEHOLDERS})",
                 (*self._key, tab, *row),
             )
             database.execute(
@@ -109,7 +109,7 @@ class DraftStore:
         with self.workspace.store.connect(write=True) as database:
             database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
             database.executemany(
-                f"INSERT INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({MARKS})",
+                f"INSERT INTO drafts (workspace, scenario, {COLUMNS}) VALUES ({PLACEHOLDERS})",
                 [(*self._key, *row) for row in rows],
             )
 
@@ -117,7 +117,7 @@ class DraftStore:
         """Give another scenario of the workspace these drafts, in place of those it has."""
         DraftStore(self.workspace, scenario).restore(self.rows())
 
-    def forget(self, tab: str | None = None) -> None:
+    def delete(self, tab: str | None = None) -> None:
         """Remove the draft of a tab, or every draft of the scenario."""
         with self.workspace.store.connect() as database:
             database.execute(
@@ -125,31 +125,31 @@ class DraftStore:
                 (*self._key, tab, tab),
             )
 
-    def _read(self, where: str, *values: str) -> Iterator[KeptDraft]:
+    def _read(self, where: str, *values: str) -> Iterator[StoredDraft]:
         with self.workspace.store.connect() as database:
             rows = database.execute(
                 "SELECT ground_sha256, request, plan, said, owner, edited FROM drafts "
                 f"WHERE workspace = ? AND scenario = ? {where} ORDER BY rowid DESC",
                 (*self._key, *values),
             ).fetchall()
-        for ground, request, plan, *about in rows:
-            yield KeptDraft(ground, _edited(request), None if plan is None else unpacked(plan), *about)
+        for ground, request, plan, *rest in rows:
+            yield StoredDraft(ground, _draft_request(request), None if plan is None else read_compressed(plan), *rest)
 
 
-def _edited(content: bytes) -> PlanRequest:
+def _draft_request(content: bytes) -> PlanRequest:
     """A draft's request; of earlier versions a contract file."""
     text = zlib.decompress(content)
-    if text.startswith(_CONTRACT):
-        found: PlanRequest = unpacked(content)
-        return found
+    if text.startswith(_CONTRACT_PREFIX):
+        request: PlanRequest = read_compressed(content)
+        return request
     return read_unchecked(text, PlanRequest, origin="the draft of a scenario")
 
 
-def packed(content: bytes) -> bytes:
+def compress_text(content: bytes) -> bytes:
     """A text as a table keeps it: a twentieth of its size, for points of a model look alike."""
     return zlib.compress(content, 6)
 
 
-def unpacked(content: bytes) -> Any:
+def read_compressed(content: bytes) -> Any:
     """The value of a packed file. Raises InputFault where it is none."""
     return read_text(zlib.decompress(content).decode(), origin="a stored state of a scenario")[1]

@@ -11,25 +11,25 @@ from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MIB
 
 WHERE = "workspace folder"
-LEAST_FREE_BYTES = 16 * 2**20
+MIN_FREE_BYTES = 16 * 2**20
 """With less than this the next result may not fit: SQLite, a graph and a log each take some MiB."""
 
-QUOTA = "TORCHSPLIT_WORKSPACE_QUOTA_GIB"
-QUOTA_GIB = 4.0
+QUOTA_VARIABLE = "TORCHSPLIT_WORKSPACE_QUOTA_GIB"
+DEFAULT_QUOTA_GIB = 4.0
 """What the results and uploads of a workspace may take where the variable does not say otherwise."""
 
-Kind = Literal["full", "read-only", "busy", "damaged", "unusable"]
+StoreFaultKind = Literal["full", "read-only", "busy", "damaged", "unusable"]
 
 
 class StoreFault(InputFault):
     """The folder of the workspaces cannot do what was asked; `kind` says in which way."""
 
-    def __init__(self, kind: Kind, problem: str, remedy: str) -> None:
+    def __init__(self, kind: StoreFaultKind, problem: str, remedy: str) -> None:
         super().__init__(WHERE, problem, remedy)
         self.kind = kind
 
 
-def full(root: Path, error: object) -> StoreFault:
+def disk_full_fault(root: Path, error: object) -> StoreFault:
     """No room on the disk: what is stored stays as it was."""
     return StoreFault(
         "full",
@@ -38,7 +38,7 @@ def full(root: Path, error: object) -> StoreFault:
     )
 
 
-def read_only(root: Path, error: object) -> StoreFault:
+def read_only_fault(root: Path, error: object) -> StoreFault:
     """The folder or its file system cannot be written."""
     return StoreFault(
         "read-only",
@@ -52,12 +52,12 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def of_os_error(root: Path, error: OSError) -> StoreFault:
+def fault_from_os_error(root: Path, error: OSError) -> StoreFault:
     """The fault behind a failed system call on a file of the store."""
     if is_full(error):
-        return full(root, error.strerror)
+        return disk_full_fault(root, error.strerror)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return read_only(root, error.strerror)
+        return read_only_fault(root, error.strerror)
     return StoreFault(
         "unusable",
         f"{root} cannot be read or written ({error.strerror or error})",
@@ -65,7 +65,7 @@ def of_os_error(root: Path, error: OSError) -> StoreFault:
     )
 
 
-def disk_trouble(root: Path) -> str | None:
+def disk_problem(root: Path) -> str | None:
     """One sentence where nothing more can be stored under `root` now, for the head of a page; None where it can."""
     try:
         facts = os.statvfs(root)
@@ -74,7 +74,7 @@ def disk_trouble(root: Path) -> str | None:
     if facts.f_flag & os.ST_RDONLY or not os.access(root, os.W_OK):
         return "The workspace folder is read-only: everything stored can be read, nothing can be changed or stored."
     free = free_bytes(root)
-    if free < LEAST_FREE_BYTES or (facts.f_files and not facts.f_ffree):
+    if free < MIN_FREE_BYTES or (facts.f_files and not facts.f_ffree):
         return (
             f"The disk of the workspace folder is full ({free / 2**20:.1f} MiB left): everything stored can be read "
             "and deleted, but nothing new may be stored. Free some space, or delete a workspace."
@@ -90,14 +90,14 @@ def free_bytes(root: Path) -> int:
 
 def quota_bytes() -> int:
     """What a workspace may hold. Raises InputFault where the environment says no number above 0."""
-    told = os.environ.get(QUOTA) or str(QUOTA_GIB)
+    setting = os.environ.get(QUOTA_VARIABLE) or str(DEFAULT_QUOTA_GIB)
     try:
-        gib = float(told)
+        gib = float(setting)
     except ValueError:
         gib = 0.0
     if not 0 < gib < 2**30:  # also NaN
         raise InputFault(
-            QUOTA, f"is {quoted(told)}, not a number of GiB above 0", f"Give for example {QUOTA_GIB:g}."
+            QUOTA_VARIABLE, f"is {quoted(setting)}, not a number of GiB above 0", f"Give for example {DEFAULT_QUOTA_GIB:g}."
         )
     return round(gib * GIB)
 
@@ -109,15 +109,15 @@ def check_quota(before: int, after: int) -> None:
     """
     if after <= max(before, quota := quota_bytes()):
         return
-    holds = f"holds {shown_bytes(before)} and would hold" if before else "would hold"
+    holds = f"holds {format_bytes(before)} and would hold" if before else "would hold"
     less = "Remove results or uploads from it" if before else "Store less at once"
     raise InputFault(
         "workspace",
-        f"{holds} {shown_bytes(after)}, above its quota of {shown_bytes(quota)}",
-        f"{less}, or have who runs the server raise {QUOTA}.",
+        f"{holds} {format_bytes(after)}, above its quota of {format_bytes(quota)}",
+        f"{less}, or have who runs the server raise {QUOTA_VARIABLE}.",
     )
 
 
-def shown_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """As people read it: "3.2 GiB", "0.5 MiB"."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

@@ -24,13 +24,13 @@ from typing import IO
 
 from torchsplit_core.profiling.points import KeptPoint, Settings
 from torchsplit_core.values import Device, Progress
-from torchsplit_core.workspace.slots import slot_set_aside
+from torchsplit_core.workspace.job_slots import release_slot_meanwhile
 from torchsplit_core.workspace.store import Store
 
-METHOD = 2
+METHOD_VERSION = 2
 """Raised when a change of the measuring itself makes older points incomparable: until 2 a run's time held the seeding
 of random numbers, which takes longer than a small model."""
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 def place_of(device: Device, settings: Settings) -> str:
@@ -42,13 +42,13 @@ def place_of(device: Device, settings: Settings) -> str:
         "torch": metadata.version("torch"),
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "method": METHOD,
+        "method": METHOD_VERSION,
         "cuda_graphs": settings.cuda_graphs,
     }
     # Only where they are not the default: what was measured before there was a choice keeps its address.
-    usual = Settings()
+    defaults = Settings()
     for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies", "sequence_length"):
-        if getattr(settings, name) != getattr(usual, name):
+        if getattr(settings, name) != getattr(defaults, name):
             facts[name] = getattr(settings, name)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -56,10 +56,10 @@ def place_of(device: Device, settings: Settings) -> str:
 class PointStore:
     """The points of one place. `since` (Unix seconds) leaves out what was measured earlier."""
 
-    def __init__(self, store: Store, place: str, since: float = 0.0) -> None:
-        self.store, self.place, self.since = store, place, since
+    def __init__(self, store: Store, device_key: str, since: float = 0.0) -> None:
+        self.store, self.device_key, self.since = store, device_key, since
 
-    def keep(self, point: KeptPoint) -> None:
+    def save(self, point: KeptPoint) -> None:
         """Store a point in place of what stood at its address; a figure also ends a failure there. A new one is kept
         from now on, one that was kept before since then."""
         with self.store.connect() as database:
@@ -67,12 +67,12 @@ class PointStore:
                 database.execute(
                     "DELETE FROM points WHERE place = ? AND architecture_hash = ? AND kind = 'failure' "
                     "AND batch_size = ?",
-                    (self.place, point.architecture_hash, point.batch_size),
+                    (self.device_key, point.architecture_hash, point.batch_size),
                 )
             database.execute(
                 "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?)",
                 (
-                    self.place,
+                    self.device_key,
                     point.architecture_hash,
                     point.kind,
                     point.batch_size,
@@ -81,44 +81,44 @@ class PointStore:
                 ),
             )
 
-    def known(self, architecture_hash: str | None = None) -> tuple[KeptPoint, ...]:
+    def load(self, architecture_hash: str | None = None) -> tuple[KeptPoint, ...]:
         """The points of one model, or of all."""
         with self.store.connect() as database:
             rows = database.execute(
                 "SELECT architecture_hash, kind, batch_size, content, kept FROM points "
                 "WHERE place = ? AND kept >= ? AND (? IS NULL OR architecture_hash = ?) ORDER BY batch_size, kind",
-                (self.place, self.since, architecture_hash, architecture_hash),
+                (self.device_key, self.since, architecture_hash, architecture_hash),
             ).fetchall()
         return tuple(
-            KeptPoint(identity, kind, batch, json.loads(content), kept)
-            for identity, kind, batch, content, kept in rows
+            KeptPoint(identity, kind, batch, json.loads(content), measured_at)
+            for identity, kind, batch, content, measured_at in rows
         )
 
 
-OLD_POINTS = "old (measured under the earlier architecture hash)"
+OLD_POINTS_TEXT = "old (measured under the earlier architecture hash)"
 """What is said of points that are kept and never taken over."""
 
 
-def old_batches(points: PointStore, former_hash: str) -> tuple[int, ...]:
+def old_batch_sizes(points: PointStore, former_hash: str) -> tuple[int, ...]:
     """Batch sizes at which figures stand under the hash that the version before gave a graph."""
-    return tuple(point.batch_size for point in points.known(former_hash) if point.kind == "batch")
+    return tuple(point.batch_size for point in points.load(former_hash) if point.kind == "batch")
 
 
 @contextlib.contextmanager
-def one_measurement(store: Store, device: Device, progress: Progress) -> Iterator[None]:
+def exclusive_measurement(store: Store, device: Device, progress: Progress) -> Iterator[None]:
     """Wait until no other measurement runs on the physical device: two at once would measure each other."""
     name = re.sub(r"[^\w.-]", "_", device.physical)
     with store.lock_file(f"measure-{name}.lock") as lock:
-        if not _locked(lock):
+        if not _try_lock(lock):
             # Who waits for a device works not: other jobs may.
-            with slot_set_aside():
-                while not _locked(lock):
+            with release_slot_meanwhile():
+                while not _try_lock(lock):
                     progress(0.0, f"queued: another measurement runs on {device.name}")
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_S)
         yield
 
 
-def _locked(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.workspace.blobs import Blobs, is_digest
+from torchsplit_core.workspace.blobs import BlobStore, is_digest
 from torchsplit_core.workspace.faults import check_quota
 
 LONGEST_NAME = 120
@@ -44,7 +44,7 @@ class Artifact:
 
 
 @contextlib.contextmanager
-def unique_name(name: str) -> Iterator[None]:
+def report_taken_name(name: str) -> Iterator[None]:
     """A workspace name that is taken is the user's to hear of: InputFault."""
     try:
         yield
@@ -80,11 +80,11 @@ def write_artifact(
     return Artifact(kind, name, digest, now)
 
 
-def check_room(
+def check_space(
     database: sqlite3.Connection,
-    blobs: Blobs,
+    blobs: BlobStore,
     workspace: str,
-    coming: Mapping[tuple[str, str], tuple[str, int]],
+    incoming: Mapping[tuple[str, str], tuple[str, int]],
 ) -> None:
     """Raises InputFault where contents (SHA-256 and size) under these (kind, name) would pass the workspace's quota.
 
@@ -94,9 +94,9 @@ def check_room(
         "SELECT kind, name, sha256 FROM artifacts WHERE workspace = ?", (workspace,)
     ).fetchall()
     held = {(kind, name): digest for kind, name, digest in rows if is_digest(digest)}
-    sizes = dict(coming.values())
-    staying = {digest for key, digest in held.items() if key not in coming} - sizes.keys()
-    check_quota(blobs.size(held.values()), blobs.size(staying) + sum(sizes.values()))
+    sizes = dict(incoming.values())
+    remaining = {digest for key, digest in held.items() if key not in incoming} - sizes.keys()
+    check_quota(blobs.size(held.values()), blobs.size(remaining) + sum(sizes.values()))
 
 
 def used_digests(database: sqlite3.Connection) -> set[str]:

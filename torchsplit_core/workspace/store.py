@@ -26,23 +26,23 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import (
-    Blobs,
+    BlobStore,
     Database,
-    copy_of_the_day,
-    disk_trouble,
-    sweep_job_files,
-    sweep_runs,
+    make_daily_copy,
+    disk_problem,
+    remove_orphaned_job_files,
+    remove_orphaned_runs,
 )
-from torchsplit_core.workspace.faults import check_quota, of_os_error
+from torchsplit_core.workspace.faults import check_quota, fault_from_os_error
 from torchsplit_core.workspace.rows import (
     KINDS,
     Artifact,
-    check_room,
+    check_space,
     checked_kind,
     checked_name,
     digests_of,
     insert_workspace,
-    unique_name,
+    report_taken_name,
     used_digests,
     write_artifact,
 )
@@ -50,11 +50,11 @@ from torchsplit_core.workspace.rows import (
 __all__ = ["KINDS", "Artifact", "JobRecord", "Store", "Workspace", "WorkspaceInfo", "default_root"]
 
 
-STANDS = "id NOT IN (SELECT workspace FROM deleted)"
+NOT_DELETED = "id NOT IN (SELECT workspace FROM deleted)"
 """Of a workspace's row: it was not deleted."""
 MOST_DELETED = 3
 """Deleted workspaces that can be brought back."""
-RUNS = "runs"
+RUNS_FOLDER = "runs"
 """The folder of the store with the run folders of its workspaces: they grow, so no content's hash names them."""
 
 
@@ -80,7 +80,7 @@ class WorkspaceInfo:
 class JobRecord:
     """A job as it was asked for; how far it came stands in its progress file (see jobs).
 
-    `name` is its kind and `parameters` JSON: jobs/names.py knows both.
+    `name` is its kind and `parameters` JSON: jobs/job_kinds.py knows both.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Store:
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or default_root()
-        self.blobs = Blobs(self.root)
+        self.blobs = BlobStore(self.root)
         self.database = Database(self.root)
         try:
             for folder in (self.root, self.root / "jobs"):
@@ -113,7 +113,7 @@ class Store:
                 "Set TORCHSPLIT_HOME to another folder.",
             ) from error
         self.database.migrate()
-        self.database.keep_reserve()
+        self.database.allocate_reserve()
 
     @contextlib.contextmanager
     def connect(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
@@ -121,9 +121,9 @@ class Store:
         with self.database.connect(write=write) as database:
             yield database
 
-    def trouble(self) -> str | None:
+    def disk_warning(self) -> str | None:
         """One sentence where the disk takes nothing more, None where it does."""
-        return disk_trouble(self.root)
+        return disk_problem(self.root)
 
     @contextlib.contextmanager
     def lock_file(self, name: str) -> Iterator[IO[str]]:
@@ -131,7 +131,7 @@ class Store:
         try:
             lock = (self.root / name).open("w")
         except OSError as error:
-            raise of_os_error(self.root, error) from error
+            raise fault_from_os_error(self.root, error) from error
         with lock:
             yield lock
 
@@ -139,17 +139,17 @@ class Store:
         """Raise StoreFault, with the way back, where the database is damaged."""
         self.database.check()
 
-    def tend(self, day: datetime.date | None = None) -> None:
+    def maintain(self, day: datetime.date | None = None) -> None:
         """Copy the database once a day and remove what nothing names any more. Raises StoreFault."""
-        sweep_job_files(self.database)
-        sweep_runs(self.database, self.root / RUNS)
-        copy_of_the_day(self.database, day or datetime.date.today())
-        self.collect()
+        remove_orphaned_job_files(self.database)
+        remove_orphaned_runs(self.database, self.root / RUNS_FOLDER)
+        make_daily_copy(self.database, day or datetime.date.today())
+        self.remove_unused_blobs()
 
-    def _typed(self, row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
+    def _check_types(self, row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
         """The row, once its values are what was stored: SQLite keeps any type anywhere, and so does damage."""
         if not all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)):
-            raise self.database.damaged("a stored value has another type")
+            raise self.database.damaged_fault("a stored value has another type")
         return row
 
     # workspaces
@@ -158,23 +158,23 @@ class Store:
         """All workspaces, newest first."""
         with self.connect() as database:
             rows = database.execute(
-                f"SELECT id, name, created FROM workspaces WHERE {STANDS} ORDER BY rowid DESC"
+                f"SELECT id, name, created FROM workspaces WHERE {NOT_DELETED} ORDER BY rowid DESC"
             ).fetchall()
-        return tuple(WorkspaceInfo(*self._typed(row, str, str, float)) for row in rows)
+        return tuple(WorkspaceInfo(*self._check_types(row, str, str, float)) for row in rows)
 
     def create(self, name: str, identity: str | None = None) -> Workspace:
         """A new, empty workspace, of an id that was given out before where one is named.
 
         Raises InputFault for an empty, overlong or taken name.
         """
-        with unique_name(name), self.connect() as database:
+        with report_taken_name(name), self.connect() as database:
             return Workspace(self, insert_workspace(database, name, identity))
 
     def add(
         self,
         name: str,
         results: Iterable[tuple[str, str, Iterable[bytes]]],
-        then: Callable[[sqlite3.Connection, str], None] = lambda database, identity: None,
+        finish: Callable[[sqlite3.Connection, str], None] = lambda database, identity: None,
     ) -> Workspace:
         """A new workspace with these results (kind, name, content in blocks; oldest first), whole or not at all.
 
@@ -182,7 +182,7 @@ class Store:
         workspace's id in the same transaction. Raises InputFault for a name or kind that will not do, and for
         more than a workspace may hold.
         """
-        with self.blobs.writing():
+        with self.blobs.write_lock():
             stored: list[tuple[str, str, str]] = []
             sizes: dict[str, int] = {}
             for kind, title, blocks in results:
@@ -195,7 +195,7 @@ class Store:
                 identity = insert_workspace(database, free_name(name, taken))
                 for kind, title, digest in stored:
                     write_artifact(database, identity, kind, title, digest)
-                then(database, identity)
+                finish(database, identity)
         return Workspace(self, identity)
 
     def free_name(self, name: str) -> str:
@@ -205,24 +205,24 @@ class Store:
     def open(self, identity: str) -> Workspace:
         """The workspace with that id. Raises InputFault where there is none."""
         with self.connect() as database:
-            found = database.execute(
-                f"SELECT 1 FROM workspaces WHERE id = ? AND {STANDS}", (identity,)
+            row = database.execute(
+                f"SELECT 1 FROM workspaces WHERE id = ? AND {NOT_DELETED}", (identity,)
             ).fetchone()
-        if not found:
-            raise _no_workspace(identity)
+        if not row:
+            raise _missing_workspace_fault(identity)
         return Workspace(self, identity)
 
     def rename(self, identity: str, name: str) -> None:
         """Give a workspace another name. Raises InputFault like `create`."""
-        with unique_name(name), self.connect() as database:
+        with report_taken_name(name), self.connect() as database:
             database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
-    def discard(self, identity: str) -> None:
+    def soft_delete(self, identity: str) -> None:
         """Delete a workspace so that `bring_back` can undo it; the oldest beyond `MOST_DELETED` go for good."""
 
         def work(database: sqlite3.Connection) -> list[str]:
             database.execute(
-                f"INSERT INTO deleted (workspace, name) SELECT id, name FROM workspaces WHERE id = ? AND {STANDS}",
+                f"INSERT INTO deleted (workspace, name) SELECT id, name FROM workspaces WHERE id = ? AND {NOT_DELETED}",
                 (identity,),
             )
             # The name is free from now on.
@@ -233,13 +233,13 @@ class Store:
         for oldest in self.database.delete(work):
             self.delete(oldest)
 
-    def discarded(self, identity: str) -> str | None:
+    def deleted_name(self, identity: str) -> str | None:
         """The name of a deleted workspace that can be brought back; None where there is none of that id."""
         with self.connect() as database:
             row = database.execute("SELECT name FROM deleted WHERE workspace = ?", (identity,)).fetchone()
         return None if row is None else str(row[0])
 
-    def bring_back(self, identity: str) -> Workspace:
+    def undelete(self, identity: str) -> Workspace:
         """Undo `discard`; the workspace gets the first free number where its name was taken meanwhile.
 
         Raises InputFault where it was deleted for good.
@@ -267,27 +267,27 @@ class Store:
             database.execute("DELETE FROM workspaces WHERE id = ?", (identity,))
             return jobs, used_digests(database)
 
-        with self.blobs.collecting():
+        with self.blobs.collect_lock():
             jobs, used = self.database.delete(work)
-            self.blobs.collect(used)
+            self.blobs.remove_unused(used)
         for job in jobs:
             for path in (self.root / "jobs").glob(f"{job}.*"):
                 with contextlib.suppress(OSError):  # it is swept later
                     path.unlink()
-        shutil.rmtree(self.root / RUNS / identity, ignore_errors=True)
-        self.database.keep_reserve()
+        shutil.rmtree(self.root / RUNS_FOLDER / identity, ignore_errors=True)
+        self.database.allocate_reserve()
 
-    def collect(self) -> int:
+    def remove_unused_blobs(self) -> int:
         """Remove contents that no workspace names (any more); how many bytes that freed."""
-        with self.blobs.collecting():
+        with self.blobs.collect_lock():
             with self.connect() as database:
                 used = used_digests(database)
-            return self.blobs.collect(used)
+            return self.blobs.remove_unused(used)
 
     def copy(self, identity: str, name: str) -> Workspace:
         """A new workspace with the same results, settings, sweeps and versions. Raises InputFault like `create`."""
         source = self.open(identity)
-        with unique_name(name), self.connect(write=True) as database:
+        with report_taken_name(name), self.connect(write=True) as database:
             target = Workspace(self, insert_workspace(database, name))
             for table, columns, order in (
                 ("artifacts", "kind, name, sha256, changed", "id"),
@@ -322,13 +322,13 @@ class Workspace:
         with self.store.connect() as database:
             row = database.execute("SELECT name FROM workspaces WHERE id = ?", (self.id,)).fetchone()
         if row is None:
-            raise _no_workspace(self.id)
+            raise _missing_workspace_fault(self.id)
         return str(row[0])
 
     @property
     def runs(self) -> Path:
         """Where the folders of its training runs are; it goes with the workspace."""
-        return self.store.root / RUNS / self.id
+        return self.store.root / RUNS_FOLDER / self.id
 
     def artifacts(self, kind: str | None = None) -> tuple[Artifact, ...]:
         """Its results (of one kind), newest first."""
@@ -338,7 +338,7 @@ class Workspace:
                 "ORDER BY id DESC",
                 (self.id, kind, kind),
             ).fetchall()
-        return tuple(Artifact(*self.store._typed(row, str, str, str, float)) for row in rows)
+        return tuple(Artifact(*self.store._check_types(row, str, str, str, float)) for row in rows)
 
     def find(self, kind: str, name: str) -> Artifact | None:
         """The result under (kind, name); None where there is none."""
@@ -347,7 +347,7 @@ class Workspace:
                 "SELECT kind, name, sha256, changed FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
                 (self.id, kind, name),
             ).fetchone()
-        return None if row is None else Artifact(*self.store._typed(row, str, str, str, float))
+        return None if row is None else Artifact(*self.store._check_types(row, str, str, str, float))
 
     def put(self, kind: str, name: str, value: Any) -> Artifact:
         """Store a value as its contract file under (kind, name), replacing what stood there."""
@@ -363,31 +363,31 @@ class Workspace:
         Raises InputFault, before any is written, where the workspace would hold more than its quota.
         """
         kind, blobs = checked_kind(kind), self.store.blobs
-        given = {checked_name(name): data for name, data in contents}
-        coming = {(kind, name): (hashlib.sha256(data).hexdigest(), len(data)) for name, data in given.items()}
-        with blobs.writing():
+        by_name = {checked_name(name): data for name, data in contents}
+        incoming = {(kind, name): (hashlib.sha256(data).hexdigest(), len(data)) for name, data in by_name.items()}
+        with blobs.write_lock():
             with self.store.connect() as database:
-                check_room(database, blobs, self.id, coming)
-            digests = {name: blobs.put(data) for name, data in given.items()}
-            with self._own(), self.store.connect(write=True) as database:
+                check_space(database, blobs, self.id, incoming)
+            digests = {name: blobs.put(data) for name, data in by_name.items()}
+            with self._existing_workspace(), self.store.connect(write=True) as database:
                 # Again: others may have stored meanwhile, and from here on none can.
-                check_room(database, blobs, self.id, coming)
+                check_space(database, blobs, self.id, incoming)
                 return tuple(
                     write_artifact(database, self.id, kind, name, digest) for name, digest in digests.items()
                 )
 
-    def bytes_of(self, found: Iterable[Artifact]) -> int:
+    def bytes_of(self, artifacts: Iterable[Artifact]) -> int:
         """What the contents of these results take, equal ones once."""
-        return self.store.blobs.size(item.sha256 for item in found)
+        return self.store.blobs.size(item.sha256 for item in artifacts)
 
     def get_bytes(self, kind: str, name: str) -> bytes:
         """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
-        found, words = self.find(kind, name), kind.replace("_", " ")
-        if found is None:
+        artifact, kind_text = self.find(kind, name), kind.replace("_", " ")
+        if artifact is None:
             raise InputFault(
-                "", f"there is no {words} {quoted(name)} in the workspace", "Make it, or import it."
+                "", f"there is no {kind_text} {quoted(name)} in the workspace", "Make it, or import it."
             )
-        return self.store.blobs.get(found.sha256, words, name)
+        return self.store.blobs.get(artifact.sha256, kind_text, name)
 
     def get(self, kind: str, name: str) -> Any:
         """The value under (kind, name). Raises InputFault where there is none or its file is damaged."""
@@ -398,17 +398,17 @@ class Workspace:
         key = (self.id, kind, name)
 
         def work(database: sqlite3.Connection) -> tuple[set[str], set[str]]:
-            found = database.execute(
+            rows = database.execute(
                 "SELECT sha256 FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", key
             ).fetchall()
             database.execute("DELETE FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?", key)
-            return digests_of(found), used_digests(database)
+            return digests_of(rows), used_digests(database)
 
         store = self.store
-        with store.blobs.collecting():
+        with store.blobs.collect_lock():
             gone, used = store.database.delete(work)
-            store.blobs.collect(used, gone)
-        store.database.keep_reserve()
+            store.blobs.remove_unused(used, gone)
+        store.database.allocate_reserve()
 
     # settings
 
@@ -418,11 +418,11 @@ class Workspace:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
             ).fetchone()
-        return default if row is None else self._parsed(row[0])
+        return default if row is None else self._parse_json(row[0])
 
     def set_setting(self, key: str, value: Any) -> None:
         """Keep a JSON value for the pages."""
-        with self._own(), self.store.connect() as database:
+        with self._existing_workspace(), self.store.connect() as database:
             database.execute(
                 "INSERT INTO settings VALUES (?, ?, ?) "
                 "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
@@ -431,14 +431,14 @@ class Workspace:
 
     def change_setting(self, key: str, change: Callable[[Any], Any]) -> None:
         """Replace a setting by `change` of it (None where there is none), with no write of others in between."""
-        with self._own(), self.store.connect(write=True) as database:
+        with self._existing_workspace(), self.store.connect(write=True) as database:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
             ).fetchone()
             database.execute(
                 "INSERT INTO settings VALUES (?, ?, ?) "
                 "ON CONFLICT (workspace, key) DO UPDATE SET value = excluded.value",
-                (self.id, key, json.dumps(change(None if row is None else self._parsed(row[0])))),
+                (self.id, key, json.dumps(change(None if row is None else self._parse_json(row[0])))),
             )
 
     # jobs
@@ -446,7 +446,7 @@ class Workspace:
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:
         """Write down a job that is about to start."""
         record = JobRecord(secrets.token_hex(8), self.id, title, name, parameters, time.time())
-        with self._own(), self.store.connect() as database:
+        with self._existing_workspace(), self.store.connect() as database:
             database.execute(
                 "INSERT INTO jobs (id, workspace, title, target, parameters, created) VALUES (?, ?, ?, ?, ?, ?)",
                 (record.id, self.id, title, name, json.dumps(parameters), record.created),
@@ -461,27 +461,27 @@ class Workspace:
                 "ORDER BY number DESC",
                 (self.id,),
             ).fetchall()
-        checked = (self.store._typed(row, str, str, str, str, str, float) for row in rows)
+        checked = (self.store._check_types(row, str, str, str, str, str, float) for row in rows)
         return tuple(
-            JobRecord(identity, workspace, title, name, self._parsed(parameters), created)
+            JobRecord(identity, workspace, title, name, self._parse_json(parameters), created)
             for identity, workspace, title, name, parameters, created in checked
         )
 
-    def _parsed(self, text: str) -> Any:
+    def _parse_json(self, text: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, TypeError) as error:
-            raise self.store.database.damaged("a stored value is no JSON") from error
+            raise self.store.database.damaged_fault("a stored value is no JSON") from error
 
     @contextlib.contextmanager
-    def _own(self) -> Iterator[None]:
+    def _existing_workspace(self) -> Iterator[None]:
         """A row for a workspace that was deleted meanwhile is the user's to hear of."""
         try:
             yield
         except sqlite3.IntegrityError as error:
-            raise _no_workspace(self.id) from error
+            raise _missing_workspace_fault(self.id) from error
 
 
-def _no_workspace(identity: str) -> InputFault:
+def _missing_workspace_fault(identity: str) -> InputFault:
     problem = f"there is no workspace {quoted(identity)}: it was deleted, or the link is wrong"
     return InputFault("", problem, "Choose one of the list, or make a new one.")

@@ -15,9 +15,9 @@ from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, quoted
 from torchsplit_core.workspace.store import Workspace
-from torchsplit_core.workspace.sweeps import KeptPlan, KeptSweep, SweepStore
+from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore
 
-REMEDY = "Export it again."
+EXPORT_AGAIN = "Export it again."
 
 
 def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list[dict[str, Any]]:
@@ -27,21 +27,21 @@ def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list
     """
     entries = []
     for number, artifact in enumerate(workspace.artifacts("plan_request")):
-        kept = SweepStore(workspace, artifact.name).load()
-        if kept is None:
+        stored = SweepStore(workspace, artifact.name).load()
+        if stored is None:
             continue
         folder = f"sweeps/{number:04d}"
-        add(f"{folder}/request", write_text(kept.request))
+        add(f"{folder}/request", write_text(stored.request))
         plans = []
-        for index, (value, plan) in enumerate(kept.plans.items()):
+        for index, (value, plan) in enumerate(stored.plans.items()):
             add(f"{folder}/{index:02d}", write_text(plan.outcome))
             plans.append({"value": value, "limit_s": plan.limit_s, "file": f"{folder}/{index:02d}"})
         entries.append(
             {
                 "scenario": artifact.name,
-                "parameter": kept.what.parameter,
-                "target": kept.what.target,
-                "values": list(kept.what.values),
+                "parameter": stored.what.parameter,
+                "target": stored.what.target,
+                "values": list(stored.what.values),
                 "request": f"{folder}/request",
                 "plans": plans,
             }
@@ -51,7 +51,7 @@ def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list
 
 def read_sweeps(
     entries: Any, scenarios: Collection[str], read: Callable[[str], str], *, verify: bool = True
-) -> tuple[tuple[str, KeptSweep], ...]:
+) -> tuple[tuple[str, StoredSweep], ...]:
     """The sweeps of a manifest by scenario; `read` gives the text of a file inside the archive.
 
     `scenarios` are the names of the archive's plan requests. Raises InputFault for anything that
@@ -59,24 +59,24 @@ def read_sweeps(
     rechecked before.
     """
     if not isinstance(entries, list):
-        raise InputFault("archive: sweeps", f"are {quoted(entries)}, not a list", REMEDY)
-    found: dict[str, KeptSweep] = {}
+        raise InputFault("archive: sweeps", f"are {quoted(entries)}, not a list", EXPORT_AGAIN)
+    sweeps: dict[str, StoredSweep] = {}
     for entry in entries:
         if not isinstance(entry, dict):
-            raise InputFault("archive: sweeps", f"{quoted(entry)} is not an object", REMEDY)
+            raise InputFault("archive: sweeps", f"{quoted(entry)} is not an object", EXPORT_AGAIN)
         name = entry.get("scenario")
         if not isinstance(name, str) or name not in scenarios:
-            raise InputFault("archive: sweeps", f"{quoted(name)} is no scenario of the archive", REMEDY)
-        if name in found:
-            raise InputFault("archive: sweeps", f"the scenario {quoted(name)} has two", REMEDY)
-        found[name] = _sweep(f"archive: sweep of {name}", entry, read, verify)
-    return tuple(found.items())
+            raise InputFault("archive: sweeps", f"{quoted(name)} is no scenario of the archive", EXPORT_AGAIN)
+        if name in sweeps:
+            raise InputFault("archive: sweeps", f"the scenario {quoted(name)} has two", EXPORT_AGAIN)
+        sweeps[name] = _read_sweep(f"archive: sweep of {name}", entry, read, verify)
+    return tuple(sweeps.items())
 
 
-def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> KeptSweep:
+def _read_sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> StoredSweep:
     values, plans = entry.get("values"), entry.get("plans")
     if not isinstance(values, list) or not isinstance(plans, list):
-        raise InputFault(where, "has values or plans that are not lists", REMEDY)
+        raise InputFault(where, "has values or plans that are not lists", EXPORT_AGAIN)
     what = SweepRequest(
         _text(where, entry, "parameter"),  # type: ignore[arg-type]
         _text(where, entry, "target"),
@@ -88,46 +88,46 @@ def _sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], ver
         expected="torchsplit.plan_request",
         memory_bytes=UPLOAD_BYTES,
     )[1]
-    asked = dict(sweep_requests(request, what))
-    found: dict[float, KeptPlan] = {}
+    requests = dict(sweep_requests(request, what))
+    stored_plans: dict[float, StoredPlan] = {}
     for item in plans:
         if not isinstance(item, dict):
-            raise InputFault(where, f"{quoted(item)} is not an object", REMEDY)
+            raise InputFault(where, f"{quoted(item)} is not an object", EXPORT_AGAIN)
         value, limit_s = _number(where, item.get("value")), _number(where, item.get("limit_s"))
-        if value not in asked or value in found or limit_s < 0:
+        if value not in requests or value in stored_plans or limit_s < 0:
             problem = (
                 f"has a plan with the time limit {limit_s:g} s"
                 if limit_s < 0
                 else f"has two plans at {value:g}"
-                if value in found
+                if value in stored_plans
                 else f"has a plan at {value:g}, which is none of its values"
             )
-            raise InputFault(where, problem, REMEDY)
+            raise InputFault(where, problem, EXPORT_AGAIN)
         outcome: PlanOutcome = read_text(
             read(_text(where, item, "file")),
             origin=where,
             expected="torchsplit.plan",
             memory_bytes=UPLOAD_BYTES,
         )[1]
-        for fault in violations(asked[value], outcome) if verify else ():
-            raise InputFault(f"{where} at {value:g}", f"the plan is none of its request: {fault}", REMEDY)
-        found[value] = KeptPlan(outcome, limit_s)
-    return KeptSweep(what, request, found)
+        for fault in violations(requests[value], outcome) if verify else ():
+            raise InputFault(f"{where} at {value:g}", f"the plan is none of its request: {fault}", EXPORT_AGAIN)
+        stored_plans[value] = StoredPlan(outcome, limit_s)
+    return StoredSweep(what, request, stored_plans)
 
 
 def _text(where: str, entry: Mapping[str, Any], key: str) -> str:
-    found = entry.get(key)
-    if not isinstance(found, str):
-        raise InputFault(f"{where}: {key}", f"is {quoted(found)}, not a text", REMEDY)
-    return found
+    text = entry.get(key)
+    if not isinstance(text, str):
+        raise InputFault(f"{where}: {key}", f"is {quoted(text)}, not a text", EXPORT_AGAIN)
+    return text
 
 
 def _number(where: str, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, int | float):
         try:
-            found = float(value)
+            number = float(value)
         except OverflowError:
-            found = math.inf
-        if math.isfinite(found):
-            return found
-    raise InputFault(where, f"has {quoted(value)} in place of a finite number", REMEDY)
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise InputFault(where, f"has {quoted(value)} in place of a finite number", EXPORT_AGAIN)

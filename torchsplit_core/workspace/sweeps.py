@@ -20,30 +20,30 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlan:
+class StoredPlan:
     """The plan of one value and the seconds its search might take."""
 
     outcome: PlanOutcome
     limit_s: float
 
-    def serves(self, limit_s: float) -> bool:
+    def is_sufficient(self, limit_s: float) -> bool:
         """Whether a search of so many seconds need not be made: it is proven, or had as long."""
         return self.outcome.status in ("optimal", "infeasible") or self.limit_s >= limit_s
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSweep:
+class StoredSweep:
     """What was asked of which request, and the plans found so far by value."""
 
     what: SweepRequest
     request: PlanRequest
-    plans: Mapping[float, KeptPlan]
+    plans: Mapping[float, StoredPlan]
 
     @property
     def points(self) -> tuple[SweepPoint, ...]:
         """The solved points, ascending."""
         return sweep_points(
-            self.request, self.what, {value: kept.outcome for value, kept in self.plans.items()}
+            self.request, self.what, {value: plan.outcome for value, plan in self.plans.items()}
         )
 
 
@@ -59,34 +59,34 @@ class SweepStore:
         with self.workspace.store.connect(write=True) as database:
             _begin(database, self._key, what, request, keys)
 
-    def keep(self, outcome: PlanOutcome, limit_s: float) -> None:
+    def save_plan(self, outcome: PlanOutcome, limit_s: float) -> None:
         """Store a point under the hash of its request. Raises InputFault where the sweep was forgotten."""
         try:
             with self.workspace.store.connect() as database:
-                _keep(database, self._key, outcome, limit_s)
+                _save_plan(database, self._key, outcome, limit_s)
         except sqlite3.IntegrityError as error:
             problem = f"{quoted(self.scenario)} has no sweep any more: it was deleted meanwhile"
             raise InputFault("sweep", problem, "Start the sweep again.") from error
 
-    def load(self) -> KeptSweep | None:
+    def load(self) -> StoredSweep | None:
         """The sweep as far as it is; None where there is none. Raises InputFault for a damaged store."""
         with self.workspace.store.connect() as database:
-            head = database.execute(
+            row = database.execute(
                 "SELECT asked, request FROM sweeps WHERE workspace = ? AND scenario = ?", self._key
             ).fetchone()
             rows = database.execute(
                 "SELECT request_sha256, limit_s, plan FROM sweep_plans WHERE workspace = ? AND scenario = ?",
                 self._key,
             ).fetchall()
-        if head is None:
+        if row is None:
             return None
-        asked = json.loads(head[0])
-        what = SweepRequest(asked["parameter"], asked["target"], tuple(asked["values"]))
-        by_key = {digest: KeptPlan(_read(text), limit_s) for digest, limit_s, text in rows}
+        header = json.loads(row[0])
+        what = SweepRequest(header["parameter"], header["target"], tuple(header["values"]))
+        by_key = {digest: StoredPlan(_read(text), limit_s) for digest, limit_s, text in rows}
         plans = {
-            value: by_key[key] for value, key in zip(what.values, asked["keys"], strict=True) if key in by_key
+            value: by_key[key] for value, key in zip(what.values, header["keys"], strict=True) if key in by_key
         }
-        return KeptSweep(what, _read(head[1]), plans)
+        return StoredSweep(what, _read(row[1]), plans)
 
     def copy_to(self, scenario: str) -> None:
         """Give another scenario of the workspace this sweep, in place of the one it has; none gives none."""
@@ -104,19 +104,19 @@ class SweepStore:
                     (scenario, *self._key),
                 )
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Remove the scenario's sweep."""
         with self.workspace.store.connect() as database:
             database.execute("DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", self._key)
 
 
-def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, sweep: KeptSweep) -> None:
+def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, sweep: StoredSweep) -> None:
     """Make a whole sweep the scenario's, in a transaction of the caller's."""
     requests = sweep_requests(sweep.request, sweep.what)
     key = (workspace, scenario)
-    _begin(database, key, sweep.what, sweep.request, {value: request_hash(one) for value, one in requests})
+    _begin(database, key, sweep.what, sweep.request, {value: request_hash(request) for value, request in requests})
     for plan in sweep.plans.values():
-        _keep(database, key, plan.outcome, plan.limit_s)
+        _save_plan(database, key, plan.outcome, plan.limit_s)
 
 
 def _begin(
@@ -126,11 +126,11 @@ def _begin(
     request: PlanRequest,
     keys: Mapping[float, str],
 ) -> None:
-    asked = json.dumps(asdict(what) | {"keys": [keys[value] for value in what.values]})
+    header = json.dumps(asdict(what) | {"keys": [keys[value] for value in what.values]})
     database.execute(
         "INSERT INTO sweeps VALUES (?, ?, ?, ?) ON CONFLICT (workspace, scenario) "
         "DO UPDATE SET asked = excluded.asked, request = excluded.request",
-        (*key, asked, write_text(request)),
+        (*key, header, write_text(request)),
     )
     known = database.execute(
         "SELECT request_sha256 FROM sweep_plans WHERE workspace = ? AND scenario = ?", key
@@ -143,7 +143,7 @@ def _begin(
             )
 
 
-def _keep(database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float) -> None:
+def _save_plan(database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float) -> None:
     database.execute(
         "INSERT OR REPLACE INTO sweep_plans VALUES (?, ?, ?, ?, ?)",
         (*key, outcome.request_sha256, limit_s, write_text(outcome)),

@@ -15,7 +15,7 @@ from typing import Any
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
 from torchsplit_core.planning.request.difference import changed_words
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace.drafts import packed, unpacked
+from torchsplit_core.workspace.drafts import compress_text, read_compressed
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 MOST_VERSIONS = 20
@@ -46,28 +46,28 @@ class VersionStore:
         self.workspace, self.scenario = workspace, scenario
         self._key = (workspace.id, scenario)
 
-    def keep(self, note: str | None = None) -> None:
+    def save(self, note: str | None = None) -> None:
         """Keep the scenario as it stands: as a new version, or in the newest one where that has the same request.
 
         A plan with another `note` is a version of its own; None: as the newest has it. The oldest beyond
         `MOST_VERSIONS` go.
         """
-        asked = self.workspace.find("plan_request", self.scenario)
-        if asked is None:
+        request_artifact = self.workspace.find("plan_request", self.scenario)
+        if request_artifact is None:
             return
-        planned = self.workspace.find("plan", self.scenario)
+        plan_artifact = self.workspace.find("plan", self.scenario)
         with self.workspace.store.connect() as database:
             newest = self._newest(database)
-        if newest is not None and newest[2] == asked.sha256:
-            if newest[3] == _digest(planned):
+        if newest is not None and newest[2] == request_artifact.sha256:
+            if newest[3] == _sha256(plan_artifact):
                 return
-            known = _said(newest[6])
-            if newest[5] is None or note is None or note == known["note"]:
-                self._write(newest[0], newest[1], asked, planned, known["changes"], known["note"])
+            details = _parse_details(newest[6])
+            if newest[5] is None or note is None or note == details["note"]:
+                self._write(newest[0], newest[1], request_artifact, plan_artifact, details["changes"], details["note"])
                 return
         number = newest[0] + 1 if newest else 1
-        changes = changed_words(unpacked(newest[4]), self._value(asked)) if newest else ()
-        self._write(number, time.time(), asked, planned, changes, note or "")
+        changes = changed_words(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
+        self._write(number, time.time(), request_artifact, plan_artifact, changes, note or "")
 
     def list(self) -> tuple[Version, ...]:
         """All that are kept, newest first."""
@@ -87,7 +87,7 @@ class VersionStore:
             ).fetchone()
         if row is None:
             return None
-        return unpacked(row[0]), None if row[1] is None else unpacked(row[1])
+        return read_compressed(row[0]), None if row[1] is None else read_compressed(row[1])
 
     def rows(self) -> tuple[Row, ...]:
         """All versions as they are stored, oldest first, for `restore`."""
@@ -102,10 +102,10 @@ class VersionStore:
     def restore(self, rows: tuple[Row, ...]) -> None:
         """Give the scenario these versions, in place of those it has."""
         with self.workspace.store.connect(write=True) as database:
-            self._forget(database)
-            marks = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
+            self._delete(database)
+            placeholders = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
             database.executemany(
-                f"INSERT INTO versions (workspace, scenario, {COLUMNS}) VALUES ({marks})",
+                f"INSERT INTO versions (workspace, scenario, {COLUMNS}) VALUES ({placeholders})",
                 [(*self._key, *row) for row in rows],
             )
 
@@ -113,20 +113,20 @@ class VersionStore:
         """Give another scenario of the workspace these versions, in place of those it has."""
         VersionStore(self.workspace, scenario).restore(self.rows())
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Remove the scenario's versions."""
         with self.workspace.store.connect(write=True) as database:
-            self._forget(database)
+            self._delete(database)
 
-    def _forget(self, database: sqlite3.Connection) -> None:
+    def _delete(self, database: sqlite3.Connection) -> None:
         database.execute("DELETE FROM versions WHERE workspace = ? AND scenario = ?", self._key)
 
     def _newest(self, database: sqlite3.Connection) -> Row | None:
-        found: Row | None = database.execute(
+        row: Row | None = database.execute(
             f"SELECT {COLUMNS} FROM versions WHERE workspace = ? AND scenario = ? ORDER BY number DESC LIMIT 1",
             self._key,
         ).fetchone()
-        return found
+        return row
 
     def _value(self, stored: Artifact) -> Any:
         return self.workspace.get(stored.kind, stored.name)
@@ -134,17 +134,17 @@ class VersionStore:
     def _write(
         self,
         number: int,
-        kept: float,
-        asked: Artifact,
-        planned: Artifact | None,
+        saved_at: float,
+        request_artifact: Artifact,
+        plan_artifact: Artifact | None,
         changes: tuple[str, ...],
         note: str,
     ) -> None:
-        request = packed(self.workspace.get_bytes(asked.kind, asked.name))
-        plan = None if planned is None else self.workspace.get_bytes(planned.kind, planned.name)
-        outcome: PlanOutcome | None = None if planned is None else self._value(planned)
+        request = compress_text(self.workspace.get_bytes(request_artifact.kind, request_artifact.name))
+        plan = None if plan_artifact is None else self.workspace.get_bytes(plan_artifact.kind, plan_artifact.name)
+        outcome: PlanOutcome | None = None if plan_artifact is None else self._value(plan_artifact)
         figures = None if outcome is None else figures_of(outcome)
-        said = {
+        details = {
             "changes": list(changes),
             "note": note,
             "status": "" if outcome is None else outcome.status,
@@ -153,13 +153,13 @@ class VersionStore:
             else [figures.least, figures.total_rps, figures.gpus_used, figures.slices],
         }
         row = (
-            number, kept, asked.sha256, _digest(planned), request, None if plan is None else packed(plan),
-            json.dumps(said),
+            number, saved_at, request_artifact.sha256, _sha256(plan_artifact), request, None if plan is None else compress_text(plan),
+            json.dumps(details),
         )  # fmt: skip
         with self.workspace.store.connect(write=True) as database:
-            marks = ", ".join("?" * (2 + len(row)))
+            placeholders = ", ".join("?" * (2 + len(row)))
             database.execute(
-                f"INSERT OR REPLACE INTO versions (workspace, scenario, {COLUMNS}) VALUES ({marks})",
+                f"INSERT OR REPLACE INTO versions (workspace, scenario, {COLUMNS}) VALUES ({placeholders})",
                 (*self._key, *row),
             )
             database.execute(
@@ -168,16 +168,16 @@ class VersionStore:
             )
 
 
-def _digest(planned: Artifact | None) -> str:
+def _sha256(planned: Artifact | None) -> str:
     return "" if planned is None else planned.sha256
 
 
-def _said(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    return {**found, "changes": tuple(found["changes"])}
+def _parse_details(text: str) -> dict[str, Any]:
+    details = json.loads(text)
+    return {**details, "changes": tuple(details["changes"])}
 
 
-def _version(number: int, kept: float, text: str) -> Version:
-    said = _said(text)
-    figures = None if said["figures"] is None else PlanFigures(*said["figures"])
-    return Version(number, kept, said["changes"], said["status"], said["note"], figures)
+def _version(number: int, saved_at: float, text: str) -> Version:
+    details = _parse_details(text)
+    figures = None if details["figures"] is None else PlanFigures(*details["figures"])
+    return Version(number, saved_at, details["changes"], details["status"], details["note"], figures)

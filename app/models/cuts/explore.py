@@ -16,7 +16,7 @@ from app.session.model import GraphModel
 from app.shell import frame
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.partitioning.candidates import value_of
-from torchsplit_core.pictures.numbers import memory_size, percent, plain, short, size
+from torchsplit_core.pictures.numbers import memory_size, percent, escape_markdown, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.workspace.store import Workspace
 
@@ -74,7 +74,7 @@ def _panel(
         with st.container(horizontal=True):
             for name in own:
                 st.button(
-                    f"Drop {plain(name)}", key=f"drop {name}", on_click=_keep,
+                    f"Drop {escape_markdown(name)}", key=f"drop {name}", on_click=_keep,
                     args=(workspace, model.name, tuple(one for one in own if one != name)),
                 )  # fmt: skip
         # What was kept is the whole page's matter, not this fragment's.

@@ -9,7 +9,7 @@ import streamlit as st
 from app.session.cuts import Study
 from app.shell import frame
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PARTITION, PartitionParameters
+from torchsplit_core.jobs.job_kinds import PARTITION, PartitionParameters
 from torchsplit_core.pictures.numbers import memory_size
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.partition import Objective

@@ -19,15 +19,15 @@ from app.session.thing import SCENARIO
 from app.shell import frame, navigation, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PROFILE, ProfileParameters
+from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import value_of
-from torchsplit_core.pictures.numbers import THIN, UNKNOWN, memory_size, percent, plain, short, size
+from torchsplit_core.pictures.numbers import THIN, UNKNOWN, memory_size, percent, escape_markdown, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.units import GIB
-from torchsplit_core.workspace.named import exists, partition_name
+from torchsplit_core.workspace.named_results import exists, partition_name
 from torchsplit_core.workspace.store import Workspace
 
 QUESTION = "Where should a model be cut, and how far from the best can that be?"
@@ -67,7 +67,7 @@ def show(workspace: Workspace, name: str | None) -> None:
         model = open_model(workspace, name)
         widgets.badge(model.basis_text, model.basis_colour)
     if model.misfit:
-        st.warning(plain(f"The profile under its name is left out. {model.misfit}"))
+        st.warning(escape_markdown(f"The profile under its name is left out. {model.misfit}"))
     if model.profile is None or not model.graph.metadata:
         _profile_first(workspace, name)
         return
@@ -85,7 +85,7 @@ def show(workspace: Workspace, name: str | None) -> None:
             return
         shown = _shown(workspace, model, study)
         if shown is None:
-            st.warning(f"No cut was found. {plain(study.last.message)}")
+            st.warning(f"No cut was found. {escape_markdown(study.last.message)}")
             return
         _answer(shown)
         _pictures(workspace, name, shown)
@@ -111,7 +111,7 @@ def _shown(workspace: Workspace, model: GraphModel, study: Study) -> Shown | Non
     provider = cuts.provider(model.sha256, model.profile_sha256, model.graph, model.profile)
     found = cuts.chosen(workspace, model.name, study, provider)
     if found.fault:
-        st.error(plain(found.fault))
+        st.error(escape_markdown(found.fault))
     if found.candidate is None:
         return None
     values = cuts.own_values(workspace, model.name, model.graph)
@@ -248,7 +248,7 @@ def _parts(name: str, shown: Shown) -> None:
         },
     )
     for reason in cut_reasons(shown.provider, shown.chosen):
-        st.markdown(f"**Cut {reason.after}.** {plain(reason_text(reason, shown.provider))}")
+        st.markdown(f"**Cut {reason.after}.** {escape_markdown(reason_text(reason, shown.provider))}")
 
 
 def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:

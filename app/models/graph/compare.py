@@ -15,7 +15,7 @@ from app.session import analysis
 from app.session.model import GraphModel, open_model
 from app.session.workspace import names, read
 from torchsplit_core.graph.operations import operation_name
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -60,8 +60,8 @@ def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None
         with column:
             # Two profiles of one model are opened and closed together; two models each on their own.
             at = f"compare {model.name}" if kind == "profile" else f"compare {one.name}"
-            st.header(plain(one.name if kind == "model" or one is model else name), anchor=False)
-            st.caption(plain(one.basis_text))
+            st.header(escape_markdown(one.name if kind == "model" or one is model else name), anchor=False)
+            st.caption(escape_markdown(one.basis_text))
             look = explorer_look.look(workspace, at, one.hierarchy)
             scene = analysis.scene(one.sha256, look.opened, look.unfolded, one.hierarchy)
             mount(

@@ -22,8 +22,8 @@ from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import Item
-from torchsplit_core.pictures.numbers import exact, plain
-from torchsplit_core.workspace.named import exists
+from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.workspace.named_results import exists
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "graph-tab"
@@ -68,7 +68,7 @@ def show(workspace: Workspace, name: str | None) -> None:
         st.markdown(
             f"{exact(nodes)} nodes · {exact(cuts)} cut point{'s' if cuts != 1 else ''}", width="content"
         )
-        st.badge(plain(model.basis_text), color=model.basis_colour)
+        st.badge(escape_markdown(model.basis_text), color=model.basis_colour)
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
             st.badge(text, color=colour)
@@ -78,7 +78,7 @@ def show(workspace: Workspace, name: str | None) -> None:
         if model.graph.notes:
             with st.popover(f"To know of this trace: {len(model.graph.notes)}"):
                 for note in model.graph.notes:
-                    st.caption(plain(note))
+                    st.caption(escape_markdown(note))
         if st.session_state.get(TAB, TITLES[0]) == TITLES[0]:
             preparation.switch()
     explorer_look.refocus(workspace, name, model.hierarchy)
@@ -87,7 +87,7 @@ def show(workspace: Workspace, name: str | None) -> None:
     for view in tabs:
         # Below the views: above, it would lie under them where they stand in the row of the tabs.
         if view.open and model.misfit:
-            view.warning(plain(f"The profile under its name is left out. {model.misfit}"))
+            view.warning(escape_markdown(f"The profile under its name is left out. {model.misfit}"))
     if explore.open:
         with explore:
             preparation.show(workspace, model)
@@ -139,7 +139,7 @@ def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) 
 def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times: Times) -> None:
     node = model.graph.by_id[name]
     with st.container(border=True, key="graph-details"):
-        st.header(plain(name), anchor=False)
+        st.header(escape_markdown(name), anchor=False)
         st.html(facts_html(node_facts(model.graph, model.analysis, name, times)))
         if node.source or node.code:
             st.code("\n".join(filter(None, (node.source, node.code))), language=None, wrap_lines=True)
@@ -148,7 +148,7 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
                 st.button(
                     label,
                     key=f"lead-{label}",
-                    help=plain(target),
+                    help=escape_markdown(target),
                     on_click=_act,
                     args=(workspace, model, {"kind": "reveal", "node": target}),
                 )
@@ -173,7 +173,7 @@ def _leads(model: GraphModel, name: str) -> dict[str, str]:
 
 def _group(workspace: Workspace, model: GraphModel, item: Item, times: Times) -> None:
     with st.container(border=True, key="graph-details"):
-        st.header(plain(item.label), anchor=False)
+        st.header(escape_markdown(item.label), anchor=False)
         st.html(facts_html(group_facts(model.hierarchy, item, times)))
         if item.repeats > 1:
             st.button(
@@ -237,7 +237,7 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
             node = found[rows[0]].id
             if node in model.hierarchy.index:
                 st.button(
-                    f"Show {plain(node)} in the explorer",
+                    f"Show {escape_markdown(node)} in the explorer",
                     type="primary",
                     on_click=_show_in_explorer,
                     args=(workspace, model, node),

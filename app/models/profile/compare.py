@@ -16,7 +16,7 @@ from app.models.profile.rows import Place
 from app.session import scenario
 from app.shell import widgets
 from torchsplit_core.pictures.colours import PALETTE
-from torchsplit_core.pictures.numbers import THIN, plain, short
+from torchsplit_core.pictures.numbers import THIN, escape_markdown, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -42,7 +42,7 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         first, second, pairs = sides
         if not pairs:
             st.info(
-                f"{plain(first)} and {plain(second)} have no point in common: the same device, slice, batch size and "
+                f"{escape_markdown(first)} and {escape_markdown(second)} have no point in common: the same device, slice, batch size and "
                 "number of processes. Measure one of them where the other was measured."
             )
             return
@@ -98,7 +98,7 @@ def _answer(first: str, second: str, pairs: Sequence[Pair]) -> None:
     count = f"{len(pairs)} common point{'s' if len(pairs) != 1 else ''}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
-            f"{plain(second)} gives **{short(typical)}{THIN}×** the throughput of {plain(first)} "
+            f"{escape_markdown(second)} gives **{short(typical)}{THIN}×** the throughput of {escape_markdown(first)} "
             f"(median of {count})",
             width="content",
         )

@@ -17,7 +17,7 @@ from app.session import scenario
 from app.session.workspace import read_artifact
 from app.shell import widgets
 from torchsplit_core.pictures.colours import UNKNOWN
-from torchsplit_core.pictures.numbers import percent, plain, short
+from torchsplit_core.pictures.numbers import percent, escape_markdown, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -70,7 +70,7 @@ def _notes(profiles: Mapping[str, Profile]) -> None:
     if told:
         with st.expander(f"Notes of the measurements of {len(told)} model{'s' if len(told) != 1 else ''}"):
             for name, text in told.items():
-                st.caption(f"**{plain(name)}**: {plain(text)}")
+                st.caption(f"**{escape_markdown(name)}**: {escape_markdown(text)}")
 
 
 def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list[int], View]:
@@ -158,7 +158,7 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
     if fitted:
         worst = max(fitted, key=lambda fit: fit.median_error)
         text = f"Left out one at a time, points are off their curve by {percent(worst.median_error)} at the median"
-        tail = f" or less ({plain(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
+        tail = f" or less ({escape_markdown(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
         st.caption(f"{text}{tail}.")
     _advise([fit for fit in fitted if fit.next_point is not None], short_names)
     visible = {profile_rows.place_of(row).label for _, row in entries}
@@ -171,7 +171,7 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
             for point in far[:MOST_FAR_OFF]:
                 row = point.row
                 st.caption(
-                    f"{plain(short_names[point.series.name])}, {plain(point.series.place.label)}, "
+                    f"{escape_markdown(short_names[point.series.name])}, {escape_markdown(point.series.place.label)}, "
                     f"batch {row.batch_size}: {short(row.throughput_rps, 'req/s')} where the others say "
                     f"{short(point.expected_rps, 'req/s')} ({short(point.low_rps)} to {short(point.high_rps)}). "
                     "Worth measuring again."
@@ -184,12 +184,12 @@ def _advise(found: Sequence[Fit], short_names: Mapping[str, str]) -> None:
     """What is uncertain where only some slices were measured, and the one measurement that would help most."""
     alone = [fit for fit in found if fit.next_point and fit.next_point.slices_measured == 1]
     for fit in alone:
-        st.caption(f"{plain(short_names[fit.name])} was {advice_words(fit)}")
+        st.caption(f"{escape_markdown(short_names[fit.name])} was {advice_words(fit)}")
     rest = [fit for fit in found if fit not in alone]
     if rest:
         with st.expander("Which further measurement would help most"):
             for fit in rest:
-                st.caption(f"{plain(short_names[fit.name])} was {advice_words(fit)}")
+                st.caption(f"{escape_markdown(short_names[fit.name])} was {advice_words(fit)}")
 
 
 def advice_words(fit: Fit) -> str:
@@ -202,10 +202,10 @@ def advice_words(fit: Fit) -> str:
         if point.slices_measured == 1
         else "; the least certain is"
     )
-    known = f"measured on {count} of {plain(fit.gpu_type)}{only} {plain(point.widest)}, by a factor of "
+    known = f"measured on {count} of {escape_markdown(fit.gpu_type)}{only} {escape_markdown(point.widest)}, by a factor of "
     if point.after > 1 + HELPS * (point.now - 1):
         return f"{known}{short(point.now)} either way. No single measurement would change that much."
     return (
-        f"{known}{short(point.now)} either way. Measuring {plain(point.measure)} at batch {point.batch_size} "
+        f"{known}{short(point.now)} either way. Measuring {escape_markdown(point.measure)} at batch {point.batch_size} "
         f"would help most: to a factor of {short(point.after)}."
     )

@@ -14,7 +14,7 @@ from app.models.profile import rows as profile_rows
 from app.models.profile.rows import CPU, Place, place_of
 from app.shell import widgets
 from torchsplit_core.hardware import catalogue, plain_profiles
-from torchsplit_core.pictures.numbers import counted, plain, short
+from torchsplit_core.pictures.numbers import counted, escape_markdown, short
 from torchsplit_core.values import Profile, ProfileRow
 
 
@@ -42,7 +42,7 @@ def show(profiles: Mapping[str, Profile]) -> None:
         bars, failed = bars_of(profile, place)
         if not bars and not failed:
             st.info(
-                f"The rows of {plain(name)} on {plain(place.label)} do not say how much memory they needed. "
+                f"The rows of {escape_markdown(name)} on {escape_markdown(place.label)} do not say how much memory they needed. "
                 "Measure the model here, or import a table with a memory column."
             )
             return
@@ -99,7 +99,7 @@ def _picture(
     estimated = sum(bar.estimated for bar in bars)
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(f"**{plain(name)}** on {plain(place.label)}", width="content")
+            st.markdown(f"**{escape_markdown(name)}** on {escape_markdown(place.label)}", width="content")
             if len(bars) > estimated:
                 widgets.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), "green")
             if estimated:
@@ -150,7 +150,7 @@ def _picture(
         )
     if failed:
         st.caption(
-            f"Out of memory on {plain(place.label)}: batch {', '.join(short(size) for size in failed)}."
+            f"Out of memory on {escape_markdown(place.label)}: batch {', '.join(short(size) for size in failed)}."
         )
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.format.html import facts_html
 from app.models.profile.rows import place_of
-from torchsplit_core.pictures.numbers import exact, plain, short
+from torchsplit_core.pictures.numbers import exact, escape_markdown, short
 from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileRow
 
 Facts = list[tuple[str, str]]
@@ -19,7 +19,7 @@ def show(name: str, item: ProfileRow | ProfileFailure, profile: Profile) -> None
     """The panel of one row or failure of that profile."""
     with st.container(border=True, key="profile-details"):
         st.markdown(
-            f"**{plain(name)}**, {plain(place_of(item).label)}, batch {item.batch_size}, "
+            f"**{escape_markdown(name)}**, {escape_markdown(place_of(item).label)}, batch {item.batch_size}, "
             f"{item.processes} process{'es' if item.processes > 1 else ''}"
         )
         facts = (speed_facts(item), memory_facts(item), device_facts(profile, item.device))

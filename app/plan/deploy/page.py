@@ -23,7 +23,7 @@ from torchsplit_core.deployment import (
     zip_files,
 )
 from torchsplit_core.files import write_text
-from torchsplit_core.pictures.numbers import counted, plain
+from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
 
 WORKLOADS = {
@@ -141,7 +141,7 @@ def _format(
         st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
     said, everything = omitted_by(plan, kind, own)
     if said:
-        st.info(f"Left out: {plain(said)}.")
+        st.info(f"Left out: {escape_markdown(said)}.")
     if everything:
         return False
     if models_to_write(plan, (kind,), request, own):
@@ -191,7 +191,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
         st.markdown(
-            f"Files of **{plain(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
+            f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
         )
         widgets.badge("untested on hardware", "yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
@@ -202,7 +202,7 @@ def _head(name: str, plan: PlanOutcome) -> None:
 def _file(file: DeploymentFile, *, shown: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-            st.markdown(f"**{plain(file.name)}**", width="content")
+            st.markdown(f"**{escape_markdown(file.name)}**", width="content")
             flat = file.name.replace("/", "-")
             st.download_button(
                 "Download", file.text, flat, "text/plain", key=f"get-{file.name}", on_click="ignore"

@@ -21,15 +21,15 @@ from app.session.draft import Draft
 from app.session.thing import SCENARIO
 from app.shell import frame
 from app.shell.replan import plan_again
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing
 from torchsplit_core.responding.standing import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
-from torchsplit_core.workspace import named
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
@@ -186,16 +186,16 @@ def _keep(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, tr
     plan_again(workspace, name, asked, ground=ground, shown=tried.outcome)
 
 
-def keep_plan(workspace: Workspace, name: str, stored: PlanRequest, kept: KeptDraft) -> None:
+def keep_plan(workspace: Workspace, name: str, stored: PlanRequest, kept: StoredDraft) -> None:
     """Make a plan that somebody chose the scenario's; what stood is a version."""
     assert kept.plan is not None
     scenario.end_work(workspace, name)
     versions = VersionStore(workspace, name)
-    versions.keep()
+    versions.save()
     if kept.request != stored:
         workspace.put("plan_request", name, kept.request)
     workspace.put("plan", name, kept.plan)
-    versions.keep(kept.said)
+    versions.save(kept.said)
     drafts.finish(workspace, name)
 
 
@@ -203,7 +203,7 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
     """The draft as a scenario of its own, which is proven; the one it was made of stands as before."""
     asked = draft.request if draft.plan is not None else _checked(workspace, draft.request)
     tail = words.changes_line(draft.kept.said, drafts.changes(draft, stored))[:60]
-    new = named.free_name(workspace, named.SCENARIO, f"{name[:50]} · {tail}".strip(" ·"))
+    new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name[:50]} · {tail}".strip(" ·"))
     proof.drop(workspace, name)
     drafts.finish(workspace, name)
     frame.say(f"The draft is the scenario {new}; {name} stands as it was.")
@@ -211,7 +211,7 @@ def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft,
         plan_again(workspace, new, asked, shown=tried.outcome)
     workspace.put("plan_request", new, asked)
     workspace.put("plan", new, draft.plan)
-    VersionStore(workspace, new).keep(draft.kept.said)
+    VersionStore(workspace, new).save(draft.kept.said)
     SCENARIO.choose(workspace, new)
     st.rerun()
 
@@ -228,7 +228,7 @@ def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: P
     if not st.button("Plan", key="plan", type=kind, disabled=owes_nothing(stored)):
         return
     with frame.telling():
-        answered = planned is not None and named.plan_answers(stored, planned)
+        answered = planned is not None and named_results.plan_is_current(stored, planned)
         settled = answered and planned is not None and planned.status in ("optimal", "infeasible")
         if settled and _checked(workspace, stored) == stored:
             st.toast("Nothing has changed: this is the proven answer to the request as it stands.")
@@ -245,11 +245,11 @@ def differences(planned: PlanOutcome | None, tried: Trial) -> None:
     lines = compare(planned, tried.outcome).lines
     if not lines:
         return
-    st.caption(plain(lines[0]))
+    st.caption(escape_markdown(lines[0]))
     label = f"What changes against the stored plan: {len(lines)} differences"
     listed = st.expander(label, key="draft-lines", on_change="rerun")
     if listed.open:
-        listed.markdown("\n".join(f"- {plain(line)}" for line in lines[:MOST_LINES]))
+        listed.markdown("\n".join(f"- {escape_markdown(line)}" for line in lines[:MOST_LINES]))
         if len(lines) > MOST_LINES:
             listed.caption(
                 f"and {len(lines) - MOST_LINES} more: save it as a scenario of its own to compare them."
@@ -264,7 +264,7 @@ def _prove(workspace: Workspace, name: str, asked: PlanRequest) -> None:
         trial.searched(workspace, name, asked, outcome)
     elif goes_on and trial.is_infeasible(workspace, name):
         # The reasons are known before the ways out, which come one by one.
-        known = KnownPlans(workspace).answer(asked)
+        known = PlanCache(workspace).lookup(asked)
         if known is not None and infeasible.is_news(workspace, name, asked, known):
             trial.searched(workspace, name, asked, known)
             st.rerun()

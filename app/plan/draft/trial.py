@@ -14,7 +14,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.responding.standing import improved, is_settled, is_simulated
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.faults import StoreFault
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
 QUICK_S = 0.15
@@ -43,12 +43,12 @@ def trial(workspace: Workspace, name: str, draft: Draft | None, planned: PlanOut
     if isinstance(last, Trial) and last.request is draft.request:
         return last
     shown = last.outcome if isinstance(last, Trial) else None
-    made = attempt(KnownPlans(workspace), draft.request, tuple(filter(None, (shown, planned))))
+    made = attempt(PlanCache(workspace), draft.request, tuple(filter(None, (shown, planned))))
     st.session_state[key] = made
     return made
 
 
-def attempt(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...] = ()) -> Trial:
+def attempt(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...] = ()) -> Trial:
     """The edited request with a verified plan; what cannot be asked says why. `starts` are plans that stand now."""
     for start in starts:
         if start.request_sha256 == request_hash(edited):
@@ -59,15 +59,15 @@ def attempt(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, .
         return Trial(edited, None, str(fault))
 
 
-def _best(known: KnownPlans, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> Trial:
-    answer = known.answer(edited)
+def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> Trial:
+    answer = known.lookup(edited)
     if answer is not None and is_simulated(edited, answer):
         # With its first level proven, a short search could only show less for a moment.
         if is_settled(edited, answer) or answer.objective.proven_levels:
             return Trial(edited, answer)
     else:
         answer = None
-    found = plan_from(edited, (*starts, *known.starts(edited)), QUICK_S)
+    found = plan_from(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
     found = bounded(edited, found, known.first_bound(edited))
     if answer is not None:
         found = improved(edited, answer, found)
@@ -80,7 +80,7 @@ def remember(workspace: Workspace, name: str) -> None:
     if isinstance(shown, Trial) and shown.is_new and shown.outcome is not None:
         st.session_state[_key(workspace, name)] = replace(shown, is_new=False)
         with contextlib.suppress(StoreFault):
-            KnownPlans(workspace).keep(shown.request, shown.outcome)
+            PlanCache(workspace).store(shown.request, shown.outcome)
 
 
 def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOutcome) -> None:

@@ -10,7 +10,7 @@ from torchsplit_core.planning.comparison.figures import figures_of
 from torchsplit_core.planning.request.difference import RequestChange
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import PlanOutcome
-from torchsplit_core.workspace.drafts import Author
+from torchsplit_core.workspace.drafts import DraftAuthor
 
 MOST_CHANGES = 6
 """Changes that the bar names; the rest are counted."""
@@ -31,7 +31,7 @@ def line(text: str, kind: str = "") -> str:
     return f'<p class="draft-line {kind}" title="{safe}">{safe}</p>'
 
 
-def author_line(others: Sequence[Author], now: float) -> str:
+def author_line(others: Sequence[DraftAuthor], now: float) -> str:
     """Whose drafts there are beside this tab's, the latest edit first."""
     latest = others[0]
     who = f"{latest.owner} has a draft" if latest.owner else "Another tab has a draft"

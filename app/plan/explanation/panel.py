@@ -13,12 +13,12 @@ from app.session import draft as drafts
 from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import EXPLAIN, PLAN, QUICK_START
-from torchsplit_core.pictures.numbers import exact, plain
+from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, QUICK_START
+from torchsplit_core.pictures.numbers import exact, escape_markdown
 from torchsplit_core.planning.explanation.applied import applied
 from torchsplit_core.planning.request.objective import tier_levels
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 LAYOUTS = "Why not another layout"
@@ -46,7 +46,7 @@ def _chips(workspace: Workspace, name: str, request: PlanRequest, found: PlanExp
             edited = applied(request, change)
             if edited is None:
                 continue
-            if st.button(plain(words.chip_words(change)), key=f"why-{number}", help="Try it in the draft."):
+            if st.button(escape_markdown(words.chip_words(change)), key=f"why-{number}", help="Try it in the draft."):
                 drafts.change(workspace, name, request, edited)
                 st.rerun()
 
@@ -59,7 +59,7 @@ def worth_trying(found: PlanExplanation) -> list[ChangeEffect]:
 
 
 def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
-    if request is None or not named.plan_answers(request, plan):
+    if request is None or not named_results.plan_is_current(request, plan):
         st.caption("Only the plan of the request shown here can be explained: plan again first.")
         return
     if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):

@@ -15,7 +15,7 @@ from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.hardware import sliced_types
 from torchsplit_core.pictures.colours import model_colours
-from torchsplit_core.pictures.numbers import counted, plain
+from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import uncovered
 from torchsplit_core.values import PlanOutcome, PlanRequest, Profile
@@ -63,7 +63,7 @@ def _missing(ground: Ground, known: Sequence[Profile]) -> None:
     asked = edit.with_points(ground.current, own, ()) if uncovered(ground.current) else ground.current
     if wanted := uncovered(asked):
         label = f"No figures for {', '.join(one.name for one in wanted)}"
-        with st.popover(plain(label), icon=":material/error:", key="figures-missing"):
+        with st.popover(escape_markdown(label), icon=":material/error:", key="figures-missing"):
             figures.show(ground.workspace, ground.name, ground.stored, asked, own)
 
 

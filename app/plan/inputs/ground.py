@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.components.field_rows import REMOVE, RESTORE, Edit
 from app.session import draft as drafts
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import InputFault, PlanModel, PlanRequest
@@ -86,7 +86,7 @@ class Ground:
                 told = str(fault.within(_about(table, made.row)))
                 if made.field == RESTORE:
                     # There is no field to mend it at.
-                    st.toast(plain(told))
+                    st.toast(escape_markdown(told))
                 else:
                     typed[place] = Typed(made.value, str(fault), told)
         if request != before:

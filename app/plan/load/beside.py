@@ -14,7 +14,7 @@ from app.plan.load.asked import Ask, same_arrivals, simulation
 from app.plan.summary import SOLVED
 from app.session.thing import SCENARIO
 from app.session.workspace import read
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -88,7 +88,7 @@ def _both(
     missing = [model.name for model in request.models if model.name not in shared]
     left_out = f" Not served by both, and left out: {', '.join(missing)}." if missing else ""
     st.caption(
-        plain(
+        escape_markdown(
             f"Filled: {titles[0]}; hollow: {titles[1]}. Both get the same requests at the same instants, at the "
             f"demands of {titles[0]}. {words.NOT_A_MEASUREMENT}{left_out}"
         )

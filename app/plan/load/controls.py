@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components.live_slider import live_slider
 from app.plan.load.asked import KINDS, LOADS, Ask, Bursts, Kind, Trace, kinds_of, limit_of
-from torchsplit_core.pictures.numbers import THIN, counted, exact, plain
+from torchsplit_core.pictures.numbers import THIN, counted, exact, escape_markdown
 from torchsplit_core.tables.arrival_times import arrival_times
 from torchsplit_core.values import PlanModel, PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
@@ -85,7 +85,7 @@ def _trace(workspace: Workspace, name: str) -> Trace | None:
     count = sum(len(times) for times in found.times_s.values())
     own = sorted(model for model in found.times_s if model is not None)
     whose = f" of {', '.join(own)}" if own else ", the same for every model"
-    st.caption(plain(f"{found.file}: {counted(count, 'arrival')}{whose}."))
+    st.caption(escape_markdown(f"{found.file}: {counted(count, 'arrival')}{whose}."))
     return found
 
 
@@ -115,7 +115,7 @@ def _limits(name: str, request: PlanRequest) -> dict[str, float]:
 
 def _limit(name: str, model: PlanModel) -> float | None:
     return st.number_input(
-        f"{plain(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, limit_of(model), format="%.6g",
+        f"{escape_markdown(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, limit_of(model), format="%.6g",
         key=f"load-limit {name} {model.name} {limit_of(model)}", placeholder="no limit", persist_state="session",
     )  # fmt: skip
 

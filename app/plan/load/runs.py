@@ -18,7 +18,7 @@ from torchsplit_core.simulation.highest_load import Steps, search
 from torchsplit_core.simulation.replicate import prepare
 from torchsplit_core.simulation.validate import PACED_RUNS, remarks, validate
 from torchsplit_core.values import (
-    Find,
+    MaxLoadSearch,
     HighestLoad,
     ModelLoad,
     ServerLoad,
@@ -202,7 +202,7 @@ def forget(request: SimulationRequest, percentile: float) -> None:
 def for_highest(request: SimulationRequest, percentile: float) -> SimulationRequest:
     """The request with the question for the highest load."""
     each = shared_out(FIND_REQUESTS, len(request.models), 10_000)
-    return replace(request, requests_per_model=each, replications=FIND_REPLICATIONS, find=Find(percentile))
+    return replace(request, requests_per_model=each, replications=FIND_REPLICATIONS, find=MaxLoadSearch(percentile))
 
 
 def find_key(request: SimulationRequest, percentile: float) -> str:

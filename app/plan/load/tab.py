@@ -21,7 +21,7 @@ from app.plan.summary import SOLVED
 from app.session import scenario
 from app.shell import frame, widgets
 from torchsplit_core import workflow
-from torchsplit_core.pictures.numbers import exact, plain
+from torchsplit_core.pictures.numbers import exact, escape_markdown
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -123,7 +123,7 @@ def _answer(
             ),
         )  # fmt: skip
         found = words.verdict(loads, ask.limits_ms, percentile, limits_of_service(request, ask))
-        told = f"**{plain(found.text)}**"
+        told = f"**{escape_markdown(found.text)}**"
         st.markdown(f":red[{told}]" if found.colour == "red" else told)
     with st.container(horizontal=True, vertical_alignment="center"):
         badge = words.basis_badge(plan, request)
@@ -137,11 +137,11 @@ def _answer(
         + words.basis_words(plan, request)
     )
     if told := words.unstable_words(loads):
-        st.warning(plain(told))
+        st.warning(escape_markdown(told))
     if shown.remarks:
         with st.expander(f"{len(shown.remarks)} more to know"):
             for line in shown.remarks:
-                st.markdown(f"- {plain(line)}")
+                st.markdown(f"- {escape_markdown(line)}")
     return percentile
 
 
@@ -215,7 +215,7 @@ def _highest(name: str, simulated: SimulationRequest, percentile: Percentile) ->
             st.progress(finding.share, text=f"Looking for the highest load: {finding.text}")
             st.button("Cancel", key="load-find-cancel", on_click=lambda: _cancel(kept, simulated, percentile))
             return True
-        st.markdown(f"**{plain(words.highest_words(finding.found, len(simulated.models)))}**")
+        st.markdown(f"**{escape_markdown(words.highest_words(finding.found, len(simulated.models)))}**")
         asked = runs.for_highest(simulated, percentile)
         st.caption(
             f"Simulated with {exact(asked.requests_per_model)} requests in each of {asked.replications} runs a model."

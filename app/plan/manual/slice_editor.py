@@ -10,7 +10,7 @@ import streamlit as st
 from app.plan.manual import draft as manual_draft
 from app.plan.manual.draft import Draft
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
 from torchsplit_core.planning.manual.moves import changed, choices_at, runnable_on, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
@@ -35,7 +35,7 @@ def show(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], draft: Draft
     item = slice_at(gpu, start)
     alike = _alike(fleet, draft, given, gpu)
     with st.container(border=True, key="hand-place"):
-        st.markdown(f"**{plain(gpu.id)}**, {_where(given, gpu, start)}")
+        st.markdown(f"**{escape_markdown(gpu.id)}**, {_where(given, gpu, start)}")
         ids = [gpu.id]
         if len(alike) > 1:
             scope = st.radio(

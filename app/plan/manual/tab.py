@@ -23,7 +23,7 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.shell import frame, widgets
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.comparison.compare import compare
@@ -38,7 +38,7 @@ from torchsplit_core.planning.manual.evaluate import (
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import WHOLE_GPU, PlanOutcome, PlanRequest, profile_words
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 COLUMNS = ("GPU", "slice", "start", "model", "stage", "batch", "share")
@@ -52,7 +52,7 @@ STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
 
 def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The tab: the map with what may be changed on it, the table, and what it gives."""
-    if request is None or plan is None or plan.status not in SOLVED or not named.plan_answers(request, plan):
+    if request is None or plan is None or plan.status not in SOLVED or not named_results.plan_is_current(request, plan):
         st.write(
             "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
             "gives beside the best plan: plan first, its layout is where you start."
@@ -188,28 +188,28 @@ def _verdict(
 ) -> None:
     """What is wrong with it, all at once; else how it stands beside the best plan."""
     for fault in found.faults[:MOST_FAULTS]:
-        st.error(plain(str(fault)))
+        st.error(escape_markdown(str(fault)))
     if len(found.faults) > MOST_FAULTS:
         st.caption(f"and {len(found.faults) - MOST_FAULTS} more")
     for note in found.notes:
-        st.caption(plain(note))
+        st.caption(escape_markdown(note))
     if found.outcome is None:
         return
     verdict_line(verdict_of(request, found.outcome))
     words = gain(plan, found.outcome, request.objective).words
     with st.container(horizontal=True, vertical_alignment="center"):
         widgets.badge("legal, checked", "green")
-        st.markdown(plain(f"The best plan against yours: {words}."), width="stretch")
+        st.markdown(escape_markdown(f"The best plan against yours: {words}."), width="stretch")
         if st.button("Open as draft", key="by-hand-draft", disabled=found.outcome.gpus == plan.gpus):
             drafts.change(workspace, name, request, request, plan=found.outcome, said="a plan by hand")
             st.rerun(scope="app")
         if st.button("Keep as a scenario", key="by-hand-keep"):
-            new = named.free_name(workspace, named.SCENARIO, f"{name} by hand")
+            new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} by hand")
             workspace.put("plan_request", new, request)
             workspace.put("plan", new, found.outcome)
             SCENARIO.choose(workspace, new)
             frame.say(f"Stored as {new}.")
             st.rerun(scope="app")
     st.caption(
-        " · ".join(f"{plain(item.label)}: {item.value}" for item in metrics(found.outcome, request)[:3])
+        " · ".join(f"{escape_markdown(item.label)}: {item.value}" for item in metrics(found.outcome, request)[:3])
     )

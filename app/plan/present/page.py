@@ -30,7 +30,7 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.session.workspace import read
 from app.shell import address, bar, frame, navigation, widgets
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.compare import Comparison, compare
@@ -53,7 +53,7 @@ def show() -> None:
     frame.tell_trouble(workspace)
     st.html(STYLE)
     head = st.container(horizontal=True, vertical_alignment="center", key="present-head", gap="small")
-    head.title(plain(title), anchor=False, width="stretch")
+    head.title(escape_markdown(title), anchor=False, width="stretch")
     if missing:
         with head:
             navigation.link("Overview", "Leave")
@@ -127,13 +127,13 @@ def _said(shown: Slide, beside: Slide | None, side: Side, change: Comparison | N
             verdict = verdict_of(shown.request, shown.plan)
             st.html(verdict_html(verdict.level, verdict.sentence))
         st.html(figures_html(shown, beside, side))
-    parts = [f"**{plain(shown.title)}**"]
+    parts = [f"**{escape_markdown(shown.title)}**"]
     if beside is not None:
         title = beside.title[0].lower() + beside.title[1:]
-        parts.append(f"{'then' if side == BEFORE else 'from'} {plain(title)}")
+        parts.append(f"{'then' if side == BEFORE else 'from'} {escape_markdown(title)}")
     if change is not None:
         parts.append(
-            plain(
+            escape_markdown(
                 f"{change.lines[0].rstrip('.')} (dashed on the map)" if change.lines else "no slice changes"
             )
         )
@@ -171,7 +171,7 @@ def _strip(ground: Ground, shown: PlanOutcome | None, stored: PlanOutcome | None
             with st.container(key=f"present-slider-{place}"):
                 sliders.demand_of(ground, model, served, moved)
         if unknown:
-            st.caption(plain(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
+            st.caption(escape_markdown(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
         with st.popover("Sliders", icon=":material/tune:"):
             _choice(ground, chosen)
 

@@ -10,7 +10,7 @@ import streamlit as st
 from app.session import models, trust
 from app.session.uploads import uploads_of
 from sample_models import SAMPLES
-from torchsplit_core.jobs.names import UploadedFile
+from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.responding.servers import without_instance
 from torchsplit_core.serving.plan import is_runnable

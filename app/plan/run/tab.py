@@ -18,9 +18,9 @@ from app.session.workspace import read
 from app.shell import frame, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs, workflow
-from torchsplit_core.jobs.live_runs import LiveRun
-from torchsplit_core.jobs.names import MEASURE, RUN_HERE, MeasureParameters
-from torchsplit_core.pictures.numbers import THIN, exact, plain, short
+from torchsplit_core.jobs.live_runs import LiveRunFile
+from torchsplit_core.jobs.job_kinds import MEASURE, RUN_HERE, MeasureParameters
+from torchsplit_core.pictures.numbers import THIN, exact, escape_markdown, short
 from torchsplit_core.responding.front import on_cores
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.load_test.comparison import RATE_BAND
@@ -99,14 +99,14 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     if fault is not None and not stand_in:
         missing.append(_why_not(fault, on_cores))
     if missing:
-        st.warning("\n\n".join(plain(words) for words in missing))
+        st.warning("\n\n".join(escape_markdown(words) for words in missing))
 
 
 def _front(workspace: Workspace, request: PlanRequest, plan: PlanOutcome, load: float) -> None:
     """What of the load does not pass the front, before it is sent; or that nobody knows it yet."""
-    known = workflow.with_front_of(workspace.store.root, plan, request)
+    known = workflow.with_front_costs(workspace.store.root, plan, request)
     if words := front_warning(plan, known, load):
-        st.warning(plain(words))
+        st.warning(escape_markdown(words))
     elif known.front is None and on_cores(plan):
         st.caption(
             "What the front passes on this machine is measured before the first run, in about ten seconds."
@@ -146,8 +146,8 @@ def _live(workspace: Workspace, name: str) -> None:
         running = jobs.running(workspace, (MEASURE, RUN_HERE), name)
         if not running:
             st.rerun(scope="app")
-        st.progress(running[0].share, text=plain(running[0].message))
-        moments = LiveRun(workspace, name).read()
+        st.progress(running[0].share, text=escape_markdown(running[0].message))
+        moments = LiveRunFile(workspace, name).read()
         lines = course_lines(moments, scenario.colours(workspace))
         if not lines or not lines[0].seconds:
             st.caption("The workers are loading their models and warming up. Then the load begins.")
@@ -198,14 +198,14 @@ def _outcome(
             widgets.badge("measured on this machine", "green")
         if found.request_sha256 != plan.request_sha256:
             widgets.badge("of an earlier plan of this scenario: run again", "yellow")
-        st.caption(f"{plain(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
+        st.caption(f"{escape_markdown(found.host)}; {found.duration_s:g}{THIN}s at {found.load:g} × the demand")
     for model, source in found.in_place.items():
-        st.caption(plain(f"{source} ran in place of {model}."))
+        st.caption(escape_markdown(f"{source} ran in place of {model}."))
     for warning in found.warnings:
-        st.caption(plain(warning))
+        st.caption(escape_markdown(warning))
     rows, alt = table(found, plan), "Predicted, simulated and measured of every model"
     saving.table(rows, f"{name}.measured", key="run-table", alt=alt)
-    told = [plain(f"{fault.message}.") for fault in found.disagreements]
+    told = [escape_markdown(f"{fault.message}.") for fault in found.disagreements]
     if not told:
         st.success("Measured and predicted agree: rates to 10 %, 95th percentiles and batches to 15 %.")
     elif met(found, request):

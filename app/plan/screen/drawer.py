@@ -14,7 +14,7 @@ from app.format.html import Fact, facts_html
 from app.plan.screen import model_drawer
 from app.plan.screen.model_drawer import service_time
 from app.session import scenario
-from torchsplit_core.pictures.numbers import exact, percent, plain, short
+from torchsplit_core.pictures.numbers import exact, percent, escape_markdown, short
 from torchsplit_core.pictures.slice_values import place_words, stage_loads
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
@@ -82,7 +82,7 @@ def show(workspace: Workspace, name: str, request: PlanRequest | None, plan: Pla
     title = model.name if model else f"{found[0].id} · {place_words(found[1])}" if found else ""
     with st.container(border=True, key="drawer", gap="small"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.header(plain(title), anchor=False, width="stretch")
+            st.header(escape_markdown(title), anchor=False, width="stretch")
             st.button(
                 "Close", icon=":material/close:", key="drawer-close", on_click=choose,
                 args=(workspace, name, chosen),
@@ -99,7 +99,7 @@ def _slice(
     if not item.tenants:
         st.caption("Nobody has this slice.")
     for number, tenant in enumerate(item.tenants):
-        st.subheader(plain(tenant.model), anchor=False)
+        st.subheader(escape_markdown(tenant.model), anchor=False)
         st.html(facts_html(facts(request, plan, gpu, item, tenant)))
         if request is not None:
             _curve(workspace, request, gpu, item, tenant, number)
@@ -163,7 +163,7 @@ def _curve(
     if drawn:
         with saving.saved("Ways to run it", f"{tenant.model}.{item.profile}", key=f"drawer-curve-{number}"):
             picture(drawn, key=f"drawer-curve-{number}")
-        st.caption(f"Every known way to run it on {plain(profile_words(item.profile))}; the plan's is large.")
+        st.caption(f"Every known way to run it on {escape_markdown(profile_words(item.profile))}; the plan's is large.")
 
 
 def _elsewhere(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> None:
@@ -172,7 +172,7 @@ def _elsewhere(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant
         st.caption("It has no figures within its limit for another slice of this GPU.")
         return
     rows = [
-        f"- on {plain(profile_words(point.profile))}: {short(point.throughput_rps, 'req/s')}"
+        f"- on {escape_markdown(profile_words(point.profile))}: {short(point.throughput_rps, 'req/s')}"
         f" ({short(point.latency_ms, 'ms')}, batch {point.batch_size})"
         for point in others[:MOST_ALTERNATIVES]
     ]

@@ -13,7 +13,7 @@ from app.components.picture import picture
 from app.format.html import Fact, facts_html
 from app.plan.report import points_in_use
 from app.session import scenario
-from torchsplit_core.pictures.numbers import plain, short
+from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanModel, PlannedModel, PlanOutcome, PlanRequest, profile_words
 from torchsplit_core.workspace.store import Workspace
@@ -37,7 +37,7 @@ def show(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome, m
         )  # fmt: skip
         if markup:
             if len(variant.stages) > 1:
-                st.caption(plain(stage.name))
+                st.caption(escape_markdown(stage.name))
             with saving.saved(
                 "Ways to run it", f"{model.name}.{stage.name}", key=f"drawer-model-curve-{number}"
             ):

@@ -12,7 +12,7 @@ from app.plan.sweep.words import PARAMETER_WORDS
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.hardware import catalogue
-from torchsplit_core.jobs.names import SWEEP, SweepParameters
+from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.pictures.numbers import THIN, exact
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.planning.sweep.points import (

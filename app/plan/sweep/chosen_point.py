@@ -18,22 +18,22 @@ from app.session import scenario
 from app.session.thing import SCENARIO
 from app.session.workspace import names
 from app.shell import frame
-from torchsplit_core.pictures.numbers import plain, short
+from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepPoint, note, request_at
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
-from torchsplit_core.workspace.sweeps import KeptSweep
+from torchsplit_core.workspace.sweeps import StoredSweep
 
 
-def show(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> None:
+def show(workspace: Workspace, name: str, kept: StoredSweep, point: SweepPoint) -> None:
     """The chosen point: its plan in short, and the way to all of it."""
     label = words.at_value(kept.what, point.value)
     with st.container(border=True, key="sweep-chosen"):
         st.header(f"The plan at {label}", anchor=False)
-        st.markdown(plain(words.proof(point)))
+        st.markdown(escape_markdown(words.proof(point)))
         if text := note(point):
-            st.markdown(plain(text))
+            st.markdown(escape_markdown(text))
         if point.gpus_used is not None:
             asked = request_at(kept.request, kept.what, point.value)
             figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
@@ -70,11 +70,11 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     shown = load_words.table_of(found, limits, colours)
     saving.listed(shown, "Every model under load", "sweep-point.under-load", key="sweep-load")
     st.caption(
-        plain(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
+        escape_markdown(f"A quick look. {load_words.basis_words(plan, request)} {load_words.unstable_words(found)}")
     )
 
 
-def open_point(workspace: Workspace, name: str, kept: KeptSweep, point: SweepPoint) -> str:
+def open_point(workspace: Workspace, name: str, kept: StoredSweep, point: SweepPoint) -> str:
     """Store a point's request and plan as a scenario and choose it; its name. Opened twice it is the same one."""
     asked = request_at(kept.request, kept.what, point.value)
     tail = f" · {words.at_value(kept.what, point.value)}"

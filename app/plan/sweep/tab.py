@@ -14,13 +14,13 @@ from app.plan.sweep import ask, chosen_point, waits, words
 from app.plan.sweep.words import VIEWS, WAITS
 from app.shell import frame, widgets
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import SWEEP
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.jobs.job_kinds import SWEEP
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
 from torchsplit_core.responding.worst import WorstResponse
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
-from torchsplit_core.workspace.sweeps import KeptSweep, SweepStore
+from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore
 
 REFRESH_S = 1.0
 EMPTY = (
@@ -73,8 +73,8 @@ def _found(workspace: Workspace, name: str, request: PlanRequest, waits_open: bo
         st.rerun(scope="app")
 
 
-def _answer(kept: KeptSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
-    st.markdown(f"**{plain(words.answer(kept.request, kept.what, points))}**")
+def _answer(kept: StoredSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
+    st.markdown(f"**{escape_markdown(words.answer(kept.request, kept.what, points))}**")
     plans = [point for point in points if point.gpus_used is not None]
     with st.container(horizontal=True, vertical_alignment="center"):
         if plans:
@@ -103,7 +103,7 @@ def _key(name: str) -> str:
 
 def _pictures(
     name: str,
-    kept: KeptSweep,
+    kept: StoredSweep,
     points: Sequence[SweepPoint],
     chosen: int | None,
     looked: Mapping[float, WorstResponse],
@@ -155,7 +155,7 @@ def _pictures(
 
 
 def marks(
-    kept: KeptSweep,
+    kept: StoredSweep,
     points: Sequence[SweepPoint],
     view: str,
     chosen: int | None,
@@ -177,7 +177,7 @@ def marks(
     return found
 
 
-def spots(kept: KeptSweep, points: Sequence[SweepPoint], chosen: int | None) -> list[Spot]:
+def spots(kept: StoredSweep, points: Sequence[SweepPoint], chosen: int | None) -> list[Spot]:
     """Every plan as a dot of the second picture."""
     best = {point.value for point in pareto(points)}
     return [
@@ -208,7 +208,7 @@ def _choose(name: str, values: Sequence[float], at: int) -> None:
 
 
 def _table(
-    name: str, kept: KeptSweep, points: Sequence[SweepPoint], looked: Mapping[float, WorstResponse]
+    name: str, kept: StoredSweep, points: Sequence[SweepPoint], looked: Mapping[float, WorstResponse]
 ) -> None:
     st.header("All points", anchor=False)
     values = [point.value for point in points]

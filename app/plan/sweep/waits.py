@@ -10,14 +10,14 @@ import streamlit as st
 
 from torchsplit_core.planning.sweep.points import SweepPoint, request_at
 from torchsplit_core.responding.worst import WorstResponse, worst_response
-from torchsplit_core.workspace.sweeps import KeptSweep
+from torchsplit_core.workspace.sweeps import StoredSweep
 
 LOOK_S = 0.3
 """After so long a page shows what it has: the point that was begun is the last."""
 KNOWN = "sweep responses"
 
 
-def waits_of(kept: KeptSweep, points: Sequence[SweepPoint]) -> Mapping[float, WorstResponse]:
+def waits_of(kept: StoredSweep, points: Sequence[SweepPoint]) -> Mapping[float, WorstResponse]:
     """By value, of the plans that were looked at so far, some more of them with every call."""
     known: dict[str, WorstResponse | None] = st.session_state.setdefault(KNOWN, {})
     began = time.perf_counter()

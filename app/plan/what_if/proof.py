@@ -10,8 +10,8 @@ import streamlit as st
 
 from torchsplit_core import jobs
 from torchsplit_core.files import read_text
-from torchsplit_core.jobs.names import WHAT_IF, WhatIfParameters
-from torchsplit_core.pictures.numbers import duration, plain
+from torchsplit_core.jobs.job_kinds import WHAT_IF, WhatIfParameters
+from torchsplit_core.pictures.numbers import duration, escape_markdown
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
@@ -56,7 +56,7 @@ def follow(workspace: Workspace, name: str, tried: PlanRequest) -> PlanOutcome |
             found = replace(found, ended=True, fault=status.fault or "it was stopped")
     elif found.ended:
         st.caption(
-            f"The search for the proof ended: {plain(found.fault or 'this is the best found in its time.')}"
+            f"The search for the proof ended: {escape_markdown(found.fault or 'this is the best found in its time.')}"
         )
     else:
         st.caption("The proof starts once you stop editing.")

@@ -19,14 +19,14 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation import isolation_level
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
     JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
-    as_stored,
+    to_stored,
 )
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault
 from torchsplit_core.workspace.store import Workspace
@@ -114,8 +114,8 @@ def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_i
     page: Open, workspace: Workspace, pt2: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        record = own.add_job(title, name, as_stored(name, parameters))
-        process = {"pid": os.getpid(), "born": runner._born(os.getpid())}
+        record = own.add_job(title, name, to_stored(name, parameters))
+        process = {"pid": os.getpid(), "born": runner._start_ticks(os.getpid())}
         runner._write(
             own.store, record.id, {"state": "running", "share": 0.3, "message": "reading"} | process
         )
@@ -215,7 +215,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job that is started has failed at once."""
 
     def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        record = own.add_job(title, name, as_stored(name, parameters))
+        record = own.add_job(title, name, to_stored(name, parameters))
         runner._write(own.store, record.id, {"state": "failed", "fault": "net.py:Net: no weights."})
         return record.id
 

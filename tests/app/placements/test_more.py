@@ -17,7 +17,7 @@ from app.session import placements
 from app.session.thing import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, as_stored
+from torchsplit_core.jobs.job_kinds import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, to_stored
 from torchsplit_core.jobs.place import placement_frontier_job, ways_job
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.request.divisions import division_requests
@@ -149,7 +149,7 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
     press(page("place", workspace), "Compare the ways to divide")
     ((name, parameters),) = started
     assert name == DIVISIONS
-    record = workspace.add_job("Compare tiny", name, as_stored(name, parameters))
+    record = workspace.add_job("Compare tiny", name, to_stored(name, parameters))
     result = ways_job(workspace, parameters, ignore_progress)
     runner._write(workspace.store, record.id, {"state": "done", "result": result})
     listed = table(page("place", workspace), "proof")

@@ -26,7 +26,7 @@ from tests.support.app.placement_page import example, metrics, number, parsed, p
 from torchsplit_core import workflow
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.jobs.names import PLACE, RequestParameters
+from torchsplit_core.jobs.job_kinds import PLACE, RequestParameters
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu, PlacementRequest
 from torchsplit_core.workspace.archive import export_workspace, import_workspace

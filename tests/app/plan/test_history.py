@@ -14,7 +14,7 @@ from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.comparison.figures import PlanFigures
 from torchsplit_core.values import FleetEntry
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version, VersionStore
 
@@ -28,7 +28,7 @@ def twice(workspace: Workspace) -> Workspace:
     """A scenario that was planned on one GPU and then on two."""
     for asked in (request(), TWO):
         workspace.put("plan_request", "review", asked)
-        named.put_answer(workspace, "review", asked, workflow.plan(asked))
+        named_results.store_outcome(workspace, "review", asked, workflow.plan(asked))
     return workspace
 
 
@@ -46,7 +46,7 @@ def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page: Open, 
     before = twice.get("plan", "review")
     opened = press(tab(page("plan", twice), "History"), "version-undo")
     assert twice.get("plan_request", "review") == request()
-    assert named.plan_answers(request(), twice.get("plan", "review"))
+    assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
     press(tab(opened, "History"), "version-undo")
     assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
@@ -58,7 +58,7 @@ def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Works
     assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
     press(opened, "draft-keep")
     assert twice.get("plan_request", "review") == request()
-    assert named.plan_answers(request(), twice.get("plan", "review"))
+    assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert VersionStore(twice, "review").list()[0].note == "v1 as it was"
 
 

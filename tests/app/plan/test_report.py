@@ -12,7 +12,7 @@ from app.plan.report import report
 from benchmarks.planner_instances import instance
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
-from torchsplit_core.cli.plan_summary import summary
+from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import write_text
 from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, PlanOutcome, Point, Relaxation
 
@@ -56,7 +56,7 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first() -> None:
     )
     assert page.said.count(" tier ") >= 2
     assert "an hour" not in Page(report("review", request(), plan(), COLOURS)).said
-    told = "\n".join(summary(asked, found))
+    told = "\n".join(summary_lines(asked, found))
     assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 

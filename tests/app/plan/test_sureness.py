@@ -15,7 +15,7 @@ from app.plan.sureness import sureness_of
 from tests.support.app.field_rows import Rows
 from tests.support.app.values import point, request
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant

@@ -16,7 +16,7 @@ from app.plan.verdict import verdict_of
 from tests.support.app.field_rows import Rows
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.responding.verdict import Verdict

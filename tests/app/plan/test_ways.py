@@ -17,12 +17,12 @@ from app.plan.sweep import words
 from tests.support.app.field_rows import Rows
 from tests.support.app.values import cuts, plan, point, profile, request
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanRequest, Relaxation, Stage, Variant
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -178,9 +178,9 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
     asked = stored.get("plan_request", "review")
     assert asked.models[0].demand_rps == 400.0 and flags(asked) == [True, False]
     more = replace(with_a_cut(cut1=False), gpus=(FleetEntry("A100-80GB", count=2),))
-    tried = trial.attempt(KnownPlans(stored), more)
+    tried = trial.attempt(PlanCache(stored), more)
     assert tried.outcome is not None and tried.outcome.models[0].variant == "whole"
-    assert trial.attempt(KnownPlans(stored), replace(more, models=with_a_cut().models)).outcome is not None
+    assert trial.attempt(PlanCache(stored), replace(more, models=with_a_cut().models)).outcome is not None
 
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:

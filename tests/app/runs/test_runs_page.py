@@ -22,15 +22,15 @@ from tests.app.training.test_training_page import found
 from tests.support.app.placement_page import press, said
 from tests.support.paths import ROOT
 from tests.support.training.folders import left_folder
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     TRAIN,
     TRAIN_ON,
     TrainOnParameters,
     TrainParameters,
     UploadedFile,
-    as_stored,
+    to_stored,
 )
-from torchsplit_core.jobs.train import KNOWN, run_paths
+from torchsplit_core.jobs.train import RUNS_SETTING, run_paths
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.monitor import is_requested
 from torchsplit_core.training.monitor.discovery import published_endpoint
@@ -46,8 +46,8 @@ def kept(workspace: Workspace, name: str, **how: Any) -> Path:
     """A run of the workspace's own."""
     path = workspace.runs / name
     left_folder(path, **how)
-    told = workspace.setting(KNOWN, [])
-    workspace.set_setting(KNOWN, [*told, {"name": name, "path": None}])
+    told = workspace.setting(RUNS_SETTING, [])
+    workspace.set_setting(RUNS_SETTING, [*told, {"name": name, "path": None}])
     return path
 
 
@@ -255,7 +255,7 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
     """From the press on, before the processes hold the folder and after."""
     path = kept(workspace, "diamond-1")
     record = workspace.add_job(
-        "Run", TRAIN_ON, as_stored(TRAIN_ON, TrainOnParameters("diamond-1", 3000, None))
+        "Run", TRAIN_ON, to_stored(TRAIN_ON, TrainOnParameters("diamond-1", 3000, None))
     )
     told = json.dumps({"state": "running", "share": 0.0, "message": "", "pid": os.getpid()})
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(told)
@@ -310,10 +310,10 @@ def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
 
 def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
     (workspace.runs / "net-1").mkdir(parents=True)
-    workspace.set_setting(KNOWN, [{"name": "net-1", "path": None}])
+    workspace.set_setting(RUNS_SETTING, [{"name": "net-1", "path": None}])
     plan = RunStrategy(ParallelConfig(data=2), TrainingJob(8, "fp32"))
     asked_for = TrainParameters("net-1", "net.py:client", plan, RunOptions(steps=1))
-    record = workspace.add_job("Run net-1", TRAIN, as_stored(TRAIN, asked_for))
+    record = workspace.add_job("Run net-1", TRAIN, to_stored(TRAIN, asked_for))
     told = {"state": "failed", "fault": "net.py is gone"}
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(told))
     test = opened(workspace, "net-1")

@@ -16,11 +16,11 @@ from tests.support.app.values import plan, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import PLAN, SWEEP, RequestParameters
+from torchsplit_core.jobs.job_kinds import PLAN, SWEEP, RequestParameters
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault
 from torchsplit_core.workspace.store import Workspace
-from torchsplit_core.workspace.sweeps import KeptPlan, KeptSweep, SweepStore, write_sweep
+from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore, write_sweep
 
 Open = Callable[..., AppTest]
 
@@ -143,12 +143,12 @@ def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> No
     assert set(SCENARIO.known(two)) == {"review", "review copy", "review copy 2", "larger"}
 
 
-def sweep(workspace: Workspace, name: str) -> KeptSweep:
+def sweep(workspace: Workspace, name: str) -> StoredSweep:
     """A sweep of the scenario's stored request with one of its two points solved."""
     asked = workspace.get("plan_request", name)
     what = SweepRequest("gpus", "A100-80GB", (1.0, 2.0))
     first = sweep_requests(asked, what)[0][1]
-    kept = KeptSweep(what, asked, {1.0: KeptPlan(plan(first), 5.0)})
+    kept = StoredSweep(what, asked, {1.0: StoredPlan(plan(first), 5.0)})
     with workspace.store.connect(write=True) as database:
         write_sweep(database, workspace.id, name, kept)
     return kept
@@ -190,7 +190,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
     def cancel(workspace: Workspace, job: str) -> None:
         # What the sweep found while it was being asked to end.
         last = plan(sweep_requests(kept.request, kept.what)[1][1])
-        SweepStore(workspace, "review").keep(last, 5.0)
+        SweepStore(workspace, "review").save_plan(last, 5.0)
         running.clear()
 
     monkeypatch.setattr(runner, "cancel", cancel)

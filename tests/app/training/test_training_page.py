@@ -15,10 +15,10 @@ from app.training.new import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.training.words import bottleneck, choice, label, share_rows, stage_rows
 from tests.strategy.test_graph_model import chain
 from tests.support.app.placement_page import press, said
-from torchsplit_core.jobs.names import (
+from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
-    DivisionsParameters,
+    RequestVersionParameters,
     RequestParameters,
 )
 from torchsplit_core.jobs.strategy import strategy_job, study_job
@@ -36,7 +36,7 @@ from torchsplit_core.values.strategy.request import (
     TransformerSizes,
 )
 from torchsplit_core.workflow import strategy
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 SMALL = StrategyRequest(
@@ -154,13 +154,13 @@ def test_what_stands_around_an_answer_is_asked_for_as_a_job(
 ) -> None:
     found(workspace, "small")
     press(page("training", workspace), "Look around")
-    digest = named.digest(workspace, "strategy_request", "small")
-    assert started == [(STRATEGY_STUDY, DivisionsParameters("small", digest))]
-    told = study_job(workspace, DivisionsParameters("small", digest), ignore_progress)
+    digest = named_results.sha256_of(workspace, "strategy_request", "small")
+    assert started == [(STRATEGY_STUDY, RequestVersionParameters("small", digest))]
+    told = study_job(workspace, RequestVersionParameters("small", digest), ignore_progress)
     json.dumps(told)
     assert [one["devices"] for one in told["scaled"]] == [1, 2, 4]
     with pytest.raises(InputFault):
-        study_job(workspace, DivisionsParameters("small", "0" * 64), ignore_progress)
+        study_job(workspace, RequestVersionParameters("small", "0" * 64), ignore_progress)
 
 
 def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(

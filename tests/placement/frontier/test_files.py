@@ -16,7 +16,7 @@ from tests.support.placement.requests import tiny
 from torchsplit_core import workflow
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, read_text, write_file, write_text
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.place import placement_frontier_job
 from torchsplit_core.placement.frontier import frontier, frontier_violations, verify_frontier
 from torchsplit_core.values import (

@@ -17,7 +17,7 @@ from torchsplit_core.planning.formulation import model as formulation
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.timing import OutOfTime
-from torchsplit_core.solver.pyomo_model import SHORTEST_S, Answer, solve
+from torchsplit_core.solver.pyomo_model import MIN_TIME_LIMIT_S, ModelSolution, solve
 from torchsplit_core.values import Colocation, Objective, PlanRequest, SolverOptions
 
 Sharing = Literal["exclusive", "fractional"]
@@ -37,11 +37,11 @@ class _Clock:
     def __call__(self) -> float:
         return self.now
 
-    def solve(self, model: Any, seconds: float, *, fine: bool) -> Answer:
+    def solve(self, model: Any, seconds: float, *, fine: bool) -> ModelSolution:
         answer = solve(model, seconds, fine=fine)
         if not all(var.is_continuous() for var in model.component_data_objects(pyo.Var)):
             self.given.append((self.now, seconds))
-            self.now += max(seconds, SHORTEST_S)
+            self.now += max(seconds, MIN_TIME_LIMIT_S)
         return answer
 
 
@@ -73,7 +73,7 @@ def test_no_solver_call_gets_more_than_what_is_left(
     assert clock.given
     # A small program may be solved for SHORTEST_S when time is up already.
     for begun, seconds in clock.given:
-        assert begun + seconds <= LIMIT_S or seconds <= SHORTEST_S
+        assert begun + seconds <= LIMIT_S or seconds <= MIN_TIME_LIMIT_S
     assert sum(begun > LIMIT_S for begun, _ in clock.given) <= 2
 
 
@@ -111,9 +111,9 @@ def test_building_looks_at_the_clock(mode: formulation.Mode) -> None:
 def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[float] = []
 
-    def told(_: Any, seconds: float, *, fine: bool) -> Answer:
+    def told(_: Any, seconds: float, *, fine: bool) -> ModelSolution:
         calls.append(seconds)
-        return Answer("unknown", None, None, {}, 0.0)
+        return ModelSolution("unknown", None, None, {}, 0.0)
 
     monkeypatch.setattr(formulation, "solve", told)
     built = replace(building.build(build_problem(_soft("leximin")), "exclusive"), build_s=3.0)

@@ -9,7 +9,7 @@ import pytest
 
 from app.plan.summary import metrics
 from tests.support.planning.requests import A30, LAYOUTS, simple
-from torchsplit_core.cli.plan_summary import summary
+from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation.changes import drops
@@ -49,7 +49,7 @@ def test_files_carry_it_and_leave_it_out_where_there_is_none(outcome: PlanOutcom
 
 
 def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome: PlanOutcome) -> None:
-    assert "5 MB/s between GPUs (bound 5, gap 0)" in "\n".join(summary(REQUEST, outcome))
+    assert "5 MB/s between GPUs (bound 5, gap 0)" in "\n".join(summary_lines(REQUEST, outcome))
 
     def said(plan: PlanOutcome) -> str:
         return " ".join(str(metric) for metric in metrics(plan, REQUEST))

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.support.paths import ROOT
 from torchsplit_core.files import read_file
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.place import place_job
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, ignore_progress
 from torchsplit_core.workspace.store import Workspace

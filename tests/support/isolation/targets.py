@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation.confinement import inside
+from torchsplit_core.isolation.sandbox import current_sandbox
 from torchsplit_core.values import InputFault, InternalFault, Progress
 
 RESOURCES = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE")
@@ -43,7 +43,7 @@ def surroundings(arguments: dict[str, Any], progress: Progress) -> dict[str, Any
         "arguments": len(sys.argv),
         "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
         "folder": Path.cwd().name,
-        "level": inside.level,
+        "level": current_sandbox.level,
         "limits": [resource.getrlimit(getattr(resource, name)) for name in RESOURCES],
         "unbuffered": getattr(sys.stdout, "write_through", None),
     }
@@ -279,4 +279,4 @@ def say(arguments: dict[str, Any], progress: Progress) -> None:
 
 
 def own_level(arguments: dict[str, Any], progress: Progress) -> str:
-    return inside.level
+    return current_sandbox.level

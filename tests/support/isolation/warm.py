@@ -29,7 +29,7 @@ CHILD = "torchsplit_core.isolation.child"
 LOADED = (
     "torch", "torch.export", "torch._dynamo", "torch._inductor", "torch._subclasses.fake_tensor",
     "torch.fx.experimental.symbolic_shapes", "torch.utils.flop_counter", "torch.profiler",
-    CHILD, "torchsplit_core.isolation.confinement.supervisor",
+    CHILD, "torchsplit_core.isolation.sandbox.supervisor",
     "torchsplit_core.tracing.export",
 )  # fmt: skip
 MOST_BYTES = 2**20

@@ -33,7 +33,7 @@ from torchsplit_core.placement.search.network import Classes, Component
 from torchsplit_core.placement.search.patterns import Patterns, build_patterns
 from torchsplit_core.placement.search.table import Items, build_table
 from torchsplit_core.placement.search.trail import TrailProgram
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 HEADER = "| row | formula |\n"
 KINDS = ("a100", "t4")
@@ -44,10 +44,10 @@ class _Built(Exception):
     """Carries a program out of the function that builds it."""
 
 
-def caught(kind: type[Program], method: str, build: Callable[[], object]) -> Any:
+def caught(kind: type[RowProgram], method: str, build: Callable[[], object]) -> Any:
     """The program on which `build` calls the method first."""
 
-    def stop(program: Program, *_: object, **__: object) -> None:
+    def stop(program: RowProgram, *_: object, **__: object) -> None:
         raise _Built(program)
 
     with patch.object(kind, method, stop):
@@ -58,7 +58,7 @@ def caught(kind: type[Program], method: str, build: Callable[[], object]) -> Any
     raise AssertionError(f"no program was built for {method}")
 
 
-def lp_text(program: Program, rows: Sequence[str], columns: Sequence[str], legend: Sequence[str]) -> str:
+def lp_text(program: RowProgram, rows: Sequence[str], columns: Sequence[str], legend: Sequence[str]) -> str:
     """The program in whole numbers as LP text with these names, below what the numbers stand for."""
     highs = program.load(whole=True)
     assert (highs.getNumRow(), highs.getNumCol()) == (len(rows), len(columns))
@@ -94,7 +94,7 @@ def packing_text() -> str:
     own = items(((1, 0), 1, 3), ((0, 1), 1, 1), ((1, 1), 2, 4))
     fleet = np.array([2, 3])
     program = caught(
-        Program, "solve", lambda: packing.pack(own, fleet, 5, Clock.start(60.0), fewest=True, segments=(3, 3))
+        RowProgram, "solve", lambda: packing.pack(own, fleet, 5, Clock.start(60.0), fewest=True, segments=(3, 3))
     )
     rows = [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most", "segments"]
     return lp_text(program, rows, [f"n({number})" for number in range(3)], items_legend(own))
@@ -111,7 +111,7 @@ def covers_text() -> str:
     )
     own = items(((1, 0), 1, 2))
     program = caught(
-        Program,
+        RowProgram,
         "solve",
         lambda: covers_packing.pack_covers(
             covers, own, np.array([3, 4]), 9, Clock.start(60.0), fewest=True, segments=(3, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.monitor import LaunchRecord, save_launch
-from torchsplit_core.values.strategy.run import Predicted, RunOptions, RunStrategy
+from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 
@@ -19,7 +19,7 @@ def left_folder(path: Path, *, steps: int = 6, wanted: int = 6, source: str = "s
     (path / "checkpoints" / "step-00000004" / "__0_0.distcp").write_bytes(b"0" * 5000)
     (path / "checkpoints" / "LATEST").write_text("step-00000004\n")
     run = RunFolder(path)
-    plan = RunStrategy(ParallelConfig(data=2, micro_batch=4), TrainingJob(8, "fp32", "adamw"), Predicted(1.5, 0.25))
+    plan = RunStrategy(ParallelConfig(data=2, micro_batch=4), TrainingJob(8, "fp32", "adamw"), PredictedStep(1.5, 0.25))
     save_launch(path, LaunchRecord(source, plan, RunOptions(steps=wanted, checkpoint_every=4)))
     facts: dict[str, Any] = {
         "source": source,

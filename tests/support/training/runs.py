@@ -14,7 +14,7 @@ from typing import Any
 from tests.support.paths import ROOT
 from torchsplit_core.training import RunFolder, train
 from torchsplit_core.training.launch import PRELOADED
-from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import ElasticNodes, RunOptions, RunStrategy, RunSummary
 from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
 
 
@@ -41,7 +41,7 @@ def run(
     processes: int,
     *,
     resume: bool = False,
-    nodes: Nodes | None = None,
+    nodes: ElasticNodes | None = None,
     **options: Any,
 ) -> RunSummary:
     """Train in the order of the samples, here, with processes beside."""

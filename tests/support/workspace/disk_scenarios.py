@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 from tests.support.workspace.storage_writer import request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import PLAN, RequestParameters
+from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import StoreFault
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
@@ -85,7 +85,7 @@ def full(folder: Path) -> None:
     fill(disk)
     for again in (store, Store(store.root)):  # the server that ran, and one that starts now
         everything_is_read(again, identity)
-        assert "full" in str(again.trouble())
+        assert "full" in str(again.disk_warning())
         own = again.open(identity)
         refuses("full", partial(own.put_bytes, "upload", "new", os.urandom(MIB)))
         refuses("full", partial(own.set_setting, "x", "y" * 100_000))
@@ -111,7 +111,7 @@ def read_only(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     store = Store(disk / "home")
     everything_is_read(store, workspace.id)
-    assert "read-only" in str(store.trouble())
+    assert "read-only" in str(store.disk_warning())
     own = store.open(workspace.id)
     for work in (
         lambda: store.create("new"),

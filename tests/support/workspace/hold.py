@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchsplit_core.jobs.names import JobKind, JobParameters
+from torchsplit_core.jobs.job_kinds import JobKind, JobParameters
 from torchsplit_core.values import Progress
-from torchsplit_core.workspace.slots import slot_set_aside
+from torchsplit_core.workspace.job_slots import release_slot_meanwhile
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -30,7 +30,7 @@ def hold(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
 
 def aside(workspace: Workspace, parameters: Hold, progress: Progress) -> None:
     """Stand like `hold`, with the slot given to others."""
-    with slot_set_aside():
+    with release_slot_meanwhile():
         hold(workspace, parameters, progress)
 
 

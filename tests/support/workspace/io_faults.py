@@ -25,12 +25,12 @@ from typing import Any, Literal
 
 from tests.support.paths import ROOT
 from tests.support.workspace.storage_writer import request
-from torchsplit_core.jobs.names import PLAN
+from torchsplit_core.jobs.job_kinds import PLAN
 from torchsplit_core.profiling.points import KeptPoint
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace import copy_of_the_day
+from torchsplit_core.workspace import make_daily_copy
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.measured_points import PointStore
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.versions import VersionStore
@@ -85,7 +85,7 @@ def _bring_back(root: Path) -> Work:
     store = Store(root)
     with store.connect() as database:
         (gone,) = database.execute("SELECT workspace FROM deleted").fetchone()
-    return lambda: store.bring_back(gone)
+    return lambda: store.undelete(gone)
 
 
 def _import(root: Path) -> Work:
@@ -109,21 +109,21 @@ OPERATIONS = (
     Operation("setting", _of(lambda own: own.set_setting("scenario", "x" * 9000))),
     Operation("setting: changed", _of(lambda own: own.change_setting("scenario", lambda old: [old]))),
     Operation("job", _of(lambda own: own.add_job("Plan more", PLAN, {"request": "mix"}))),
-    Operation("version", _of(lambda own: VersionStore(own, "mix").keep("x"))),
+    Operation("version", _of(lambda own: VersionStore(own, "mix").save("x"))),
     Operation(
-        "draft", _of(lambda own: DraftStore(own, "mix").save("tab", KeptDraft("", request(4), None, "s")))
+        "draft", _of(lambda own: DraftStore(own, "mix").save("tab", StoredDraft("", request(4), None, "s")))
     ),
-    Operation("draft: forgotten", _of(lambda own: DraftStore(own, "mix").forget("old"))),
-    Operation("point", _of(lambda own: PointStore(own.store, "here").keep(POINT))),
+    Operation("draft: forgotten", _of(lambda own: DraftStore(own, "mix").delete("old"))),
+    Operation("point", _of(lambda own: PointStore(own.store, "here").save(POINT))),
     Operation("workspace: new", _of(lambda own: own.store.create("another"))),
     Operation("workspace: renamed", _of(lambda own: own.store.rename(own.id, "renamed"))),
     Operation("workspace: copied", _of(lambda own: own.store.copy(own.id, "copy"))),
-    Operation("workspace: discarded", _of(lambda own: own.store.discard(own.id))),
+    Operation("workspace: discarded", _of(lambda own: own.store.soft_delete(own.id))),
     Operation("workspace: brought back", _bring_back),
     Operation("workspace: deleted", _of(lambda own: own.store.delete(own.id))),
     Operation("archive: imported", _import),
     Operation("archive: exported", _of(export_workspace)),
-    Operation("tended", _of(lambda own: own.store.tend())),
+    Operation("tended", _of(lambda own: own.store.maintain())),
     Operation("read", _of(lambda own: (own.get("plan_request", "mix"), own.setting("scenario"), own.job_records()))),
     Operation("checked", _of(lambda own: own.store.check())),
 )  # fmt: skip
@@ -141,13 +141,13 @@ def filled(root: Path) -> None:
     (own.runs / "a" / "b").mkdir(parents=True)
     (own.runs / "a" / "b" / "log").write_text("log")
     for day in range(1, 4):
-        copy_of_the_day(store.database, datetime.date(2020, 1, day))
-    VersionStore(own, "mix").keep("")
+        make_daily_copy(store.database, datetime.date(2020, 1, day))
+    VersionStore(own, "mix").save("")
     own.put("plan_request", "mix", request(5))
-    DraftStore(own, "mix").save("old", KeptDraft("", request(2), None, "said"))
+    DraftStore(own, "mix").save("old", StoredDraft("", request(2), None, "said"))
     other = store.create("gone")
     other.put_bytes("upload", "b", b"b" * 1000)
-    store.discard(other.id)
+    store.soft_delete(other.id)
     # What a process that was killed has left behind.
     (root / "blobs" / "00").mkdir(exist_ok=True)
     (root / "blobs" / "00" / "tmpleft").write_bytes(b"half")
@@ -158,7 +158,7 @@ def seen(root: Path) -> Any:
     """All that can be read of the store, without ids and times."""
     store = Store(root)
     store.check()
-    found: dict[str, Any] = {"points": [point.content for point in PointStore(store, "here").known()]}
+    found: dict[str, Any] = {"points": [point.content for point in PointStore(store, "here").load()]}
     for info in store.workspaces():
         own = store.open(info.id)
         found[info.name] = {
@@ -178,7 +178,7 @@ def seen(root: Path) -> Any:
 def leftovers(root: Path) -> list[str]:
     """What lies in the store's folder after it was tended, on the next day, and belongs to nothing."""
     store = Store(root)
-    store.tend(datetime.date.today() + datetime.timedelta(days=1))
+    store.maintain(datetime.date.today() + datetime.timedelta(days=1))
     with store.connect() as database:
         used = {row[0] for row in database.execute("SELECT sha256 FROM artifacts")}
         known = {f"jobs/{row[0]}.json" for row in database.execute("SELECT id FROM jobs")}

@@ -1,6 +1,6 @@
 """Jobs of a test module's own: known to the test, and to the processes that it starts.
 
-A module that wants them has a table `KINDS` as jobs/names.py has, and uses `own_jobs`.
+A module that wants them has a table `KINDS` as jobs/job_kinds.py has, and uses `own_jobs`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING
 
-from torchsplit_core.jobs import names, runner
+from torchsplit_core.jobs import job_kinds, runner
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,11 +22,11 @@ VARIABLE = "TEST_JOBS"
 
 def own_jobs(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     """Have the jobs in `module.KINDS` be started and run like any other, until the test ends."""
-    monkeypatch.setattr(names, "JOBS", names.JOBS | module.KINDS)
-    monkeypatch.setattr(runner, "CHILD", "tests.support.workspace.job_child")
+    monkeypatch.setattr(job_kinds, "JOBS", job_kinds.JOBS | module.KINDS)
+    monkeypatch.setattr(runner, "CHILD_MODULE", "tests.support.workspace.job_child")
     monkeypatch.setenv(VARIABLE, module.__name__)
 
 
 if __name__ == "__main__":
-    names.JOBS |= importlib.import_module(os.environ[VARIABLE]).KINDS
+    job_kinds.JOBS |= importlib.import_module(os.environ[VARIABLE]).KINDS
     runner.main()

@@ -81,7 +81,7 @@ def test_a_simulation_on_a_cluster_gives_the_same_file(
 ])  # fmt: skip
 def test_a_node_has_what_is_measured(device: str | None, reserved: tuple[int, int | None]) -> None:
     options = argparse.Namespace(device=device, make_slices=None)
-    assert profile._reserved(options) == reserved
+    assert profile._reserved_resources(options) == reserved
 
 
 def test_a_gpu_is_taken_where_there_is_one_and_more_than_there_is_is_refused(node: OneNode) -> None:

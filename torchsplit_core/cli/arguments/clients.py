@@ -12,10 +12,10 @@ from torchsplit_core.values import InputFault, system_reason
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.serving.hosts import ANY, allowed_hosts, host_name
 
-TOKEN = "TORCHSPLIT_TOKEN"
+TOKEN_VARIABLE = "TORCHSPLIT_TOKEN"
 SHORTEST_TOKEN = 16
 MIB, KIB = 2**20, 2**10
-DEFAULT = Limits()
+DEFAULT_LIMITS = Limits()
 _COUNTS = (
     ("connections", "open at once; an idle one gives way to a new one", 1),
     ("requests", "at work at once, then 503", 1),
@@ -32,9 +32,9 @@ _SECONDS = (
 )
 
 
-def add_client_options(made: argparse.ArgumentParser) -> None:
+def add_client_options(parser: argparse.ArgumentParser) -> None:
     """The options of `access_of` and `limits_of`."""
-    made.add_argument(
+    parser.add_argument(
         "--allowed-host",
         action="append",
         default=[],
@@ -42,21 +42,21 @@ def add_client_options(made: argparse.ArgumentParser) -> None:
         help=f"a name by which clients ask for it, others are refused; {ANY}: any. Default: this machine's own "
         "names on a loopback address, any elsewhere",
     )
-    made.add_argument(
+    parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help=f"its first line is what clients show (Authorization: Bearer …); or the variable {TOKEN}",
+        help=f"its first line is what clients show (Authorization: Bearer …); or the variable {TOKEN_VARIABLE}",
     )
-    made.add_argument("--tls-cert", metavar="FILE", help="speak TLS with this certificate (PEM)")
-    made.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM)")
-    group = made.add_argument_group("limits")
+    parser.add_argument("--tls-cert", metavar="FILE", help="speak TLS with this certificate (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM)")
+    group = parser.add_argument_group("limits")
     for name, text, unit in _COUNTS:
-        value = getattr(DEFAULT, name) // unit
+        value = getattr(DEFAULT_LIMITS, name) // unit
         group.add_argument(
             _option(name, unit), type=int, default=value, metavar="N", help=f"{text} (default {value})"
         )
     for name, option, text in _SECONDS:
-        value = getattr(DEFAULT, name)
+        value = getattr(DEFAULT_LIMITS, name)
         group.add_argument(option, type=float, default=value, metavar="S", help=f"{text} (default {value:g})")
 
 
@@ -65,34 +65,34 @@ def _option(name: str, unit: int) -> str:
     return f"--max-{words.replace('_', '-')}"
 
 
-def _given(options: argparse.Namespace, option: str) -> Any:
+def _option_value(options: argparse.Namespace, option: str) -> Any:
     return getattr(options, option[2:].replace("-", "_"))
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
     """Raises InputFault for a number out of range."""
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for name, _, unit in _COUNTS:
         option = _option(name, unit)
-        value = _given(options, option)
+        value = _option_value(options, option)
         most = 2**40 // unit if unit > 1 else 1_000_000
         if not 1 <= value <= most:
             raise InputFault(
                 option,
                 f"is {value}, outside 1 to {most}",
-                f"Give, for example, {getattr(DEFAULT, name) // unit}.",
+                f"Give, for example, {getattr(DEFAULT_LIMITS, name) // unit}.",
             )
-        found[name] = value * unit
+        limits[name] = value * unit
     for name, option, _ in _SECONDS:
-        found[name] = _given(options, option)
-        check_number(option, found[name], positive=True)
-    return Limits(**found)  # type: ignore[arg-type]
+        limits[name] = _option_value(options, option)
+        check_number(option, limits[name], positive=True)
+    return Limits(**limits)  # type: ignore[arg-type]
 
 
 def access_of(options: argparse.Namespace) -> Access:
     """Raises InputFault for a name or a token that is none."""
-    named = [name if name == ANY else host_name(name, "--allowed-host") for name in options.allowed_host]
-    hosts = allowed_hosts(options.host, named)
+    names = [name if name == ANY else host_name(name, "--allowed-host") for name in options.allowed_host]
+    hosts = allowed_hosts(options.host, names)
     return Access(hosts, _token(options.token_file), options.tls_cert, options.tls_key)
 
 
@@ -107,8 +107,8 @@ def _token(path: str | None) -> str | None:
             raise InputFault(where, problem, "Check the path.") from error
         except UnicodeDecodeError:
             token = ""
-    elif TOKEN in os.environ:
-        where, token = TOKEN, os.environ[TOKEN].strip()
+    elif TOKEN_VARIABLE in os.environ:
+        where, token = TOKEN_VARIABLE, os.environ[TOKEN_VARIABLE].strip()
     else:
         return None
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:

@@ -14,15 +14,15 @@ from typing import Any
 from torchsplit_core.values import InputFault, suggestion
 from torchsplit_core.values.errors import quoted
 
-FILE = "torchsplit.toml"
+CONFIG_FILE = "torchsplit.toml"
 KEYS = ("gpus", "time_limit")
 
 
 def default_gpus() -> tuple[str, str] | None:
     """The fleet, and where it is from; None where nobody says it. Raises InputFault."""
-    if found := os.environ.get("TORCHSPLIT_GPUS"):
-        return found, "TORCHSPLIT_GPUS"
-    where, table = _file()
+    if setting := os.environ.get("TORCHSPLIT_GPUS"):
+        return setting, "TORCHSPLIT_GPUS"
+    where, table = _read_config()
     if "gpus" not in table:
         return None
     if not isinstance(table["gpus"], str) or not table["gpus"].strip():
@@ -37,7 +37,7 @@ def default_time_limit() -> float | None:
     where = "TORCHSPLIT_TIME_LIMIT"
     given: object = os.environ.get(where)
     if not given:
-        file, table = _file()
+        file, table = _read_config()
         where, given = f"{file}: time_limit", table.get("time_limit")
     if given is None:
         return None
@@ -50,19 +50,19 @@ def default_time_limit() -> float | None:
     return seconds
 
 
-def _file() -> tuple[str, dict[str, Any]]:
+def _read_config() -> tuple[str, dict[str, Any]]:
     """The file's name and what it says. Raises InputFault."""
     import tomllib
 
-    named = os.environ.get("TORCHSPLIT_CONFIG")
-    path = Path(named or FILE)
+    configured = os.environ.get("TORCHSPLIT_CONFIG")
+    path = Path(configured or CONFIG_FILE)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if not named:
-            return FILE, {}
+        if not configured:
+            return CONFIG_FILE, {}
         raise InputFault(
-            "TORCHSPLIT_CONFIG", f"there is no file {quoted(named)}", "Check the path, or unset it."
+            "TORCHSPLIT_CONFIG", f"there is no file {quoted(configured)}", "Check the path, or unset it."
         ) from None
     except OSError as error:
         raise InputFault(str(path), f"cannot be read: {error.strerror}", "Check the file.") from error

@@ -10,15 +10,15 @@ from typing import Any
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 
-STANDARD = "-"
+STANDARD_STREAM = "-"
 """Names standard output, as of most commands there are."""
 
 
 def output_option(
-    made: argparse.ArgumentParser, text: str = "write here (default, and -: standard output)", **more: Any
+    parser: argparse.ArgumentParser, text: str = "write here (default, and -: standard output)", **more: Any
 ) -> None:
     """`-o FILE`, None for standard output."""
-    made.add_argument("-o", "--output", action=OutputFile, metavar="FILE", help=text, **more)
+    parser.add_argument("-o", "--output", action=OutputFile, metavar="FILE", help=text, **more)
 
 
 class OutputFile(argparse.Action):
@@ -28,7 +28,7 @@ class OutputFile(argparse.Action):
         self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
     ) -> None:
         text = str(values)
-        if text == STANDARD and self.dest == "output" and not self.required:
+        if text == STANDARD_STREAM and self.dest == "output" and not self.required:
             setattr(namespace, self.dest, None)
             return
         path = Path(text)
@@ -38,16 +38,16 @@ class OutputFile(argparse.Action):
         setattr(namespace, self.dest, text)
 
 
-class OutputPlace(argparse.Action):
+class OutputFileOrFolder(argparse.Action):
     """A file or a folder, as what is written needs; a folder may be new where its own is there."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
     ) -> None:
         text = str(values)
-        if text != STANDARD:
+        if text != STANDARD_STREAM:
             _check_parent(str(option), Path(text))
-        setattr(namespace, self.dest, None if text == STANDARD else text)
+        setattr(namespace, self.dest, None if text == STANDARD_STREAM else text)
 
 
 class OutputFolder(argparse.Action):
@@ -66,7 +66,7 @@ class OutputFolder(argparse.Action):
 def _check_parent(option: str, path: Path) -> None:
     parent = path.absolute().parent
     if not parent.is_dir():
-        there = "is a file" if parent.exists() else "is not there"
+        state = "is a file" if parent.exists() else "is not there"
         raise InputFault(
-            option, f"the folder {quoted(str(path.parent))} {there}", "Check the path, or make it first."
+            option, f"the folder {quoted(str(path.parent))} {state}", "Check the path, or make it first."
         )

@@ -43,14 +43,14 @@ class Parser(argparse.ArgumentParser):
         if self._declare is not None:
             self._declare()
         try:
-            found, unknown = super().parse_known_args(args, namespace)
+            parsed, unknown = super().parse_known_args(args, namespace)
         except argparse.ArgumentError as error:
             raise InputFault(
-                error.argument_name or self.command, _indicative(error.message), self._help
+                error.argument_name or self.command, _describe_argument_error(error.message), self._help
             ) from None
         if unknown:
             raise self._unknown(unknown[0])
-        return found, unknown
+        return parsed, unknown
 
     def error(self, message: str) -> Any:
         missing = message.removeprefix(_MISSING)
@@ -77,17 +77,17 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             check_choice("", value, action.choices, "command")
         else:
-            check_choice(_name(action), value, action.choices)
+            check_choice(_argument_name(action), value, action.choices)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError:
             kind = _KINDS[action.type]  # type: ignore[index]
-            raise InputFault(_name(action), f"is {quoted(arg_string)}, not {kind}", f"Give {kind}.") from None
+            raise InputFault(_argument_name(action), f"is {quoted(arg_string)}, not {kind}", f"Give {kind}.") from None
 
 
-def _indicative(message: str) -> str:
+def _describe_argument_error(message: str) -> str:
     """What argparse says of an option with too few or too many values, as what is wrong with it."""
     if message.startswith("expected "):
         return "is given without a value"
@@ -95,7 +95,7 @@ def _indicative(message: str) -> str:
     return message if given == message else f"is given the value {given}, and takes none"
 
 
-def _name(action: argparse.Action) -> str:
+def _argument_name(action: argparse.Action) -> str:
     """As people write it: the option's longest spelling, or the metavar of a place."""
     if action.option_strings:
         return max(action.option_strings, key=len)

@@ -17,58 +17,58 @@ PLAN_AT = ("nominal", "low")
 """What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
 
 
-def add_request_options(made: argparse.ArgumentParser) -> None:
+def add_request_options(parser: argparse.ArgumentParser) -> None:
     """Add them to the parser of `request`."""
-    made.add_argument(
+    parser.add_argument(
         "--colocate",
         action="append",
         default=[],
         metavar="A+B",
         help="models, or stages as MODEL/VARIANT.STAGE: on every GPU all of them or none",
     )
-    made.add_argument(
+    parser.add_argument(
         "--routed",
         action="append",
         default=[],
         metavar="A+B[=BYTES]",
         help="rather on one GPU: bytes a request carries from each to the next, fewest a second between GPUs",
     )
-    made.add_argument(
+    parser.add_argument(
         "--prefer-together",
         action="append",
         default=[],
         metavar="A+B=BYTES",
         help="rather on one GPU: bytes that each GPU with one and without the other counts for",
     )
-    made.add_argument(
+    parser.add_argument(
         "--cap", nargs="+", default=[], metavar="MODEL", help="throughput above its demand counts for nothing"
     )
-    made.add_argument(
+    parser.add_argument(
         "--forbid", action="append", default=[], metavar="MODEL=VARIANT", help="kept, and out of every plan"
     )
-    made.add_argument("--max-tenants", type=int, metavar="N", help="of a slice that is shared")
-    made.add_argument(
+    parser.add_argument("--max-tenants", type=int, metavar="N", help="of a slice that is shared")
+    parser.add_argument(
         "--memory-penalty", type=float, metavar="GAMMA", help="paid for each GiB too much (default: a limit)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--separation-weight",
         type=float,
         default=0.0,
         metavar="W",
         help="paid for each byte between models preferred together and apart (default: they break ties)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--sequence-length",
         type=int,
         metavar="N",
         help="take the rows of this length of profiles with several (default: a profile's first)",
     )
-    add_plan_at(made, default="nominal")
+    add_plan_at(parser, default="nominal")
 
 
-def add_plan_at(made: argparse.ArgumentParser, default: str | None = None) -> None:
+def add_plan_at(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add `--plan-at`; without a default it is as the request says."""
-    made.add_argument(
+    parser.add_argument(
         "--plan-at",
         choices=PLAN_AT,
         default=default,
@@ -76,16 +76,16 @@ def add_plan_at(made: argparse.ArgumentParser, default: str | None = None) -> No
     )
 
 
-def demands_as_minima_option(made: argparse.ArgumentParser) -> None:
+def demands_as_minima_option(parser: argparse.ArgumentParser) -> None:
     """Add `--demands-as-minima`."""
-    made.add_argument(
+    parser.add_argument(
         "--demands-as-minima",
         action="store_true",
         help="every model without a minimum has to get its demand (the fewest GPUs owe the minima alone)",
     )
 
 
-def with_owed(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+def apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
     """The request with what `--demands-as-minima` says."""
     if not options.demands_as_minima:
         return request
@@ -102,15 +102,15 @@ def with_colocations(request: PlanRequest, options: argparse.Namespace) -> PlanR
         colocations=(
             *(Colocation(_group("--colocate", entry, models)) for entry in _entries(options.colocate)),
             *(
-                _preferred("--prefer-together", "soft", entry, models)
+                _soft_colocation("--prefer-together", "soft", entry, models)
                 for entry in _entries(options.prefer_together)
             ),
-            *(_preferred("--routed", "routed", entry, models) for entry in _entries(options.routed)),
+            *(_soft_colocation("--routed", "routed", entry, models) for entry in _entries(options.routed)),
         ),
     )
 
 
-def request_choices(options: argparse.Namespace) -> dict[str, Any]:
+def request_keywords(options: argparse.Namespace) -> dict[str, Any]:
     """The keywords of `build_request` that these options say. Raises InputFault."""
     return {
         "cap_at_demand": tuple(_entries(options.cap)),
@@ -126,16 +126,16 @@ def _entries(texts: Sequence[str]) -> Iterator[str]:
     return (part.strip() for text in texts for part in text.split(","))
 
 
-def _preferred(option: str, mode: ColocationMode, entry: str, models: Sequence[PlanModel]) -> Colocation:
-    members, given, amount = entry.rpartition("=")
-    if not given and mode == "routed":
+def _soft_colocation(option: str, mode: ColocationMode, entry: str, models: Sequence[PlanModel]) -> Colocation:
+    members, separator, amount = entry.rpartition("=")
+    if not separator and mode == "routed":
         # Neighbouring stages say themselves what a request carries; of others the request asks for it.
         return Colocation(_group(option, entry, models), mode)
     try:
         size = float(amount)
     except ValueError:
-        given = ""
-    if not given:
+        separator = ""
+    if not separator:
         raise InputFault(
             option,
             f"{quoted(entry)} is not MODEL+MODEL=BYTES",
@@ -149,27 +149,27 @@ def _group(option: str, text: str, models: Sequence[PlanModel]) -> tuple[str, ..
     from torchsplit_core.planning.request.ties import every_name, member_names
 
     names = every_name(models)
-    ways = list(_readings(text.split("+"), names))
-    if len(ways) > 1:
+    readings = list(_readings(text.split("+"), names))
+    if len(readings) > 1:
         raise InputFault(
             option,
-            f"{quoted(text)} can be read in {len(ways)} ways, since a name has a plus sign",
+            f"{quoted(text)} can be read in {len(readings)} ways, since a name has a plus sign",
             "Say it in the request file, under colocations.",
         )
-    if not ways:
+    if not readings:
         unknown = [part.strip() for part in text.split("+") if part.strip() not in names]
         raise InputFault(
             option,
             f"{quoted(text)} names {quoted(unknown[0])}, which is no model of the request and no stage of one",
             suggestion(unknown[0], member_names(models), "models and stages"),
         )
-    if len(ways[0]) < 2:
+    if len(readings[0]) < 2:
         raise InputFault(
             option,
             f"{quoted(text)} names one model, needs at least two",
             "Join them by +, for example bert+ocr.",
         )
-    return ways[0]
+    return readings[0]
 
 
 def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -184,7 +184,7 @@ def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _variant(entry: str) -> tuple[str, str]:
-    model, given, variant = (item.strip() for item in entry.partition("="))
-    if not given or not model or not variant:
+    model, separator, variant = (item.strip() for item in entry.partition("="))
+    if not separator or not model or not variant:
         raise InputFault("--forbid", f"{quoted(entry)} is not MODEL=VARIANT", "Write for example bert=whole.")
     return model, variant

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile, output_option
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, hand_over, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import SourceSizes
@@ -25,31 +25,31 @@ SHOWN_REASONS = 20
 
 def add_training_commands(command: Command, trust: Options, output: Options) -> None:
     """`estimate-training` and `strategy`, with their options."""
-    found = command("strategy", _strategy)
-    found.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
-    found.add_argument(
+    strategy_parser = command("strategy", _strategy)
+    strategy_parser.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
+    strategy_parser.add_argument(
         "--export",
         action=OutputFile,
         metavar="FILE.py",
         help="also write a candidate as a plain PyTorch file for torchrun",
     )
-    found.add_argument(
+    strategy_parser.add_argument(
         "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
     )
-    trust(found)
-    output(found)
-    made = command("estimate-training", _estimate)
-    made.add_argument(
+    trust(strategy_parser)
+    output(strategy_parser)
+    estimate_parser = command("estimate-training", _estimate)
+    estimate_parser.add_argument(
         "rows", metavar="ROWS.csv", help="a row a training: model sizes, GPUs, how it is divided"
     )
-    output_option(made)
-    made.add_argument(
+    output_option(estimate_parser)
+    estimate_parser.add_argument(
         "--known",
         metavar="MEASURED.csv",
         help="one to three measured rows of yours (iter_s filled): their offset holds for rows of their framework "
         "and GPU",
     )
-    made.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
+    estimate_parser.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
 
 
 def _estimate(options: argparse.Namespace) -> int:
@@ -76,27 +76,27 @@ def _estimate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
+def _choose_candidate(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
     """The candidate of that number, counted from 1; the best where none is said."""
-    place = 1 if number is None else number
-    if not 1 <= place <= len(outcome.candidates):
+    position = 1 if number is None else number
+    if not 1 <= position <= len(outcome.candidates):
         raise InputFault(
             "--candidate",
-            f"is {place}, and the candidates found are 1 to {len(outcome.candidates)}",
+            f"is {position}, and the candidates found are 1 to {len(outcome.candidates)}",
             "Give one of them, or raise top_k in the request.",
         )
-    return outcome.candidates[place - 1]
+    return outcome.candidates[position - 1]
 
 
 def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
     """The profile that a request for a source names, beside the request or where the command runs."""
     if not isinstance(request.model, SourceSizes) or request.model.profile is None:
         return None
-    beside = folder / request.model.profile
-    found: Profile = files.read_file(
-        str(beside if beside.is_file() else request.model.profile), expected="torchsplit.profile"
+    sibling = folder / request.model.profile
+    profile: Profile = files.read_file(
+        str(sibling if sibling.is_file() else request.model.profile), expected="torchsplit.profile"
     )[1]
-    return found
+    return profile
 
 
 def _strategy(options: argparse.Namespace) -> int:
@@ -110,19 +110,19 @@ def _strategy(options: argparse.Namespace) -> int:
             request, graph=graph, profile=profile, trust=options.trust, progress=progress
         )
     )
-    hand_over(outcome, options)
-    refused = sum(one.count for one in outcome.refused)
+    write_outcome(outcome, options)
+    refused = sum(refusal.count for refusal in outcome.refused)
     print(f"{outcome.status}: {outcome.message}", file=sys.stderr)
     print(f"{outcome.considered:,} choices considered, {refused:,} refused", file=sys.stderr)
-    for one in outcome.refused:
-        nearest = f"; nearest: {one.nearest}" if one.nearest else ""
-        print(f"  {one.count:,}: {one.reason}{nearest}", file=sys.stderr)
-    for place, found in enumerate(outcome.candidates, 1):
-        if found.not_exportable:
-            print(f"candidate {place} cannot be exported: {found.not_exportable}", file=sys.stderr)
+    for refusal in outcome.refused:
+        nearest = f"; nearest: {refusal.nearest}" if refusal.nearest else ""
+        print(f"  {refusal.count:,}: {refusal.reason}{nearest}", file=sys.stderr)
+    for number, candidate in enumerate(outcome.candidates, 1):
+        if candidate.not_exportable:
+            print(f"candidate {number} cannot be exported: {candidate.not_exportable}", file=sys.stderr)
     if options.export and outcome.candidates:
         # Last: the outcome is there also where no file is written for the candidate.
-        chosen = _chosen(outcome, options.candidate)
+        chosen = _choose_candidate(outcome, options.candidate)
         text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
         files.replace_file(Path(options.export), text)
     return EXIT_OF_STATUS[outcome.status]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import files, training
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import Command, with_progress
-from torchsplit_core.cli.training.fleets import (
+from torchsplit_core.cli.training.cluster import (
     add_fleet_options,
     check_fleet_options,
     train_on_cluster,
@@ -20,7 +20,7 @@ from torchsplit_core.cli.training.fleets import (
 )
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
-from torchsplit_core.values.strategy.run import Exports, Nodes, RunOptions
+from torchsplit_core.values.strategy.run import Exports, ElasticNodes, RunOptions
 from torchsplit_core.values.training import RUN_PRECISIONS
 
 if TYPE_CHECKING:
@@ -30,112 +30,112 @@ if TYPE_CHECKING:
 def add_train_command(command: Command) -> None:
     """`train`, with its options."""
     defaults, served = RunOptions(), Exports()
-    made = command("train", _train)
-    made.add_argument("source", metavar="SOURCE", help="sample:NAME, or FILE.py:NAME (needs --trust)")
-    made.add_argument(
+    parser = command("train", _train)
+    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, or FILE.py:NAME (needs --trust)")
+    parser.add_argument(
         "--strategy",
         metavar="S",
         required=True,
         help="a strategy, or a strategy request whose `fix` has the choices",
     )
-    made.add_argument(
+    parser.add_argument(
         "-o", "--output", action=OutputFolder, metavar="RUN", required=True, help="the run's folder"
     )
-    made.add_argument(
+    parser.add_argument(
         "--candidate",
         type=int,
         default=1,
         metavar="K",
         help="which of the strategy's candidates (default: 1, the best)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--precision", choices=RUN_PRECISIONS, help="default: the request's; of a strategy fp32"
     )
-    made.add_argument(
+    parser.add_argument(
         "--steps", type=int, metavar="N", help="the last step (default: one pass over the data)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--processes",
         type=int,
         metavar="N",
         help="of this machine (default: the strategy's devices); with others the global batch stays as it is",
     )
-    made.add_argument(
+    parser.add_argument(
         "--nnodes",
         metavar="MIN:MAX",
         help="of a run on several machines: how many at least and at most; each runs this command",
     )
-    made.add_argument(
+    parser.add_argument(
         "--rendezvous", metavar="HOST:PORT", help="where the machines meet: an address of one of them"
     )
-    made.add_argument("--node", metavar="NAME", help="of this machine (default: its host name)")
-    made.add_argument("--resume", action="store_true", help="go on from the last complete checkpoint")
-    made.add_argument(
+    parser.add_argument("--node", metavar="NAME", help="of this machine (default: its host name)")
+    parser.add_argument("--resume", action="store_true", help="go on from the last complete checkpoint")
+    parser.add_argument(
         "--checkpoint-every",
         type=int,
         default=defaults.checkpoint_every,
         metavar="STEPS",
         help=f"from one checkpoint to the next (default {defaults.checkpoint_every})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--keep",
         type=int,
         metavar="N",
         default=defaults.keep,
         help=f"complete checkpoints that stay (default: {defaults.keep})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--shares",
         metavar="A,B",
         help="parts of a step's samples by data-parallel rank, for unequal devices (default: equal)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--balance",
         action="store_true",
         help="have the work follow the measured speed of the ranks: their shares, "
         "or in a pipeline the layers of its stages",
     )
-    made.add_argument(
+    parser.add_argument(
         "--seed",
         type=int,
         default=defaults.seed,
         metavar="N",
         help="of the samples' order and random numbers",
     )
-    made.add_argument(
+    parser.add_argument(
         "--stall-limit",
         type=float,
         metavar="S",
         help="seconds after which a rank that does not move is ended and replaced "
         "(default: ten times the longest so far, at least 60)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--in-order",
         action="store_true",
         help="take the samples in their order (default: shuffled each pass)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="execute the file: I trust it. It runs with your rights, not confined",
     )
-    made.add_argument(
+    parser.add_argument(
         "--metrics-port",
         type=int,
         metavar="N",
         help="serve the run's figures for Prometheus while it goes on",
     )
-    made.add_argument(
+    parser.add_argument(
         "--metrics-host",
         default=served.metrics_host,
         metavar="ADDRESS",
         help="where to (default: this machine alone)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--tensorboard", action="store_true", help="write event files for TensorBoard into the run's folder"
     )
-    made.add_argument("--json", action="store_true", help="print where the run stands to standard output")
-    add_fleet_options(made)
+    parser.add_argument("--json", action="store_true", help="print where the run stands to standard output")
+    add_fleet_options(parser)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -144,8 +144,8 @@ def _train(options: argparse.Namespace) -> int:
         raise InputFault(
             "--metrics-port", f"is {options.metrics_port}, below the least port 1", "Give for example 9100."
         )
-    given = files.read_file(options.strategy)[1]
-    what = RunOptions(
+    strategy_value = files.read_file(options.strategy)[1]
+    run_options = RunOptions(
         steps=options.steps,
         checkpoint_every=options.checkpoint_every,
         keep=options.keep,
@@ -156,23 +156,23 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
-    strategy = training.run_strategy_of(given, options.candidate, options.precision)
+    strategy = training.run_strategy_of(strategy_value, options.candidate, options.precision)
     numbers = _node_numbers(options.nnodes)
     if options.write_fleet or options.engine == "ray":
         from torchsplit_core.training.cluster import ResourceRequest, fleet_of
 
-        asked = ResourceRequest(numbers, options.processes, options.cores, not options.no_gpus)
-        fleet = fleet_of(given, strategy, what, asked)
+        resources = ResourceRequest(numbers, options.processes, options.cores, not options.no_gpus)
+        fleet = fleet_of(strategy_value, strategy, run_options, resources)
         if options.write_fleet:
-            return write_fleet(options, given, fleet, what, exports)
-        return _told(options, train_on_cluster(options, strategy, fleet, what, exports))
+            return write_fleet(options, strategy_value, fleet, run_options, exports)
+        return _print_run(options, train_on_cluster(options, strategy, fleet, run_options, exports))
     try:
         summary: RunSummary = with_progress(
             lambda progress: training.train(
                 options.source,
                 strategy,
                 options.output,
-                options=what,
+                options=run_options,
                 processes=options.processes,
                 nodes=_nodes(options, numbers),
                 resume=options.resume,
@@ -189,10 +189,10 @@ def _train(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         raise
-    return _told(options, summary)
+    return _print_run(options, summary)
 
 
-def _told(options: argparse.Namespace, summary: RunSummary) -> int:
+def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
     """Say where the run stands."""
     if options.json:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
@@ -202,7 +202,7 @@ def _told(options: argparse.Namespace, summary: RunSummary) -> int:
     return 0
 
 
-def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> Nodes | None:
+def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> ElasticNodes | None:
     """The nodes of a run on several; None on one. Raises InputFault for one option without the other."""
     if numbers is None and options.rendezvous is None and options.node is None:
         return None
@@ -213,7 +213,7 @@ def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> Node
             "is missing, and a run on several machines needs how many there are and where they meet",
             "Give --nnodes MIN:MAX and --rendezvous HOST:PORT.",
         )
-    return Nodes(*numbers, options.rendezvous, options.node or socket.gethostname())
+    return ElasticNodes(*numbers, options.rendezvous, options.node or socket.gethostname())
 
 
 def _node_numbers(text: str | None) -> tuple[int, int] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.pictures.slice_values import GpuGroup, gaps, planned_sms, reachable_sms
+from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, planned_sms, reachable_sms
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, WIDTH, mark, unused
-from torchsplit_core.pictures.slices.tenant import Look, slice_svg
-from torchsplit_core.pictures.slices.words import gap_words, spoken
+from torchsplit_core.pictures.slices.tenant import MapStyle, slice_svg
+from torchsplit_core.pictures.slices.descriptions import gap_words, describe_card
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import GpuType
 
@@ -17,7 +17,7 @@ MOST_NAMED = 40
 """GPUs that a title names; the rest are counted."""
 
 
-def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
+def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     """One GPU (or equal ones) as an SVG element with its own heading."""
     kind = gpu_type(group.type)
     slot = WIDTH / kind.memory_slices
@@ -25,8 +25,8 @@ def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
     def place(start: int) -> str:
         return f"{start} {group.ids[0]}" if places else ""
 
-    parts = [(item.start, slice_svg(kind, item, slot, look, place(item.start))) for item in group.slices]
-    for gap in gaps(kind, group.slices):
+    parts = [(item.start, slice_svg(kind, item, slot, style, place(item.start))) for item in group.slices]
+    for gap in empty_slots(kind, group.slices):
         label, where = gap_words(group, gap)
         left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
         choosable = place(gap.start) if gap.usable or not group.slices else ""
@@ -43,7 +43,7 @@ def card_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
         # What can be chosen inside must be heard on its own: a picture hides its parts.
-        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(spoken(group))}" fill="currentColor"'
+        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
         f"{_heading(group, kind)}{body}{_strips(kind, group, below)}</svg>"
     )
@@ -88,21 +88,21 @@ def _strips(kind: GpuType, group: GpuGroup, top: float) -> str:
         ("memory", kind.memory_slices, memory, ".28", memory_words),
         ("compute", kind.compute_slices, set(range(compute)), ".6", compute_words),
     )
-    found = []
+    elements = []
     for row, (name, count, taken, opacity, title) in enumerate(rows):
         wide = WIDTH / count
         cells = "".join(_cell(index * wide, wide, index in taken, opacity) for index in range(count))
         y = top + row * (_STRIP + _STRIP_GAP)
-        found.append(
+        elements.append(
             f'<svg class="{name}" x="0" y="{y:g}" width="{WIDTH:g}" height="{_STRIP:g}">'
             f"<title>{title} in slices</title>{cells}</svg>"
         )
-    return "".join(found)
+    return "".join(elements)
 
 
 def _cell(left: float, width: float, taken: bool, opacity: str) -> str:
-    look = f'fill-opacity="{opacity}"' if taken else 'fill="none" stroke="currentColor" stroke-opacity=".3"'
+    fill = f'fill-opacity="{opacity}"' if taken else 'fill="none" stroke="currentColor" stroke-opacity=".3"'
     return (
         f'<rect x="{left + GAP / 2 + 0.5:.2f}" y=".5" width="{width - GAP - 1:.2f}" height="{_STRIP - 1:g}"'
-        f' rx="2" {look}/>'
+        f' rx="2" {fill}/>'
     )

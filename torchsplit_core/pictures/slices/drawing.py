@@ -30,10 +30,10 @@ def hatch(width: float, height: float = BODY, *, over: bool = False) -> str:
     strokes = "".join(
         f"M{x:g} {height:g}L{x + height:g} 0" for x in range(-int(height), int(width) + 1, step)
     )
-    look = (
+    stroke = (
         f'"{OVER}" stroke-opacity=".3" stroke-width="1.5"' if over else '"currentColor" stroke-opacity=".2"'
     )
-    return f'<path d="{strokes}" stroke={look} fill="none"/>'
+    return f'<path d="{strokes}" stroke={stroke} fill="none"/>'
 
 
 def unused(
@@ -80,8 +80,8 @@ def edge(place: str, width: float, height: float = BODY) -> str:
 def mark(left: float, width: float, profile: str, word: str, height: float = BODY) -> str:
     """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is small."""
     room = width - text_width(profile_name(profile, width), 11) - 18
-    told = height == BODY and text_width(word, 11, bold=True) <= room
-    shown = word if told else MARK_SIGNS.get(word, "~")
+    fits = height == BODY and text_width(word, 11, bold=True) <= room
+    shown = word if fits else MARK_SIGNS.get(word, "~")
     wide, high = text_width(shown, 11, bold=True) + 8, min(16.0, height / 2)
     return (
         f'<svg class="mark" x="{left:.2f}" y="0" width="{width:.2f}" height="{height:g}"><title>{escaped(word)}</title>'

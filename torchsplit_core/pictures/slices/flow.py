@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import short
 from torchsplit_core.pictures.slice_values import ranges
-from torchsplit_core.pictures.slices.stages import Flow, FlowStage, StagePlace, shade
+from torchsplit_core.pictures.slices.stages import StageFlow, FlowStage, StagePosition, shade
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened
 from torchsplit_core.values import profile_words
 from torchsplit_core.values.units import GB
@@ -14,14 +14,14 @@ BOX, ARROW, HEIGHT = 180.0, 92.0, 66.0
 """Pixels of a stage, of the arrow to the next, of both."""
 
 
-def flow_html(flow: Flow, colour: str = UNKNOWN) -> str:
+def flow_html(flow: StageFlow, colour: str = UNKNOWN) -> str:
     """Boxes and arrows that wrap where the window is narrow; `data-rates` has the words of the arrows."""
     count = len(flow.stages)
     parts = []
     for number, stage in enumerate(flow.stages, 1):
         arrow = _arrow(flow, number) if number < count else ""
         # An arrow wraps with the stage that it leaves, never into a line of its own.
-        box = _box(stage, StagePlace(number, count), colour)
+        box = _box(stage, StagePosition(number, count), colour)
         parts.append(f'<span style="display:inline-flex;max-width:100%">{box}{arrow}</span>')
     rates = "|".join(rate_words(rate) for rate in flow.bytes_per_s)
     return (
@@ -50,7 +50,7 @@ def copies_words(stage: FlowStage) -> str:
     )
 
 
-def _box(stage: FlowStage, place: StagePlace, colour: str) -> str:
+def _box(stage: FlowStage, place: StagePosition, colour: str) -> str:
     gpus = ranges(tuple(dict.fromkeys(copy.gpu for copy in stage.copies)))
     where = "; ".join(f"{copy.gpu} {profile_words(copy.profile)} at {copy.start}" for copy in stage.copies)
     title = f"Stage {place.number} of {place.count}, {stage.name}: {where or 'no slice'}"
@@ -74,13 +74,13 @@ def _box(stage: FlowStage, place: StagePlace, colour: str) -> str:
     )
 
 
-def _arrow(flow: Flow, number: int) -> str:
-    told = rate_words(flow.bytes_per_s[number - 1])
+def _arrow(flow: StageFlow, number: int) -> str:
+    rate = rate_words(flow.bytes_per_s[number - 1])
     y = HEIGHT / 2
-    title = f"From stage {number} to stage {number + 1}: {told}"
+    title = f"From stage {number} to stage {number + 1}: {rate}"
     return (
         f'<svg class="arrow" width="{ARROW:g}" height="{HEIGHT:g}" viewBox="0 0 {ARROW:g} {HEIGHT:g}"'
         f' fill="currentColor" role="img" aria-label="{escaped_attribute(title)}"><title>{escaped(title)}</title>'
         f'<path d="M4 {y:g}H{ARROW - 6:g}m-7 -5l7 5l-7 5" fill="none" stroke="currentColor" stroke-width="1.5"/>'
-        f'<text x="{ARROW / 2:g}" y="{y - 8:g}" font-size="12" text-anchor="middle">{escaped(told)}</text></svg>'
+        f'<text x="{ARROW / 2:g}" y="{y - 8:g}" font-size="12" text-anchor="middle">{escaped(rate)}</text></svg>'
     )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE
-from torchsplit_core.pictures.slice_values import GpuGroup, gaps, overloaded
+from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, overloaded
 from torchsplit_core.pictures.slices.drawing import OVER, hatch
-from torchsplit_core.pictures.slices.tenant import Look
+from torchsplit_core.pictures.slices.tenant import MapStyle
 
 _LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14
 """Pixels of a swatch."""
 
 
-def legend(groups: tuple[GpuGroup, ...], look: Look, *, strips: bool = True) -> str:
+def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True) -> str:
     """One line that wraps. `strips`: below each GPU stand its memory slots over its compute slices."""
     outline = (
         f'<rect x=".6" y=".6" width="{_WIDE - 1.2}" height="{_HIGH - 1.2}" rx="3" fill="none"'
@@ -29,13 +29,13 @@ def legend(groups: tuple[GpuGroup, ...], look: Look, *, strips: bool = True) -> 
         f' fill="none" stroke="{OVER}" stroke-width="2"/>'
     )
     tenants = [tenant for group in groups for item in group.slices for tenant in item.tenants]
-    simulated = look.busy is not None
-    known = simulated or any((tenant.model, tenant.stage) in look.loads for tenant in tenants)
+    simulated = style.busy is not None
+    known = simulated or any((tenant.model, tenant.stage) in style.loads for tenant in tenants)
     load = "share of its time at work, simulated" if simulated else _LOAD
-    over_load = not simulated and any(map(overloaded, look.loads.values()))
-    cut = any((tenant.model, tenant.variant, tenant.stage) in look.stages for tenant in tenants)
+    over_load = not simulated and any(map(overloaded, style.loads.values()))
+    cut = any((tenant.model, tenant.variant, tenant.stage) in style.stages for tenant in tenants)
     free = any(not item.tenants for group in groups for item in group.slices)
-    empty = any(gaps(gpu_type(group.type), group.slices) for group in groups)
+    empty = any(empty_slots(gpu_type(group.type), group.slices) for group in groups)
     slots = '<rect y="4.5" width="30" height="5" rx="2" fill-opacity='
     entries = [
         (known, f"{bar}{filled}", load),

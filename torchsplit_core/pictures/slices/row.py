@@ -9,12 +9,12 @@ import math
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import short
-from torchsplit_core.pictures.slice_values import GpuGroup, gaps
+from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots
 from torchsplit_core.pictures.slices.card import listed
 from torchsplit_core.pictures.slices.drawing import GAP, WIDTH, line, mark, unused
-from torchsplit_core.pictures.slices.stages import StagePlace
-from torchsplit_core.pictures.slices.tenant import Form, Look, slice_svg
-from torchsplit_core.pictures.slices.words import gap_words, spoken
+from torchsplit_core.pictures.slices.stages import StagePosition
+from torchsplit_core.pictures.slices.tenant import SliceStyle, MapStyle, slice_svg
+from torchsplit_core.pictures.slices.descriptions import gap_words, describe_card
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import Tenant
 
@@ -26,7 +26,7 @@ SMALL = 40.0
 """Pixels of a slice up to which its profile has no room beside the throughput."""
 
 
-def row_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
+def row_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     """One GPU (or equal ones) as an SVG element of one row."""
     kind = gpu_type(group.type)
     slot = (WIDTH - HEAD) / kind.memory_slices
@@ -34,8 +34,8 @@ def row_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
     def place(start: int) -> str:
         return f"{start} {group.ids[0]}" if places else ""
 
-    parts = [(item.start, slice_svg(kind, item, slot, look, place(item.start), ROW)) for item in group.slices]
-    for gap in gaps(kind, group.slices):
+    parts = [(item.start, slice_svg(kind, item, slot, style, place(item.start), ROW)) for item in group.slices]
+    for gap in empty_slots(kind, group.slices):
         label, title = gap_words(group, gap)
         choosable = place(gap.start) if gap.usable or not group.slices else ""
         left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
@@ -50,7 +50,7 @@ def row_svg(group: GpuGroup, look: Look, *, places: bool = False) -> str:
     body = f'<svg x="{HEAD:g}" y="0" width="{WIDTH - HEAD:g}" height="{HEIGHT:g}">{"".join(drawn)}</svg>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="100%"'
-        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(spoken(group))}" fill="currentColor"'
+        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
         f"{_head(group)}{body}</svg>"
     )
@@ -67,22 +67,22 @@ def _head(group: GpuGroup) -> str:
     )
 
 
-def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, over: bool) -> str:
+def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float, over: bool) -> str:
     """The model's name; below it stage, profile and throughput as far as they fit."""
     room = width - 8
     if room < 14:
         return ""
     figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
-    told = ""
+    text = ""
     # Whole or not at all: half a number is another number. Where the load's tag stands there is room for less.
     free = room - (TAG_ROOM if over else 0)
     for part in filter(None, (stage.short if stage else "", figure, head if width > SMALL else "")):
-        longer = f"{told} · {part}" if told else part
-        told = longer if text_width(longer, 10) <= free else told
+        longer = f"{text} · {part}" if text else part
+        text = longer if text_width(longer, 10) <= free else text
     return line(4, 13, shortened(tenant.model, room, 10.5, bold=True), 10.5, bold=True) + line(
-        4, 25, told, 10
+        4, 25, text, 10
     )
 
 
-ROW = Form(HEIGHT, HEIGHT - 5, 3.0, 9.0, 0.0, _words, free=False)
+ROW = SliceStyle(HEIGHT, HEIGHT - 5, 3.0, 9.0, 0.0, _labels, free=False)
 """A slice of a row."""

@@ -10,12 +10,12 @@ from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_S
 from torchsplit_core.planning.problem.transfers import bytes_per_request
 from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Tenant, Variant
 
-Key = tuple[str, str, str]
+StageKey = tuple[str, str, str]
 """Model, variant and stage."""
 
 
 @dataclass(frozen=True, slots=True)
-class StagePlace:
+class StagePosition:
     """Stage `number` of `count`, from 1."""
 
     number: int
@@ -28,7 +28,7 @@ class StagePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class StageInstance:
     """One instance of a stage: its GPU, and the profile and first slot of its slice."""
 
     gpu: str
@@ -41,12 +41,12 @@ class FlowStage:
     """A stage in its order with all its copies; requests/s of them together."""
 
     name: str
-    copies: tuple[Copy, ...]
+    copies: tuple[StageInstance, ...]
     throughput_rps: float
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class StageFlow:
     """A cut model as it runs. `bytes_per_s[i]` cross from stage i to i + 1; None where nobody told how many."""
 
     model: str
@@ -55,41 +55,41 @@ class Flow:
     bytes_per_s: tuple[float | None, ...]
 
 
-def stage_places(plan: PlanOutcome, request: PlanRequest | None) -> dict[Key, StagePlace]:
+def stage_positions(plan: PlanOutcome, request: PlanRequest | None) -> dict[StageKey, StagePosition]:
     """The place of every stage of a cut variant, from the request, or from names that end "1of4" without one.
 
     A stage is left out where its order is not known, and where the variant has one stage alone.
     """
-    found: dict[Key, StagePlace] = {}
+    positions: dict[StageKey, StagePosition] = {}
     for spec in request.models if request else ():
         for variant in spec.variants:
             for number, stage in enumerate(variant.stages, 1):
                 if len(variant.stages) > 1:
-                    found[spec.name, variant.name, stage.name] = StagePlace(number, len(variant.stages))
+                    positions[spec.name, variant.name, stage.name] = StagePosition(number, len(variant.stages))
     for _, tenant in _tenants(plan):
         key = (tenant.model, tenant.variant, tenant.stage)
-        told = re.search(r"(?<!\d)(\d{1,4})of(\d{1,4})$", tenant.stage, re.ASCII)
-        if request is None and told and 1 <= int(told[1]) <= int(told[2]) > 1:
-            found[key] = StagePlace(int(told[1]), int(told[2]))
-    return found
+        match = re.search(r"(?<!\d)(\d{1,4})of(\d{1,4})$", tenant.stage, re.ASCII)
+        if request is None and match and 1 <= int(match[1]) <= int(match[2]) > 1:
+            positions[key] = StagePosition(int(match[1]), int(match[2]))
+    return positions
 
 
-def shade(place: StagePlace | None) -> float:
+def shade(place: StagePosition | None) -> float:
     """Opacity of a tenant's ground: the first stage the palest, the last the fullest, a whole model between."""
     if place is None:
         return PLAIN_STAGE
     return FAINTEST_STAGE + (FULL_STAGE - FAINTEST_STAGE) * (place.number - 1) / (place.count - 1)
 
 
-def flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Flow, ...]:
+def stage_flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[StageFlow, ...]:
     """Every model that runs in stages whose order is known, in the plan's order of models."""
-    places = stage_places(plan, request)
+    places = stage_positions(plan, request)
     variants = {
         (spec.name, variant.name): variant
         for spec in (request.models if request else ())
         for variant in spec.variants
     }
-    found = []
+    result = []
     for model in plan.models:
         if model.variant is None:
             continue
@@ -100,40 +100,40 @@ def flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Flow, ...]:
         }
         # With a stage missing, what follows what is not known.
         if staged and len(staged) == max(
-            places[model.name, model.variant, one].count for one in staged.values()
+            places[model.name, model.variant, stage_name].count for stage_name in staged.values()
         ):
-            found.append(_flow(plan, model, staged, variants.get((model.name, model.variant))))
-    return tuple(found)
+            result.append(_stage_flow(plan, model, staged, variants.get((model.name, model.variant))))
+    return tuple(result)
 
 
-def _flow(plan: PlanOutcome, model: PlannedModel, staged: Mapping[int, str], variant: Variant | None) -> Flow:
+def _stage_flow(plan: PlanOutcome, model: PlannedModel, staged: Mapping[int, str], variant: Variant | None) -> StageFlow:
     stages, batches = [], []
     for _, name in sorted(staged.items()):
-        mine = [
+        instances = [
             (copy, tenant)
             for copy, tenant in _tenants(plan)
             if (tenant.model, tenant.variant, tenant.stage) == (model.name, model.variant, name)
         ]
-        rate = sum(tenant.throughput_rps for _, tenant in mine)
-        spent = sum(tenant.throughput_rps / tenant.batch_size for _, tenant in mine)
-        stages.append(FlowStage(name, tuple(copy for copy, _ in mine), rate))
+        rate = sum(tenant.throughput_rps for _, tenant in instances)
+        spent = sum(tenant.throughput_rps / tenant.batch_size for _, tenant in instances)
+        stages.append(FlowStage(name, tuple(copy for copy, _ in instances), rate))
         batches.append(rate / spent if spent else None)
     carried = tuple(
-        _carried(model.throughput_rps, variant, cut, batches[cut]) for cut in range(len(stages) - 1)
+        _carried_bytes_per_s(model.throughput_rps, variant, cut, batches[cut]) for cut in range(len(stages) - 1)
     )
-    return Flow(model.name, model.variant or "", tuple(stages), carried)
+    return StageFlow(model.name, model.variant or "", tuple(stages), carried)
 
 
-def _carried(rps: float, variant: Variant | None, cut: int, batch: float | None) -> float | None:
+def _carried_bytes_per_s(rps: float, variant: Variant | None, cut: int, batch: float | None) -> float | None:
     """Bytes/s across a cut: requests/s · (fixed bytes / mean batch of the stage before it + bytes of a request)."""
     if variant is None or cut >= len(variant.cut_bytes) or not batch:
         return None
     return rps * (variant.cut_bytes[cut] / batch + bytes_per_request(variant, cut))
 
 
-def _tenants(plan: PlanOutcome) -> list[tuple[Copy, Tenant]]:
+def _tenants(plan: PlanOutcome) -> list[tuple[StageInstance, Tenant]]:
     return [
-        (Copy(gpu.id, item.profile, item.start), tenant)
+        (StageInstance(gpu.id, item.profile, item.start), tenant)
         for gpu in plan.gpus
         for item in gpu.slices
         for tenant in item.tenants

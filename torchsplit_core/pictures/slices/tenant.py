@@ -10,8 +10,8 @@ from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import percent, short
 from torchsplit_core.pictures.slice_values import overloaded, place_words
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
-from torchsplit_core.pictures.slices.stages import Key, StagePlace, shade
-from torchsplit_core.pictures.slices.words import tenant_title
+from torchsplit_core.pictures.slices.stages import StageKey, StagePosition, shade
+from torchsplit_core.pictures.slices.descriptions import tenant_title
 from torchsplit_core.pictures.svg_text import (
     escaped,
     escaped_attribute,
@@ -32,7 +32,7 @@ WIDE = 70.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MapStyle:
     """What a tenant is drawn by: colours by model, loads by model and stage, places of the stages of cut models.
 
     `busy` has in place of the loads how much of its time a tenant works, by its slice's start, model and stage.
@@ -40,7 +40,7 @@ class Look:
 
     colours: Mapping[str, str]
     loads: Mapping[tuple[str, str], float]
-    stages: Mapping[Key, StagePlace]
+    stages: Mapping[StageKey, StagePosition]
     busy: Mapping[tuple[int, str, str], float] | None = None
 
     def gauge(self, item: PlannedSlice, tenant: Tenant) -> float | None:
@@ -51,7 +51,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SliceStyle:
     """How high slices are drawn, and what stands in them.
 
     The gauge lies below every word, `tag` above it with the load of what is overloaded. `words` are of a tenant:
@@ -63,66 +63,66 @@ class Form:
     gauge_height: float
     tag_size: float
     tag_gap: float
-    words: Callable[[str, Tenant, StagePlace | None, float, bool], str]
+    words: Callable[[str, Tenant, StagePosition | None, float, bool], str]
     free: bool = True
     """Whether a free slice says its name."""
 
 
 def slice_svg(
-    kind: GpuType, item: PlannedSlice, slot: float, look: Look, place: str, form: Form | None = None
+    kind: GpuType, item: PlannedSlice, slot: float, style: MapStyle, place: str, slice_style: SliceStyle | None = None
 ) -> str:
     """A slice at its start, in the `form` of a card unless another is given; tenants that share it stand side by
     side, as wide as their shares."""
-    form = form or CARD
+    slice_style = slice_style or CARD
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
     if not item.tenants:
         title = f"{place_words(item)}: free"
-        names = (profile_name(item.profile, width), "free") if form.free else ("free",)
-        return unused(left + GAP / 2, width - GAP, names, title, place=place, height=form.height)
+        names = (profile_name(item.profile, width), "free") if slice_style.free else ("free",)
+        return unused(left + GAP / 2, width - GAP, names, title, place=place, height=slice_style.height)
     inner = width - GAP
     scale = inner / max(1.0, sum(tenant.share for tenant in item.tenants))
     parts, at = [], 0.0
     for number, tenant in enumerate(item.tenants):
         wide = tenant.share * scale
-        parts.append(_tenant(item, tenant, at, wide, look, form, first=number == 0))
+        parts.append(_tenant(item, tenant, at, wide, style, slice_style, first=number == 0))
         at += wide
     rest = inner - at
     if rest > 1:
         left_over = f"{place_words(item)}: {percent(rest / inner)} of its time is free"
-        parts.append(unused(at, rest, (), left_over, height=form.height))
+        parts.append(unused(at, rest, (), left_over, height=slice_style.height))
     return (
-        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{form.height:g}">'
-        f"{''.join(parts)}{edge(place, inner, form.height)}</svg>"
+        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{slice_style.height:g}">'
+        f"{''.join(parts)}{edge(place, inner, slice_style.height)}</svg>"
     )
 
 
 def _tenant(
-    item: PlannedSlice, tenant: Tenant, left: float, width: float, look: Look, form: Form, *, first: bool
+    item: PlannedSlice, tenant: Tenant, left: float, width: float, style: MapStyle, slice_style: SliceStyle, *, first: bool
 ) -> str:
-    colour = look.colours.get(tenant.model, UNKNOWN)
-    load = look.gauge(item, tenant)
-    stage = look.stages.get((tenant.model, tenant.variant, tenant.stage))
-    over = look.busy is None and load is not None and overloaded(load)
-    told = tenant_title(item, tenant, load, stage, simulated=look.busy is not None)
+    colour = style.colours.get(tenant.model, UNKNOWN)
+    load = style.gauge(item, tenant)
+    stage = style.stages.get((tenant.model, tenant.variant, tenant.stage))
+    over = style.busy is None and load is not None and overloaded(load)
+    title = tenant_title(item, tenant, load, stage, simulated=style.busy is not None)
     head = profile_name(item.profile, width) if first else ""
     known = f' data-stage="{stage.number}"' if stage else ""
     return (
         f'<svg class="tenant" data-model="{escaped_attribute(tenant.model)}"{known} x="{left:.2f}" y="0"'
-        f' width="{width:.2f}" height="{form.height:g}"><title>{escaped(told)}</title>'
-        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{form.height - 1:g}" rx="4"'
+        f' width="{width:.2f}" height="{slice_style.height:g}"><title>{escaped(title)}</title>'
+        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{slice_style.height - 1:g}" rx="4"'
         f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
-        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{form.height - 1.5:g}" rx="4" fill="none"'
-        f' stroke="{colour}" stroke-width="1.2"/>{_over(width, load, form) if over and load is not None else ""}'
-        f"{form.words(head, tenant, stage, width, over)}{_gauge(width, colour, load, form, over=over)}</svg>"
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{slice_style.height - 1.5:g}" rx="4" fill="none"'
+        f' stroke="{colour}" stroke-width="1.2"/>{_overload(width, load, slice_style) if over and load is not None else ""}'
+        f"{slice_style.words(head, tenant, stage, width, over)}{_gauge(width, colour, load, slice_style, over=over)}</svg>"
     )
 
 
-def _gauge(width: float, colour: str, load: float | None, form: Form, *, over: bool) -> str:
+def _gauge(width: float, colour: str, load: float | None, slice_style: SliceStyle, *, over: bool) -> str:
     """A thin bar as wide as the load; none where the load is not known, for that is not zero."""
     room = width - 2 * GAUGE_MARGIN
     if load is None or room < 2:
         return ""
-    bar = f'x="{GAUGE_MARGIN:g}" y="{form.gauge_top:g}" height="{form.gauge_height:g}" rx="{form.gauge_height / 2:g}"'
+    bar = f'x="{GAUGE_MARGIN:g}" y="{slice_style.gauge_top:g}" height="{slice_style.gauge_height:g}" rx="{slice_style.gauge_height / 2:g}"'
     return (
         f'<rect class="headroom" {bar} width="{room:.2f}" fill="currentColor" fill-opacity=".16"/>'
         f'<rect class="load" {bar} width="{room * min(1.0, load):.2f}" fill="{OVER if over else colour}"'
@@ -130,26 +130,26 @@ def _gauge(width: float, colour: str, load: float | None, form: Form, *, over: b
     )
 
 
-def _over(width: float, load: float, form: Form) -> str:
+def _overload(width: float, load: float, slice_style: SliceStyle) -> str:
     """What cannot be met: the slice hatched and framed in red, and its load in per cent."""
-    told, size = f"{short(math.ceil(100 * load))}%", form.tag_size
-    wide, high = text_width(told, size, bold=True) + 8, size * TAG_HEIGHT
-    right, top = max(width - 4, 1), form.gauge_top - high - form.tag_gap
+    text, size = f"{short(math.ceil(100 * load))}%", slice_style.tag_size
+    wide, high = text_width(text, size, bold=True) + 8, size * TAG_HEIGHT
+    right, top = max(width - 4, 1), slice_style.gauge_top - high - slice_style.tag_gap
     tag = ""
     if wide <= width - 4:
         tag = (
             f'<rect x="{right - wide:.2f}" y="{top:.4g}" width="{wide:.2f}" height="{high:.4g}" rx="3"'
             f' fill="{OVER}"/><text x="{right - wide + 4:.2f}" y="{top + high - 4:.4g}" font-size="{size:g}"'
-            f' font-weight="700" fill="#ffffff">{told}</text>'
+            f' font-weight="700" fill="#ffffff">{text}</text>'
         )
     return (
-        f'<g class="over">{hatch(width, form.height, over=True)}'
-        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{form.height - 3:g}" rx="4" fill="none"'
+        f'<g class="over">{hatch(width, slice_style.height, over=True)}'
+        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{slice_style.height - 3:g}" rx="4" fill="none"'
         f' stroke="{OVER}" stroke-width="2.5"/>{tag}</g>'
     )
 
 
-def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, over: bool) -> str:
+def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float, over: bool) -> str:
     """What fits: everything in a wide slice; profile, wrapped name, stage and throughput in a narrow one."""
     room = width - 11
     if room < 14:
@@ -160,7 +160,7 @@ def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, ov
             (
                 line(6, 15, head, 11),
                 line(6, 32, shortened(tenant.model, room, size, bold=True), size, bold=True),
-                _part(tenant, stage, room),
+                _stage_label(tenant, stage, room),
                 *_figures(tenant, room),
             )
         )
@@ -177,11 +177,11 @@ def _words(head: str, tenant: Tenant, stage: StagePlace | None, width: float, ov
     return "".join(parts)
 
 
-def _part(tenant: Tenant, stage: StagePlace | None, room: float) -> str:
+def _stage_label(tenant: Tenant, stage: StagePosition | None, room: float) -> str:
     """Which part of its model it runs: "s1/4 · cut2", or the names of its variant and stage."""
     if stage is None:
-        told = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
-        return line(6, 47, fitted(told, room, 11.5), 11.5)
+        text = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
+        return line(6, 47, fitted(text, room, 11.5), 11.5)
     left = room - text_width(stage.short, 12, bold=True) - 10
     rest = fitted(f" · {tenant.variant}", left, 11.5) if left > 40 else ""
     return (
@@ -201,5 +201,5 @@ def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
     )
 
 
-CARD = Form(BODY, BODY - 10, 5.0, 11.0, 3.0, _words)
+CARD = SliceStyle(BODY, BODY - 10, 5.0, 11.0, 3.0, _labels)
 """A slice of a card."""

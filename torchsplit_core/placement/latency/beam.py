@@ -18,7 +18,7 @@ from torchsplit_core.placement.model.instance import Instance, Segments
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Table
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
 """How a state goes on: with so many segments that lose least, with so many that hold all layers that are left, and each
@@ -138,17 +138,17 @@ class Beam:
     def _lost_s(self, seconds: np.ndarray) -> np.ndarray:
         """What each segment takes above its price."""
         fleet = np.bincount(self._kinds, minlength=self._need.shape[1])
-        program = Program()
-        program.columns([-float(self._instance.layers), *fleet.tolist()], [INF] * (len(fleet) + 1))
+        program = RowProgram()
+        program.add_columns([-float(self._instance.layers), *fleet.tolist()], [INF] * (len(fleet) + 1))
         unit_s = float(seconds.min(initial=np.inf))
         for count, need, own in zip(self._count, self._need, seconds, strict=True):
             kinds = np.flatnonzero(need)
-            program.row(
+            program.add_row(
                 -INF, float(own / unit_s), [0, *(kinds + 1).tolist()], [count, *(-need[kinds]).tolist()]
             )
         if not len(seconds):
             return seconds
-        answer = program.solve(self._clock.left_s(), whole=False)
+        answer = program.solve(self._clock.left_s(), integer=False)
         if answer.status != "optimal":
             return seconds
         prices = answer.values * unit_s

@@ -85,7 +85,7 @@ class LatencyProgram(SecondsProgram):
             hop_s = hops.fastest_s + sum(hops.more_s[: sort.level])
             if sort is not root:
                 more = hops.more_s[sort.level] / self._unit_s
-                self._used[id(sort)] = self.columns([more], [float(many[id(sort)])])
+                self._used[id(sort)] = self.add_columns([more], [float(many[id(sort)])])
             for choice in choices:
                 own = counts[choice.multiset]
                 # A single GPU spans nothing: it has its place in the finest level.
@@ -96,23 +96,23 @@ class LatencyProgram(SecondsProgram):
                 most = min(most, layers // choice.low)
                 if not most:
                     continue
-                column = self.columns([hop_s / self._unit_s, 0.0], [float(most), float(layers)])
+                column = self.add_columns([hop_s / self._unit_s, 0.0], [float(most), float(layers)])
                 self.price(choice, column, column + 1, self._unit_s)
                 self._entries.append((sort, choice, column))
         if self._entries:
             self._rows_of(root, counts, layers)
             if segments is not None:
-                self.row(*segments, [column for _, _, column in self._entries], np.ones(len(self._entries)))
+                self.add_row(*segments, [column for _, _, column in self._entries], np.ones(len(self._entries)))
 
     def _rows_of(self, root: Sort, counts: np.ndarray, layers: int) -> None:
-        self.row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))
+        self.add_row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))
         for _, choice, column in self._entries:
-            self.row(0, INF, [column + 1, column], [1, -choice.low])
-            self.row(-INF, 0, [column + 1, column], [1, -choice.high])
+            self.add_row(0, INF, [column + 1, column], [1, -choice.low])
+            self.add_row(-INF, 0, [column + 1, column], [1, -choice.high])
         for level in range(root.level):
             inside = [self._used[id(sort)] for sort in root.everything if sort.level == level]
             across = [column for at, _, column in self._entries if at.level > level]
-            self.row(1, INF, [*inside, *across], np.ones(len(inside) + len(across)))
+            self.add_row(1, INF, [*inside, *across], np.ones(len(inside) + len(across)))
         for sort in root.everything:
             within = {id(inner) for inner in sort.everything}
             own = [(choice, column) for at, choice, column in self._entries if id(at) in within]
@@ -121,7 +121,7 @@ class LatencyProgram(SecondsProgram):
             for kind in np.flatnonzero(amounts.any(axis=0)).tolist():
                 self._room(root, sort, columns, amounts[:, kind], int(sort.fleet[kind]))
             for part in sort.parts if sort is not root else ():
-                self.row(-INF, 0, [self._used[id(part)], self._used[id(sort)]], [1, -part.count])
+                self.add_row(-INF, 0, [self._used[id(part)], self._used[id(sort)]], [1, -part.count])
 
     def _room(self, root: Sort, sort: Sort, columns: list[int], amounts: np.ndarray, fleet: int) -> None:
         """The GPUs of one kind; and of those in sets of k, where k does not divide their number."""
@@ -131,9 +131,9 @@ class LatencyProgram(SecondsProgram):
             using = np.flatnonzero(amounts >= size).tolist()
             taken, own = [columns[index] for index in using], (amounts[using] // size).tolist()
             if sort is root:
-                self.row(-INF, fleet // size, taken, own)
+                self.add_row(-INF, fleet // size, taken, own)
             else:
-                self.row(-INF, 0, [*taken, self._used[id(sort)]], [*own, -(fleet // size)])
+                self.add_row(-INF, 0, [*taken, self._used[id(sort)]], [*own, -(fleet // size)])
 
     def least(self, seconds: float, beaten_s: float) -> Solved:
         """Solve within `seconds`, for less than `beaten_s`: the bound is no higher than that."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from torchsplit_core.placement.latency.choices import Choice
 from torchsplit_core.solver.highs import INF, run
-from torchsplit_core.solver.row_program import SHORTEST_S, Program
+from torchsplit_core.solver.row_program import MIN_TIME_LIMIT_S, RowProgram
 
 GAP = 1e-7
 """Relative, of the solver's own bound; PROVEN is ten times as much."""
@@ -28,7 +28,7 @@ class Reply:
     bound: float
 
 
-class SecondsProgram(Program):
+class SecondsProgram(RowProgram):
     """A program whose cost is seconds in some unit."""
 
     def closely(self, seconds: float, most: float) -> Reply:
@@ -38,7 +38,7 @@ class SecondsProgram(Program):
         """
         highs = self.load(whole=True, relative_gap=GAP, absolute_gap=0.0)
         highs.setOptionValue("objective_bound", min(most, INF))
-        ending = run(highs, max(seconds, SHORTEST_S))
+        ending = run(highs, max(seconds, MIN_TIME_LIMIT_S))
         if ending == "infeasible":
             return Reply(np.zeros(0, dtype=np.int64), most)
         bound = min(highs.getInfo().mip_dual_bound * (1 - GAP), most)
@@ -53,7 +53,7 @@ class SecondsProgram(Program):
             self.cost[segments] += fixed_s / unit_s
             self.cost[layers] += layer_s / unit_s
             return
-        taken = self.columns([1.0], [INF])
-        self.real.add(taken)
+        taken = self.add_columns([1.0], [INF])
+        self.continuous.add(taken)
         for fixed_s, layer_s in choice.lines:
-            self.row(0, INF, [taken, segments, layers], [1, -fixed_s / unit_s, -layer_s / unit_s])
+            self.add_row(0, INF, [taken, segments, layers], [1, -fixed_s / unit_s, -layer_s / unit_s])

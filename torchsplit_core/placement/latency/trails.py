@@ -148,12 +148,12 @@ class _LatencyTrail(TrailProgram):
         self._unit_s = (beaten_s if math.isfinite(beaten_s) else max(rough_s, 1e-30)) / SCALE
         program.cost = [0.0] * len(program.cost)
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
-        self._layer = program.columns([0.0] * len(own), [float(layers)] * len(own))
+        self._layer = program.add_columns([0.0] * len(own), [float(layers)] * len(own))
         for index, one in enumerate(own):
             program.price(one, self._visit + index, self._layer + index, self._unit_s)
-            program.row(0, INF, [self._layer + index, self._visit + index], [1, -one.low])
-            program.row(-INF, 0, [self._layer + index, self._visit + index], [1, -one.high])
-        program.row(layers, layers, self._layer + np.arange(len(own)), np.ones(len(own)))
+            program.add_row(0, INF, [self._layer + index, self._visit + index], [1, -one.low])
+            program.add_row(-INF, 0, [self._layer + index, self._visit + index], [1, -one.high])
+        program.add_row(layers, layers, self._layer + np.arange(len(own)), np.ones(len(own)))
 
     def least(self, clock: Clock) -> Trailed:
         """Solve, cutting off pieces, until the solution is a trail or the time is over."""

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from torchsplit_core.placement.literal.formulation import Literal, NothingFits, OutOfTime, build
 from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.solver.highs import Refused
-from torchsplit_core.solver.pyomo_model import Answer, solve
+from torchsplit_core.solver.highs import ProgramRejected
+from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import InputFault, InternalFault
 
 EQUAL = 1e-6
@@ -33,7 +33,7 @@ def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:
     build_s = _since(begun)
     try:
         answer = solve(built.model, time_limit_s - build_s)
-    except Refused as refused:
+    except ProgramRejected as refused:
         raise InputFault(
             "solver.method",
             f"throughputs of the literal program reach {refused.largest:.3g}, and HiGHS takes coefficients up to 1e15",
@@ -61,7 +61,7 @@ def _since(begun: float) -> float:
     return time.perf_counter() - begun
 
 
-def _read(built: Literal, answer: Answer) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
+def _read(built: Literal, answer: ModelSolution) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
     """The chosen segments in pipeline order and the least of their and their links' throughputs."""
     choice = built.model.z
     chosen = [index for index in choice if answer.values.get(id(choice[index]), 0.0) > 0.5]

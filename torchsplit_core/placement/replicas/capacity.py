@@ -18,7 +18,7 @@ from torchsplit_core.placement.replicas.dual_prices import DualPrices
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items, Table
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 _ROUNDS = 60
 """Linear programs at most, each with the rows of one threshold more; the bound holds after any. Chosen, not
@@ -53,8 +53,8 @@ def capacity(instance: Instance, table: Table, most: int, best: float, clock: Cl
     dual = DualPrices(instance, table, best, clock)
     if dual.surplus(np.zeros(kinds))[0] <= 0:
         return Capacity(0.0, np.zeros(kinds), 0.0, ())
-    program = Program()
-    program.columns([*fleet.tolist(), float(most)], [INF] * (kinds + 1))
+    program = RowProgram()
+    program.add_columns([*fleet.tolist(), float(most)], [INF] * (kinds + 1))
     prices, paid = np.zeros(kinds), 0.0
     found, used = Capacity(most * best, prices, best, ()), [best]
     for _ in range(_ROUNDS):
@@ -67,17 +67,17 @@ def capacity(instance: Instance, table: Table, most: int, best: float, clock: Cl
             break
         used.append(value)
         _add(program, dual.items(value), value / unit, instance.layers, kinds)
-        answer = program.solve(clock.left_s(), whole=False)
+        answer = program.solve(clock.left_s(), integer=False)
         if answer.status != "optimal":
             break
         prices, paid = answer.values[:kinds] * unit, float(answer.values[kinds]) * unit
     return Capacity(found.bound, found.prices, found.surplus, tuple(sorted(set(used), reverse=True)))
 
 
-def _add(program: Program, items: Items, value: float, layers: int, kinds: int) -> None:
+def _add(program: RowProgram, items: Items, value: float, layers: int, kinds: int) -> None:
     """The rows of one threshold: what a layer costs at it, λ, and that a pipeline of it costs what it is worth."""
-    layer = program.columns([0.0], [INF])
-    program.row(value, INF, [kinds, layer], [1.0, float(layers)])
+    layer = program.add_columns([0.0], [INF])
+    program.add_row(value, INF, [kinds, layer], [1.0, float(layers)])
     for counts, high in zip(items.counts, items.high, strict=True):
         using = np.flatnonzero(counts)
-        program.row(0.0, INF, [*using.tolist(), layer], [*counts[using].tolist(), -float(high)])
+        program.add_row(0.0, INF, [*using.tolist(), layer], [*counts[using].tolist(), -float(high)])

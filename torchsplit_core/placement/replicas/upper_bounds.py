@@ -15,7 +15,7 @@ from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 MOST_THRESHOLDS = 256
 """Thresholds that are looked at, spread evenly over all; fewer make weaker bounds. Chosen, not measured."""
@@ -95,12 +95,12 @@ def prices(items: Items, fleet: np.ndarray, layers: int, clock: Clock) -> np.nda
         kind = int(present[0])
         found[kind] = (high / counts[:, kind]).max(initial=0.0)
         return found
-    program = Program()
-    program.columns(fleet[present].tolist(), [float(layers)] * len(present))
+    program = RowProgram()
+    program.add_columns(fleet[present].tolist(), [float(layers)] * len(present))
     for row, most in zip(counts[:, present], high, strict=True):
         using = np.flatnonzero(row)
-        program.row(float(most), INF, using, row[using])
-    answer = program.solve(clock.left_s(), whole=False)
+        program.add_row(float(most), INF, using, row[using])
+    answer = program.solve(clock.left_s(), integer=False)
     found[present] = answer.values if answer.status == "optimal" else float(layers)
     # Rounding of the solver may leave an item a little dearer than its price.
     short = (high / np.maximum(counts @ found, 1e-300)).max(initial=1.0)

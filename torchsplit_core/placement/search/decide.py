@@ -15,14 +15,14 @@ from torchsplit_core.placement.search.segments import Steps, deal_layers, worth
 from torchsplit_core.placement.search.table import Items, Table, items_at
 from torchsplit_core.placement.search.trail import TrailProgram
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.values.status import SearchVerdict
 
 
 @dataclass(frozen=True)
 class Decision:
     """found: segments that reach the threshold. none: proven that nothing does. unknown: time or size."""
 
-    status: Verdict
+    status: SearchVerdict
     segments: Segments = ()
 
 
@@ -40,7 +40,7 @@ class Threshold:
         self.components = components(instance.links, usable, threshold)
         self._packings: dict[tuple[bool, tuple[int, ...]], Packing] = {}
 
-    def relaxed(self) -> Verdict:
+    def relaxed(self) -> SearchVerdict:
         """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
         if self.alone() is not None:
             return "found"

@@ -20,15 +20,15 @@ import numpy as np
 from torchsplit_core.placement.search.clock import Clock
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.solver.row_program import RowProgram
+from torchsplit_core.values.status import SearchVerdict
 
 
 @dataclass(frozen=True)
 class Packing:
     """chosen: items, one entry a segment. gpus: how many it takes. status none: there is no packing."""
 
-    status: Verdict
+    status: SearchVerdict
     chosen: tuple[int, ...] = ()
     gpus: int = 0
 
@@ -62,15 +62,15 @@ def pack(
     counts = items.counts[usable]
     most = np.where(counts > 0, fleet // np.maximum(counts, 1), layers).min(axis=1)
     most = np.minimum(most, layers // items.low[usable])
-    program = Program()
-    program.columns(items.sizes[usable].tolist(), most.tolist())
+    program = RowProgram()
+    program.add_columns(items.sizes[usable].tolist(), most.tolist())
     every = np.arange(len(usable))
     for kind in np.flatnonzero(counts.any(axis=0)).tolist():
-        program.row(-INF, int(fleet[kind]), every, counts[:, kind])
-    program.row(-INF, layers, every, items.low[usable])
-    program.row(layers, INF, every, items.high[usable])
+        program.add_row(-INF, int(fleet[kind]), every, counts[:, kind])
+    program.add_row(-INF, layers, every, items.low[usable])
+    program.add_row(layers, INF, every, items.high[usable])
     if segments is not None:
-        program.row(*segments, every, np.ones(len(usable)))
+        program.add_row(*segments, every, np.ones(len(usable)))
     clock.count("packings")
     answer = program.solve(clock.left_s(), first=not fewest)
     if answer.status == "infeasible":

@@ -32,8 +32,8 @@ from torchsplit_core.placement.search.network import Classes
 from torchsplit_core.placement.search.patterns import Patterns
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.solver.row_program import RowProgram
+from torchsplit_core.values.status import SearchVerdict
 
 _ROUNDS = 4
 """Linear relaxations at most that are searched for cuts before the program is solved in whole numbers. In
@@ -54,7 +54,7 @@ class Trail:
     gpus: with status found, no pipeline of the component uses fewer, where fewest were asked for.
     """
 
-    status: Verdict
+    status: SearchVerdict
     steps: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
@@ -77,7 +77,7 @@ class TrailProgram:
         items: Items,
         patterns: Patterns,
         layers: int,
-        program: Program | None = None,
+        program: RowProgram | None = None,
         *,
         segments: tuple[int, int] | None = None,
     ) -> None:
@@ -88,23 +88,23 @@ class TrailProgram:
         room = np.where(counts > 0, sizes // np.maximum(counts, 1), layers).min(axis=1)
         self._most = np.minimum(room, layers // items.low[patterns.item])
         gates, patterns_in = patterns.arcs
-        self._program = program = program or Program()
-        self._visit = program.columns(items.sizes[patterns.item].tolist(), self._most.tolist())
-        self._start = program.columns([0.0] * count, np.minimum(self._most, 1).tolist())
-        self._end = program.columns([0.0] * patterns.gates, [1.0] * patterns.gates)
-        self._arc = program.columns([0.0] * len(gates), self._most[patterns_in].tolist())
+        self._program = program = program or RowProgram()
+        self._visit = program.add_columns(items.sizes[patterns.item].tolist(), self._most.tolist())
+        self._start = program.add_columns([0.0] * count, np.minimum(self._most, 1).tolist())
+        self._end = program.add_columns([0.0] * patterns.gates, [1.0] * patterns.gates)
+        self._arc = program.add_columns([0.0] * len(gates), self._most[patterns_in].tolist())
         self._balance()
         every = np.arange(count)
-        program.row(1, 1, self._start + every, np.ones(count))
-        program.row(1, 1, self._end + np.arange(patterns.gates), np.ones(patterns.gates))
+        program.add_row(1, 1, self._start + every, np.ones(count))
+        program.add_row(1, 1, self._end + np.arange(patterns.gates), np.ones(patterns.gates))
         for one in range(len(sizes)):
             using = np.flatnonzero(counts[:, one])
             if len(using):
-                program.row(-INF, int(sizes[one]), self._visit + using, counts[using, one])
-        program.row(-INF, layers, self._visit + every, items.low[patterns.item])
-        program.row(layers, INF, self._visit + every, items.high[patterns.item])
+                program.add_row(-INF, int(sizes[one]), self._visit + using, counts[using, one])
+        program.add_row(-INF, layers, self._visit + every, items.low[patterns.item])
+        program.add_row(layers, INF, self._visit + every, items.high[patterns.item])
         if segments is not None:
-            program.row(*segments, self._visit + every, np.ones(count))
+            program.add_row(*segments, self._visit + every, np.ones(count))
 
     def solve(self, clock: Clock, *, fewest: bool) -> Trail:
         """Solve, cutting off pieces, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
@@ -132,13 +132,13 @@ class TrailProgram:
         for one in range(len(self._most)):
             arcs = self._arc + into[one]
             columns = np.concatenate([[self._visit + one, self._start + one], arcs])
-            self._program.row(0, 0, columns, np.concatenate([[1, -1], -np.ones(len(arcs))]))
+            self._program.add_row(0, 0, columns, np.concatenate([[1, -1], -np.ones(len(arcs))]))
         out, behind = (_grouped(of, self._patterns.gates) for of in (gates, self._patterns.gate_of))
         for gate in range(self._patterns.gates):
             columns = np.concatenate([self._visit + behind[gate], [self._end + gate], self._arc + out[gate]])
             signs = np.ones(len(columns))
             signs[len(behind[gate]) :] = -1
-            self._program.row(0, 0, columns, signs)
+            self._program.add_row(0, 0, columns, signs)
 
     def _read(self, values: np.ndarray) -> Flow:
         return Flow(
@@ -185,7 +185,7 @@ class TrailProgram:
             if part.over():
                 return True
             clock.count("relaxations")
-            answer = self._program.solve(part.left_s(), whole=False)
+            answer = self._program.solve(part.left_s(), integer=False)
             if answer.status == "infeasible":
                 return False
             if answer.status != "optimal":
@@ -218,7 +218,7 @@ class TrailProgram:
             using = np.flatnonzero(inside & (counts[:, one] > 0))
             columns = np.concatenate([self._visit + using, ways])
             signs = np.concatenate([counts[using, one], np.full(len(ways), -int(self._sizes[one]))])
-            self._program.row(-INF, 0, columns, signs)
+            self._program.add_row(-INF, 0, columns, signs)
 
     def _walk(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""

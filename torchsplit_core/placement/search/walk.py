@@ -19,7 +19,7 @@ from torchsplit_core.placement.search.network import Component, classes
 from torchsplit_core.placement.search.segments import Steps
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 WIDTHS = (3, 40)
 """States that go on at each step of a walk: few first, enough for most fleets in nodes, then many. In
@@ -148,12 +148,12 @@ class Walker:
 
     def _price(self, fleet: np.ndarray) -> np.ndarray:
         """What a GPU of each kind adds to the layers a packing can hold, at most: the dual program."""
-        program = Program()
-        program.columns(fleet.tolist(), [float(self._layers)] * len(fleet))
+        program = RowProgram()
+        program.add_columns(fleet.tolist(), [float(self._layers)] * len(fleet))
         for counts, high in zip(self._items.counts, self._items.high, strict=True):
             kinds = np.flatnonzero(counts)
-            program.row(float(high), INF, kinds, counts[kinds])
-        answer = program.solve(self._clock.left_s(), whole=False)
+            program.add_row(float(high), INF, kinds, counts[kinds])
+        answer = program.solve(self._clock.left_s(), integer=False)
         return answer.values if answer.status == "optimal" else np.full(len(fleet), float(self._layers))
 
 

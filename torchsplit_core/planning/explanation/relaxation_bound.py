@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import goal_of, rungs, unit_rps
-from torchsplit_core.solver.highs import INF, Refused
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.highs import INF, ProgramRejected
+from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values import PlanRequest
 
 Stages = Mapping[tuple[int, int], float]
@@ -106,20 +106,20 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     request, units = problem.request, _units(problem)
     models = range(len(request.models))
     goal = goal_of(request)
-    program = Program()
+    program = RowProgram()
     y = {
-        (g, number): program.columns([group.cost if goal.by_cost else 0.0], [INF])
+        (g, number): program.add_columns([group.cost if goal.by_cost else 0.0], [INF])
         for g, group in enumerate(problem.groups)
         for number in range(len(group.layouts))
     }
-    x = [program.columns([0.0], [INF]) for _ in problem.choices]
-    v = [program.columns([0.0], [INF]) for _ in problem.cases]
+    x = [program.add_columns([0.0], [INF]) for _ in problem.choices]
+    v = [program.add_columns([0.0], [INF]) for _ in problem.cases]
     gains = [goal.gain(spec) * units[m] for m, spec in enumerate(request.models)]
     caps = [
         spec.demand_rps / units[m] if spec.cap_at_demand else INF for m, spec in enumerate(request.models)
     ]
-    r = [program.columns([-gains[m]], [caps[m]]) for m in models]
-    t = program.columns([-1.0 if goal.fair else 0.0], [INF])
+    r = [program.add_columns([-gains[m]], [caps[m]]) for m in models]
+    t = program.add_columns([-1.0 if goal.fair else 0.0], [INF])
     for g, group in enumerate(problem.groups):
         _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
@@ -148,7 +148,7 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
             fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
     try:
         duals = program.duals(max(0.02, seconds))
-    except Refused:
+    except ProgramRejected:
         return None
     if duals is None:
         return None
@@ -163,5 +163,5 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     return prices, weights
 
 
-def _at_most(program: Program, limit: float, entries: Mapping[int, float]) -> int:
-    return program.row(-INF, limit, list(entries), list(entries.values()))
+def _at_most(program: RowProgram, limit: float, entries: Mapping[int, float]) -> int:
+    return program.add_row(-INF, limit, list(entries), list(entries.values()))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
+from torchsplit_core.isolation.fork_worker import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.infeasibility.feasible import is_feasible
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels, levels_of
 from torchsplit_core.planning.planner import plan
@@ -67,10 +67,10 @@ class Planner:
             return None
         if self._worker is None:
             self._worker = ForkedWorker(_answer)
-        self._worker.ask(request, min(seconds, left), eases)
+        self._worker.submit(request, min(seconds, left), eases)
         if self._worker.poll(min(left, OVERRUN * seconds + GRACE_S)):
             try:
-                return self._levels(request, self._worker.answer())
+                return self._levels(request, self._worker.result())
             except InternalFault:
                 # An unanswered question is reported as open, never as a fault.
                 return None

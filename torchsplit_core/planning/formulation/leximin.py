@@ -28,7 +28,7 @@ from torchsplit_core.planning.request.objective import (
     unit_rps,
 )
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.solver.pyomo_model import Answer, pyo
+from torchsplit_core.solver.pyomo_model import ModelSolution, pyo
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -215,7 +215,7 @@ def _ease_floors(model: Any, k: int) -> None:
             block.level_floor.set_value(block.theta >= floor - EASED_SLACK * max(1e-3, abs(floor)))
 
 
-def _accept(built: Formulation, found: Search, answer: Answer, k: int) -> bool:
+def _accept(built: Formulation, found: Search, answer: ModelSolution, k: int) -> bool:
     """Take the answer where it is no worse than what is there; say whether level k is proven.
 
     A stage that comes back worse than what is there, or with a bound below what is reached, is a

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import pays_penalties
 from torchsplit_core.planning.timing import GRACE_S, look
-from torchsplit_core.solver.pyomo_model import Answer, pyo, solve
+from torchsplit_core.solver.pyomo_model import ModelSolution, pyo, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
 """exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
@@ -58,13 +58,13 @@ class Formulation:
         """Look at the clock while building. Raises OutOfTime."""
         look(self.until)
 
-    def solve(self, seconds: float) -> Answer:
+    def solve(self, seconds: float) -> ModelSolution:
         """Solve the model within `seconds`; nothing is known where handing it over would take longer than that.
 
         Handing it over takes about as long as building it, and nothing can interrupt it.
         """
         if self.build_s > max(GRACE_S, seconds):
-            return Answer("unknown", None, None, {}, 0.0)
+            return ModelSolution("unknown", None, None, {}, 0.0)
         return solve(self.model, seconds, fine=pays_penalties(self.problem.request.objective))
 
     def rate(self, index: int, scale: float, name: str) -> Any:

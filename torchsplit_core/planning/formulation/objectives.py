@@ -32,7 +32,7 @@ from torchsplit_core.planning.request.objective import (
     values,
 )
 from torchsplit_core.planning.timing import OutOfTime, building_until
-from torchsplit_core.solver.pyomo_model import Answer, pyo
+from torchsplit_core.solver.pyomo_model import ModelSolution, pyo
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0
@@ -181,7 +181,7 @@ def used_cost(built: Formulation, solution: Solution) -> float:
     return sum(built.problem.groups[g].cost * count for (g, _), count in solution.layouts.items())
 
 
-def least_apart(built: Formulation, levels: Sequence[float], deadline: float) -> Answer:
+def least_apart(built: Formulation, levels: Sequence[float], deadline: float) -> ModelSolution:
     """Among plans of these levels of the objective, one with the fewest bytes apart, and a bound of them.
 
     Both in units of `apart_unit`. The model is used for nothing else. Raises OutOfTime.

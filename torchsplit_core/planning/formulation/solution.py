@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.request.ties import Member
-from torchsplit_core.solver.pyomo_model import Answer
+from torchsplit_core.solver.pyomo_model import ModelSolution
 
 NOTHING = 1e-7
 """A share below this is none."""
@@ -26,7 +26,7 @@ class Solution:
     values: Mapping[int, float]
 
 
-def read_solution(built: Formulation, answer: Answer) -> Solution:
+def read_solution(built: Formulation, answer: ModelSolution) -> Solution:
     """Round what is whole and reckon every model's throughput from the points themselves."""
     model = built.model
     layouts = {}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torchsplit_core.planning.fractional.fills import Fill, Pool, Standing
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.solver.highs import INF, run
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 MUCH = 1e3
 """What a model that has nothing costs, in units of the dearest GPU."""
@@ -57,19 +57,19 @@ class Solved:
 
 
 def add_layouts(
-    program: Program, problem: Problem, most_cost: float, unit: float, *, minimised: bool
+    program: RowProgram, problem: Problem, most_cost: float, unit: float, *, minimised: bool
 ) -> dict[tuple[int, int], int]:
     """Columns y by group and number of the layout, with the rows fleet and cost; costs are in `unit`."""
     found: dict[tuple[int, int], int] = {}
     costs = []
     for g, group in enumerate(problem.groups):
         cost, most = group.cost / unit, float(len(group.gpu_ids))
-        here = [program.columns([cost * minimised], [most]) for _ in group.layouts]
+        here = [program.add_columns([cost * minimised], [most]) for _ in group.layouts]
         found.update({(g, number): column for number, column in enumerate(here)})
         costs += [cost] * len(here)
         if here:
-            program.row(-INF, most, here, [1.0] * len(here))
-    program.row(-INF, most_cost / unit, list(found.values()), costs)
+            program.add_row(-INF, most, here, [1.0] * len(here))
+    program.add_row(-INF, most_cost / unit, list(found.values()), costs)
     return found
 
 
@@ -92,14 +92,14 @@ class FillProgram:
         most_cost: float,
         held: Layouts | None,
     ) -> None:
-        self.problem, self.standing, self.program = problem, standing, Program()
+        self.problem, self.standing, self.program = problem, standing, RowProgram()
         self.fills = [placed for placed in fills if standing.takes(placed.fill)]
         unit = max([1e-9, *(group.cost for group in problem.groups)])
         self.layouts = add_layouts(self.program, problem, most_cost, unit, minimised=True)
         if held is not None:
             for key, column in self.layouts.items():
                 count = float(held.get(key, 0))
-                self.program.row(count, count, [column], [1.0])
+                self.program.add_row(count, count, [column], [1.0])
         self._pools(pools, decided)
         self._models()
 
@@ -121,7 +121,7 @@ class FillProgram:
     def whole_layouts(self, seconds: float) -> dict[tuple[int, int], int] | None:
         """The layouts of its best answer with whole layouts found in so many seconds; None where there is none."""
         columns = set(range(len(self.program.cost)))
-        self.program.real = columns - set(self.layouts.values())
+        self.program.continuous = columns - set(self.layouts.values())
         answer = self.program.solve(seconds)
         if answer.status not in ("optimal", "feasible"):
             return None
@@ -133,19 +133,19 @@ class FillProgram:
         for placed in self.fills:
             group = self.problem.groups[placed.pool[0]]
             most = max(layout.useful.get(placed.pool[1], 0) for layout in group.layouts)
-            column = self.program.columns([A_SLICE / max(1, most)], [INF])
+            column = self.program.add_columns([A_SLICE / max(1, most)], [INF])
             members.setdefault(placed.pool, []).append(column)
         self.pool_rows: dict[Key, int] = {}
         for key in pools:
             there, here = slices_of(self.problem, key, self.layouts), members.get(key, [])
             values = [1.0] * len(here) + [-count for count in there.values()]
-            self.pool_rows[key] = self.program.row(-INF, -float(decided.get(key, 0)), [*here, *there], values)
+            self.pool_rows[key] = self.program.add_row(-INF, -float(decided.get(key, 0)), [*here, *there], values)
 
     def _models(self) -> None:
         standing, cases = self.standing, self.problem.cases
-        runs = {case: self.program.columns([0.0], [1.0]) for case, _ in standing.stages}
+        runs = {case: self.program.add_columns([0.0], [1.0]) for case, _ in standing.stages}
         self.short_at = len(self.program.cost)
-        self.program.columns([MUCH] * len(standing.wanted), [1.0] * len(standing.wanted))
+        self.program.add_columns([MUCH] * len(standing.wanted), [1.0] * len(standing.wanted))
         parts: dict[int, tuple[list[int], list[float]]] = {}
         for place, placed in enumerate(self.fills):
             for row, part in standing.gives(placed.fill).items():
@@ -156,8 +156,8 @@ class FillProgram:
         for row, (case, _) in enumerate(standing.stages):
             columns, values = parts.get(row, ([], []))
             missing = -float(standing.missing[row])
-            rows.append(self.program.row(0.0, INF, [*columns, runs[case]], [*values, missing]))
+            rows.append(self.program.add_row(0.0, INF, [*columns, runs[case]], [*values, missing]))
         self.stage_at = rows[0]
         for place, model in enumerate(sorted(standing.wanted)):
             mine = [column for case, column in runs.items() if cases[case].model == model]
-            self.program.row(1.0, INF, [*mine, self.short_at + place], [1.0] * (len(mine) + 1))
+            self.program.add_row(1.0, INF, [*mine, self.short_at + place], [1.0] * (len(mine) + 1))

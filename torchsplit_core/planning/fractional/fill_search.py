@@ -24,7 +24,7 @@ from torchsplit_core.planning.fractional.fill_program import Key, Placed, add_la
 from torchsplit_core.planning.fractional.fills import Fill, Standing
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
+from torchsplit_core.solver.row_program import RowProgram
 
 
 class FillSearch:
@@ -33,7 +33,7 @@ class FillSearch:
     def __init__(
         self, problem: Problem, wanted: Mapping[int, float], placed: Iterable[Placed], most_cost: float
     ) -> None:
-        self.problem, self.wanted, self.program = problem, wanted, Program()
+        self.problem, self.wanted, self.program = problem, wanted, RowProgram()
         self.standing = Standing(problem, wanted)
         self.sets = list(dict.fromkeys((one.pool, tuple(number for number, _ in one.fill)) for one in placed))
         self.layouts = add_layouts(self.program, problem, most_cost, 1.0, minimised=False)
@@ -68,10 +68,10 @@ class FillSearch:
         self.longest: dict[tuple[int, int], int] = {}
         for case, stage in self.standing.stages:
             if case not in self.runs:
-                self.runs[case] = self.program.columns([0.0], [1.0])
+                self.runs[case] = self.program.add_columns([0.0], [1.0])
             if self.problem.cases[case].budget_ms is not None:
-                column = self.program.columns([0.0], [1.0])
-                self.program.real.add(column)
+                column = self.program.add_columns([0.0], [1.0])
+                self.program.continuous.add(column)
                 self.longest[case, stage] = column
 
     def _latency(self, choice: Choice) -> float | None:
@@ -83,18 +83,18 @@ class FillSearch:
         group = self.problem.groups[pool[0]]
         slices = len(group.gpu_ids) * max(layout.useful.get(pool[1], 0) for layout in group.layouts)
         single = len(tenants) == 1
-        count = self.program.columns([0.0], [float(slices) if single else 1.0])
+        count = self.program.add_columns([0.0], [float(slices) if single else 1.0])
         there = count
         if single:
-            there = self.program.columns([0.0], [1.0])
-            self.program.row(-INF, 0.0, [count, there], [1.0, -float(slices)])
+            there = self.program.add_columns([0.0], [1.0])
+            self.program.add_row(-INF, 0.0, [count, there], [1.0, -float(slices)])
         shares = {}
         for number in tenants:
             choice = self.problem.choices[number]
             share = count
             if not single:
-                share = self.program.columns([0.0], [1.0])
-                self.program.real.add(share)
+                share = self.program.add_columns([0.0], [1.0])
+                self.program.continuous.add(share)
             shares[number] = share
             columns, values = self.given.setdefault((choice.case, choice.stage), ([], []))
             columns.append(share)
@@ -102,13 +102,13 @@ class FillSearch:
             latency = self._latency(choice)
             if latency is None:
                 continue
-            self.program.row(0.0, INF, [self.longest[choice.case, choice.stage], there], [1.0, -latency])
+            self.program.add_row(0.0, INF, [self.longest[choice.case, choice.stage], there], [1.0, -latency])
             if not single:
-                self.program.row(0.0, INF, [share, count], [1.0, -latency])
+                self.program.add_row(0.0, INF, [share, count], [1.0, -latency])
                 needed = [self.longest[key] for key in self.longest if key[0] == choice.case]
-                self.program.row(-1.0, INF, [share, count, *needed], [1.0, -1.0, *[-1.0] * len(needed)])
+                self.program.add_row(-1.0, INF, [share, count, *needed], [1.0, -1.0, *[-1.0] * len(needed)])
         if not single:
-            self.program.row(-INF, 0.0, [*shares.values(), count], [*[1.0] * len(shares), -1.0])
+            self.program.add_row(-INF, 0.0, [*shares.values(), count], [*[1.0] * len(shares), -1.0])
         self.counts.append(count)
         self.shares.append(shares)
 
@@ -119,15 +119,15 @@ class FillSearch:
         for pool, counts in members.items():
             there = slices_of(self.problem, pool, self.layouts)
             values = [1.0] * len(counts) + [-count for count in there.values()]
-            self.program.row(-INF, 0.0, [*counts, *there], values)
+            self.program.add_row(-INF, 0.0, [*counts, *there], values)
 
     def _models(self) -> None:
         for stage in self.standing.stages:
             columns, values = self.given.get(stage, ([], []))
-            self.program.row(0.0, INF, [*columns, self.runs[stage[0]]], [*values, -1.0])
+            self.program.add_row(0.0, INF, [*columns, self.runs[stage[0]]], [*values, -1.0])
         for model in sorted(self.wanted):
             mine = [case for case in self.runs if self.problem.cases[case].model == model]
-            self.program.row(1.0, 1.0, [self.runs[case] for case in mine], [1.0] * len(mine))
+            self.program.add_row(1.0, 1.0, [self.runs[case] for case in mine], [1.0] * len(mine))
             for case in mine:
                 self._case(case, alone=len(mine) == 1)
 
@@ -135,7 +135,7 @@ class FillSearch:
         """Its longest latencies keep the limit together; where it is not chosen it has no tenants."""
         longest = [column for key, column in self.longest.items() if key[0] == case]
         if longest:
-            self.program.row(-INF, 1.0, longest, [1.0] * len(longest))
+            self.program.add_row(-INF, 1.0, longest, [1.0] * len(longest))
         for stage in range(0 if alone else self.problem.cases[case].stages):
             for column in self.given.get((case, stage), ([], []))[0]:
-                self.program.row(-INF, 0.0, [column, self.runs[case]], [1.0, -self.program.upper[column]])
+                self.program.add_row(-INF, 0.0, [column, self.runs[case]], [1.0, -self.program.upper[column]])

@@ -20,7 +20,7 @@ from torchsplit_core.planning.fractional.share_program import OutOfScale, Share,
 from torchsplit_core.planning.patterns.supply import Supply, supply_of
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import goal_of, must_survive, tiered
-from torchsplit_core.solver.highs import INF, run, set_whole
+from torchsplit_core.solver.highs import INF, run, set_integrality
 
 DIGITS = 1000.0
 """The level at which the worst-served model is kept in the program (see ShareProgram)."""
@@ -161,7 +161,7 @@ def _prices(program: ShareProgram, rising: NDArray[np.bool_]) -> tuple[NDArray[n
 
 def _whole_layouts(program: ShareProgram, deadline: float) -> bool:
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
-    set_whole(program.highs, layouts, True)
+    set_integrality(program.highs, layouts, True)
     return run(program.highs, max(0.03, deadline - time.perf_counter())) in ("optimal", "feasible")
 
 
@@ -169,7 +169,7 @@ def _hold_layouts(program: ShareProgram) -> list[int]:
     values = np.array(program.highs.getSolution().col_value)
     layouts = np.arange(program.layout_at, program.case_at, dtype=np.int32)
     counts = np.rint(values[layouts])
-    set_whole(program.highs, layouts, False)
+    set_integrality(program.highs, layouts, False)
     program.highs.changeColsBounds(len(layouts), layouts, counts, counts)
     program.highs.setOptionValue("time_limit", INF)
     return [int(count) for count in counts]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.supply import Supply
 from torchsplit_core.planning.request.objective import rungs, unit_rps
-from torchsplit_core.solver.highs import INF, by_columns, load, run
+from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]
@@ -183,12 +183,12 @@ class ShareProgram:
         sizes = np.abs(value)
         if sizes.max() > LARGEST or sizes.min() < SMALLEST:
             raise OutOfScale
-        matrix = by_columns(value, row, column, (rows, columns))
+        matrix = csc_from_entries(value, row, column, (rows, columns))
         cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INF)
         cost[self.t] = -1.0
         least[: len(self.shares)] = [share.least for share in self.shares]
         most[: len(self.shares)] = [share.most for share in self.shares]
-        return load(
+        return load_program(
             "planner's program of shares",
             matrix,
             cost,

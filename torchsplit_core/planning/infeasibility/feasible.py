@@ -12,7 +12,7 @@ from torchsplit_core.planning.fractional.pooled import pool_shares, pooled_minim
 from torchsplit_core.planning.patterns import serves
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import must_survive
-from torchsplit_core.solver.pyomo_model import Answer, pyo, solve
+from torchsplit_core.solver.pyomo_model import ModelSolution, pyo, solve
 from torchsplit_core.values import Objective, PlanRequest
 
 
@@ -58,7 +58,7 @@ def _quickly(request: PlanRequest, deadline: float) -> bool | None:
     return False if exclusive is False and request.sharing == "exclusive" else None
 
 
-def _try(request: PlanRequest, mode: Mode, deadline: float) -> Answer:
+def _try(request: PlanRequest, mode: Mode, deadline: float) -> ModelSolution:
     per_gpu = mode == "concrete"
     if mode == "exclusive":
         request = replace(request, sharing="exclusive")

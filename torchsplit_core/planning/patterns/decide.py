@@ -20,7 +20,7 @@ from torchsplit_core.planning.patterns.master import Column, Duals, Flags, choos
 from torchsplit_core.planning.patterns.options import Options
 from torchsplit_core.planning.patterns.pattern import Offers, Pattern, offers
 from torchsplit_core.planning.patterns.supply import Supply, Vector
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.values.status import SearchVerdict
 
 CERTAIN = 1e-7
 """Relative excess over the fleet's worth at which prices prove a "no"."""
@@ -89,7 +89,7 @@ class Decision:
     `zeta`: the part of the fleet that the linear program needs, where it was solved.
     """
 
-    verdict: Verdict
+    verdict: SearchVerdict
     plan: Plan | None = None
     zeta: float = float("nan")
 

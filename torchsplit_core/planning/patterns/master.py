@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
-from torchsplit_core.solver.highs import INF, by_columns, load, run
+from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values import InternalFault
 
 MISSING = 100.0
@@ -127,7 +127,7 @@ def _load(
         # One column more for each model, at the end: it stands for a pattern at the highest level.
         parts.append((np.arange(models), width + np.arange(models), np.ones(models)))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    matrix = by_columns(value, row, col, (rows, width if whole else width + models))
+    matrix = csc_from_entries(value, row, col, (rows, width if whole else width + models))
     cost = np.zeros(matrix.shape[1])
     cost[width - 1], cost[width:] = 1.0, MISSING
     upper = np.full(matrix.shape[1], INF)
@@ -140,11 +140,11 @@ def _load(
     right[models + pools + groups :] = allowed
     lower = np.full(rows, -INF)
     lower[:models] = 1.0
-    return load(
+    return load_program(
         "planner's master program",
         matrix,
         cost,
         columns=(np.zeros(len(cost)), upper),
         rows=(lower, right),
-        whole=np.arange(width) < width - 1 if whole else None,
+        integer=np.arange(width) < width - 1 if whole else None,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 
-from torchsplit_core.isolation.forked import ForkedWorker, WorkerEnded
+from torchsplit_core.isolation.fork_worker import ForkedWorker, WorkerEnded
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.hash import request_hash
@@ -52,7 +52,7 @@ def plan_each(requests: Sequence[PlanRequest], limit_s: float, hear: Hear, *, wo
                 position, request = left.pop()
                 worker = idle.pop() if idle else ForkedWorker(_planned)
                 busy.append(_Busy(worker, position, time.monotonic() + OVERRUN * limit_s + GRACE_S))
-                worker.ask(request, limit_s)
+                worker.submit(request, limit_s)
             soonest = min(one.deadline for one in busy)
             ready = wait([one.worker.pipe for one in busy], max(0.0, soonest - time.monotonic()))
             for one in list(busy):
@@ -73,7 +73,7 @@ def _heard(
     why = "did not end in time"
     if worker.poll():
         try:
-            answer = worker.answer()
+            answer = worker.result()
         except WorkerEnded:
             why = "ended without an answer (perhaps memory was short)"
         else:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torchsplit_core.hardware.cuda_causes import HOLDERS, cuda_facts, cuda_fault
+from torchsplit_core.hardware.cuda_causes import HOLDERS_HINT, cuda_facts, cuda_fault
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.units import GIB
 
@@ -101,7 +101,7 @@ def _touch(device: Mapping[str, Any]) -> None:
         raise InputFault(
             f"device {device['id']}",
             "is in use: CUDA lets no second process compute on it",
-            f"Wait for what nvidia-smi lists, or set its compute mode to default (nvidia-smi -c 0). {HOLDERS}",
+            f"Wait for what nvidia-smi lists, or set its compute mode to default (nvidia-smi -c 0). {HOLDERS_HINT}",
         ) from error
 
 

@@ -15,7 +15,7 @@ from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
-from torchsplit_core.hardware.steadiness import STEADY_RATIO
+from torchsplit_core.hardware.clock_stability import STEADY_RATIO
 
 MOST_LOOKS = 4
 """A point that is unsteady after two looks gets so many in all."""

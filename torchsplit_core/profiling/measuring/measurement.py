@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import ChildFault, Limits, of_form, printable, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, schema_reader, printable, run_limited
 from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.profiling.measuring.grids import (
     MOST_BATCH_SIZES,
@@ -92,7 +92,7 @@ def measure(
                     limits=_limits(device, len(sizes or ()) or MOST_BATCH_SIZES, settings, memory_bytes),
                     progress=listener.advance,
                     subject=f"profile of {source}",
-                    read=of_form(None),
+                    read=schema_reader(None),
                     receive=listener.receive,
                     read_part=read_told,
                     environment=_environment(device, settings),
@@ -166,7 +166,7 @@ def _hold(
             arguments,
             limits=_limits(device, len(wanted), settings, memory_bytes),
             subject=f"memory of {parsed.text}",
-            read=of_form(None),
+            read=schema_reader(None),
             receive=receive,
             read_part=read_told,
             environment=_environment(device, settings),

@@ -9,30 +9,30 @@ from pydantic import Field
 
 from torchsplit_core.files.fields import Count, Facts, NonNegative, Positive, Whole
 from torchsplit_core.graph.serialization import graph_from_dict
-from torchsplit_core.isolation import Form, of_form
+from torchsplit_core.isolation import AnswerSchema, schema_reader
 from torchsplit_core.values.profile import FailureReason
 
 
-class _Percentile(Form):
+class _Percentile(AnswerSchema):
     value: NonNegative
     low: NonNegative | None
     high: NonNegative | None
 
 
-class _Latency(Form):
+class _Latency(AnswerSchema):
     runs: Count
     p50: _Percentile
     p95: _Percentile
     p99: _Percentile
 
 
-class _Rates(Form):
+class _Rates(AnswerSchema):
     rps: Positive
     low_rps: Positive
     high_rps: Positive
 
 
-class _Peak(Form):
+class _Peak(AnswerSchema):
     weight_bytes: Whole
     activation_bytes: Whole
     transient_bytes: Whole
@@ -43,13 +43,13 @@ _Course = list[Annotated[list[NonNegative | list[_Piece]], Field(min_length=2, m
 """As `looks.course_of` makes it."""
 
 
-class _Held(Form):
+class _Held(AnswerSchema):
     batch_size: Count
     bytes: Whole
     course: _Course
 
 
-class _Batch(Form):
+class _Batch(AnswerSchema):
     batch_size: Count
     processes: Count = 1
     latency: _Latency
@@ -65,7 +65,7 @@ class _Batch(Form):
     course: _Course = []
 
 
-class _Operation(Form):
+class _Operation(AnswerSchema):
     id: str
     least_ms: NonNegative
     mean_ms: NonNegative
@@ -74,7 +74,7 @@ class _Operation(Form):
     output_bytes: Whole
 
 
-class _Nodes(Form):
+class _Nodes(AnswerSchema):
     batch_size: Count
     runs_ms: Annotated[
         list[Annotated[list[Positive], Field(min_length=2, max_length=2)]], Field(min_length=1)
@@ -82,7 +82,7 @@ class _Nodes(Form):
     items: list[_Operation]
 
 
-class _Failure(Form):
+class _Failure(AnswerSchema):
     kind: Literal["batch", "nodes", "look"]
     batch_size: Count
     reason: FailureReason
@@ -91,13 +91,13 @@ class _Failure(Form):
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "graph": graph_from_dict,
-    "batch_sizes": of_form(list[Count]),
-    "environment": of_form(Facts),
-    "begin": of_form(Annotated[list[str | int], Field(min_length=2, max_length=2)]),
-    "batch": of_form(_Batch),
-    "nodes": of_form(_Nodes),
-    "failure": of_form(_Failure),
-    "held": of_form(_Held),
+    "batch_sizes": schema_reader(list[Count]),
+    "environment": schema_reader(Facts),
+    "begin": schema_reader(Annotated[list[str | int], Field(min_length=2, max_length=2)]),
+    "batch": schema_reader(_Batch),
+    "nodes": schema_reader(_Nodes),
+    "failure": schema_reader(_Failure),
+    "held": schema_reader(_Held),
 }
 
 

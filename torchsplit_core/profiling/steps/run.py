@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from torchsplit_core.files.fields import Positive, Whole
-from torchsplit_core.isolation import Form, Limits, of_form, run_limited
+from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -15,7 +15,7 @@ Optimizer = Literal["adamw", "sgd"]
 CHILD = "torchsplit_core.profiling.steps.child"
 
 
-class _Tracked(Form):
+class _Tracked(AnswerSchema):
     peak_bytes: Whole
 
 
@@ -53,7 +53,7 @@ def measure_step(
         limits=limits,
         subject=f"model {Path(parsed.path).name or source}",
         progress=progress,
-        read=of_form(_Measured),
+        read=schema_reader(_Measured),
         readable=parsed.files,
     )
     return MeasuredStep(batch, float(told["seconds"]), int(told["peak_bytes"]))
@@ -93,7 +93,7 @@ def track_peak(
         },
         subject=f"model {Path(parsed.path).name or source}",
         progress=progress,
-        read=of_form(_Tracked),
+        read=schema_reader(_Tracked),
         readable=parsed.files,
     )
     return int(told["peak_bytes"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 
 from torchsplit_core.files import replace_file
-from torchsplit_core.isolation import private_room
+from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.engine import Engine
 from torchsplit_core.serving.frontend.app import Frontend
@@ -93,7 +93,7 @@ async def serve_until(
 ) -> None:
     """Serve a roster on a socket until `stop` is set; every process has ended when this returns. Raises InputFault."""
     metrics = ServerMetrics(serving_plan)
-    with private_room() as directory:
+    with private_temp_dir() as directory:
         engine = Engine(serving_plan, settings, metrics)
         try:
             front = Frontend(engine, metrics, AccessGuard(settings.access), settings.limits)

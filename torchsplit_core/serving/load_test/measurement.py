@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.hardware import discover_host, unsteady_words, watch_cores
+from torchsplit_core.hardware import discover_host, instability_words, measure_cores
 from torchsplit_core.responding.front import beside_generator, front_load, front_ms, held_ms, short_words
 from torchsplit_core.responding.servers import simulation_request
 from torchsplit_core.responding.spread import simulate_drawn, with_spread
@@ -79,7 +79,7 @@ def measure(
         progress(0.0, front)
     if slice_cores:
         progress(0.0, "checking whether the cores keep their speed")
-    unsteady = unsteady_words(watch_cores(slice_cores))
+    unsteady = instability_words(measure_cores(slice_cores))
     with serving_session(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
         requests = {model.name: server.example_request(model.name) for model in serving_plan.models}
         hops: dict[str, Hop] = {}

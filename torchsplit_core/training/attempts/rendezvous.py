@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.strategy.run import Nodes
+from torchsplit_core.values.strategy.run import ElasticNodes
 
 BACKEND = "torchsplit"
 STORE_TIMEOUT_S = 10
@@ -67,7 +67,7 @@ class LocalRendezvous:
 class StoreRendezvous:
     """A node's way to the others."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: ElasticNodes) -> None:
         host, port = nodes.address
         self.nodes, self.host, self.port = nodes, host, port
         self._store: dist.TCPStore | None = None

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchsplit_core.bundle import python_path
-from torchsplit_core.isolation.confinement.kernel import signal_at_parents_end
+from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.training.cluster.resources import Fleet
 from torchsplit_core.values import InputFault, quoted
-from torchsplit_core.values.strategy.run import Nodes, RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import ElasticNodes, RunOptions, RunStrategy, RunSummary
 
 AGENT_END_S = 30.0
 """In which an agent that is told to end has ended its ranks."""
@@ -89,7 +89,7 @@ def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
 
 def main() -> None:
     """The agent: what it does comes in by standard input, how it ended goes into the file that is named."""
-    signal_at_parents_end()
+    set_parent_death_signal()
     # Loaded here: who only hands over tasks needs no torch.
     from torchsplit_core.training.launch import train
 
@@ -102,7 +102,7 @@ def main() -> None:
             task.folder,
             options=task.options,
             processes=fleet.processes,
-            nodes=Nodes(fleet.least, fleet.most, task.meeting, name),
+            nodes=ElasticNodes(fleet.least, fleet.most, task.meeting, name),
             resume=True,
             trust=task.trust,
         )

@@ -15,12 +15,12 @@ from torchsplit_core.values.status import SolveStatus
 
 Regime = Literal["any", "stock"]
 Sharing = Literal["exclusive", "fractional"]
-Tying = Literal["off", "routed", "soft", "hard"]
+ColocationSetting = Literal["off", "routed", "soft", "hard"]
 Weighting = Literal["equal", "favoured", "throughput", "fewest_gpus"]
 """What is asked for: leximin with weights, the greatest sum, or the fewest GPUs that carry every demand."""
 Planner = Literal["planner", "whole_gpu", "uniform", "first_fit", "greedy"]
-Verdict = Literal["supported", "not supported", "cannot be said"]
-Result = Literal["better", "equal", "worse", "open"]
+ClaimVerdict = Literal["supported", "not supported", "cannot be said"]
+ComparisonResult = Literal["better", "equal", "worse", "open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CaseKey:
     mix: str
     regime: Regime
     sharing: Sharing
-    colocation: Tying
+    colocation: ColocationSetting
     weights: Weighting
     planner: Planner
 
@@ -68,7 +68,7 @@ class ModelFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class IntervalEnds:
     """What a case reaches with every estimate at one end of its interval."""
 
     total_rps: float
@@ -103,8 +103,8 @@ class CaseFigures:
     stranded_share: float
     memory_share: float | None
     deployable: bool
-    at_low: Ends | None = None
-    at_high: Ends | None = None
+    at_low: IntervalEnds | None = None
+    at_high: IntervalEnds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Comparison:
     label: str
     tested: float
     reference: float
-    result: Result
+    result: ComparisonResult
     note: str = ""
 
 
@@ -144,7 +144,7 @@ class ClaimPart:
     title: str
     metric: str
     rule: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     words: str
     comparisons: tuple[Comparison, ...] = ()
     counts: bool = True
@@ -159,13 +159,13 @@ class Claim:
 
     number: int
     text: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     words: str
     parts: tuple[ClaimPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MixTold:
+class MixDescription:
     """A mix as a reader has to know it."""
 
     name: str
@@ -191,7 +191,7 @@ class EvaluationOutcome:
     """The whole evaluation; `complete` False while cases are missing."""
 
     settings: EvaluationSettings
-    mixes: tuple[MixTold, ...]
+    mixes: tuple[MixDescription, ...]
     cases: tuple[EvaluatedCase, ...]
     claims: tuple[Claim, ...] = ()
     complete: bool = False

@@ -22,8 +22,8 @@ def allowed_hosts(address: str, named: Sequence[str]) -> tuple[str, ...]:
     """
     if ANY in named or (not named and not is_loopback(address)):
         return (ANY,)
-    own = () if address in ("0.0.0.0", "::", "") else (address.lower(),)
-    return tuple(dict.fromkeys((*LOOPBACK, *own, *named)))
+    own_address = () if address in ("0.0.0.0", "::", "") else (address.lower(),)
+    return tuple(dict.fromkeys((*LOOPBACK, *own_address, *named)))
 
 
 def is_loopback(name: str) -> bool:

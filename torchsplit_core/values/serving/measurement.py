@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Where = Literal["service", "wait", "front", "load"]
+DeviationSource = Literal["service", "wait", "front", "load"]
 """What a disagreement is in: batches that take another time, queues, the way through the front, or the load sent."""
 
 
@@ -87,7 +87,7 @@ class Disagreement:
     """Where measured and predicted part by more than is usual, in a sentence; `server` None: not of one slice."""
 
     model: str
-    where: Where
+    where: DeviationSource
     message: str
     server: str | None = None
     stage: str | None = None

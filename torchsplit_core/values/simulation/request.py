@@ -109,7 +109,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
+class MaxLoadSearch:
     """Ask for the largest common factor of all rates at which this percentile stays within each `slo_ms`."""
 
     percentile: float = 95.0
@@ -129,4 +129,4 @@ class SimulationRequest:
     warmup_share: float = 0.1
     replications: int = 5
     seed: int = 0
-    find: Find | None = None
+    find: MaxLoadSearch | None = None

@@ -10,7 +10,7 @@ from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedStep:
     """What a strategy's search estimated: GiB on the fullest device, seconds of a step."""
 
     memory_gib: float
@@ -27,7 +27,7 @@ class RunStrategy:
 
     choices: ParallelConfig
     job: TrainingJob
-    predicted: Predicted | None = None
+    predicted: PredictedStep | None = None
     layers: tuple[int, ...] = ()
 
 
@@ -69,7 +69,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class ElasticNodes:
     """Of a run on several machines: how many at least and at most, where they meet (HOST:PORT), this one's name.
 
     Raises InputFault for numbers, an address or a name that cannot be.

@@ -16,13 +16,13 @@ from app.models.profile.measuring.devices import label
 from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import ProfileParameters
-from torchsplit_core.jobs.profile import Cell, cells
+from torchsplit_core.jobs.job_kinds import ProfileParameters
+from torchsplit_core.jobs.profile import ProfilePoint, profile_points
 from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import Device, InputFault, Profile
 from torchsplit_core.values.profile import NOT_TRIED
-from torchsplit_core.workspace.measured_points import OLD_POINTS
+from torchsplit_core.workspace.measured_points import OLD_POINTS_TEXT
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -57,7 +57,7 @@ def where(message: str, sources: Sequence[str], devices: Sequence[str]) -> At:
     )
 
 
-def states(found: Sequence[Cell], at: At | None) -> dict[tuple[str, str, int], str]:
+def states(found: Sequence[ProfilePoint], at: At | None) -> dict[tuple[str, str, int], str]:
     """What to say of each open point; `at` is None while nothing runs.
 
     Batch sizes are measured in ascending order: what lies behind the present one and is open gave no figure.
@@ -89,7 +89,7 @@ def states(found: Sequence[Cell], at: At | None) -> dict[tuple[str, str, int], s
 
 def show(
     workspace: Workspace,
-    found: Sequence[Cell],
+    found: Sequence[ProfilePoint],
     devices: Mapping[str, Device],
     profiles: Mapping[str, Profile],
     *,
@@ -127,7 +127,7 @@ def show(
     st.caption("Requests per second; point at a failure for its reason, or read it below.")
     if old := sum(cell.old for cell in found):
         st.caption(
-            f"{old} of these points {'is' if old == 1 else 'are'} kept as {OLD_POINTS}: never taken over, so "
+            f"{old} of these points {'is' if old == 1 else 'are'} kept as {OLD_POINTS_TEXT}: never taken over, so "
             "measured again."
         )
     if reasons:
@@ -136,12 +136,12 @@ def show(
                 st.text(text)
 
 
-def _td(words: str, cell: Cell, why: str) -> str:
+def _td(words: str, cell: ProfilePoint, why: str) -> str:
     title = f' title="{html.escape(why)}"' if why else ""
     if cell.state == "measured" and cell.kept:
         title = f' title="measured {when(cell.kept)}"'
     elif cell.old and not why:
-        title = f' title="{OLD_POINTS}"'
+        title = f' title="{OLD_POINTS_TEXT}"'
     body = f"<b>{words}</b>" if cell.state == "measured" else f"<span>{html.escape(words)}</span>"
     return f'<td class="n"{title}>{body}</td>'
 
@@ -155,7 +155,7 @@ def _outcome(why: str) -> str:
     return "not tried" if why.startswith(NOT_TRIED) else "failed"
 
 
-def failures(profiles: Mapping[str, Profile], found: Sequence[Cell]) -> dict[tuple[str, str, int], str]:
+def failures(profiles: Mapping[str, Profile], found: Sequence[ProfilePoint]) -> dict[tuple[str, str, int], str]:
     """Why open points gave no figure when they were tried last, by model, device and batch size."""
     wanted = {(cell.source, cell.device, cell.batch_size) for cell in found if cell.state == "open"}
     told = {}
@@ -186,7 +186,7 @@ def live(
         with frame.telling():
             show(
                 workspace,
-                cells(workspace, parameters),
+                profile_points(workspace, parameters),
                 devices,
                 profiles,
                 job=status if status.state == "running" else None,
@@ -195,12 +195,12 @@ def live(
     st.fragment(draw, run_every=REFRESH_S)()
 
 
-def known_cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[Cell, ...]:
+def known_cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[ProfilePoint, ...]:
     """The points of a job that has not begun; none where no device is chosen or one has gone."""
     if not parameters.device or not parameters.sources:
         return ()
     try:
-        return cells(workspace, parameters)
+        return profile_points(workspace, parameters)
     except InputFault as fault:
         st.error(str(fault))
         return ()

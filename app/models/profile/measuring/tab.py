@@ -16,9 +16,9 @@ from app.shell import frame, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import discover_host
-from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile, from_stored
-from torchsplit_core.jobs.profile import Cell
-from torchsplit_core.pictures.numbers import plain
+from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile, from_stored
+from torchsplit_core.jobs.profile import ProfilePoint
+from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.values import Device, InputFault, Profile
 from torchsplit_core.values.errors import quoted
@@ -165,7 +165,7 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
     return found
 
 
-def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, found: Sequence[Cell]) -> None:
+def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, found: Sequence[ProfilePoint]) -> None:
     """Start the job; where points of the grid are known already, what is to become of them is asked first."""
     if any(cell.state != "open" for cell in found):
         # The session keeps the question: a rerun, as of a job that ends, must not close it.
@@ -204,14 +204,14 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
         st.rerun()
 
 
-def question(found: Sequence[Cell], devices: Mapping[str, Device]) -> str:
+def question(found: Sequence[ProfilePoint], devices: Mapping[str, Device]) -> str:
     """How many points are known, of when and of which devices."""
     known = [cell for cell in found if cell.state != "open"]
     failed = sum(cell.state == "failed" for cell in known)
     days = sorted({measuring_grid.when(cell.kept)[:10] for cell in known if cell.kept})
     period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
     names = list(dict.fromkeys(cell.device for cell in known))
-    where = ", ".join(plain(measuring_devices.label(devices[name])) for name in names if name in devices)
+    where = ", ".join(escape_markdown(measuring_devices.label(devices[name])) for name in names if name in devices)
     points = f"{len(known)} of {len(found)} points" if len(known) < len(found) else f"{len(known)} points"
     text = f"**{points}** were measured on {period} on this device: {where}."
     if len(names) > 1:
@@ -244,7 +244,7 @@ def _running(
 ) -> None:
     """The live grid of one running job."""
     record = next(found for found in workspace.job_records() if found.id == status.id)
-    st.markdown(f"**{plain(status.title)}**: the points as they come")
+    st.markdown(f"**{escape_markdown(status.title)}**: the points as they come")
     with frame.telling():
         parameters = from_stored(PROFILE, record.parameters)
         _grid(workspace, parameters, devices, profiles, status)

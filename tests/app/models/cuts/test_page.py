@@ -17,11 +17,11 @@ from app.session.model import open_model
 from tests.support.app.graphs import NAME, encoder, said, stored, timed
 from tests.support.app.values import SOURCE
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
+from torchsplit_core.jobs.job_kinds import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
 from torchsplit_core.values import InputFault, ignore_progress
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -110,9 +110,9 @@ def test_speeds_say_how_many_devices_there_are() -> None:
 def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> None:
     stored(workspace, encoder(4), timed(encoder(4)))
     partition_job(workspace, PartitionParameters(NAME, 4), ignore_progress)
-    assert named.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
+    assert named_results.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
     partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
-    assert named.partition_names(workspace, NAME) == (f"{NAME} in 2",)
+    assert named_results.partition_names(workspace, NAME) == (f"{NAME} in 2",)
     study = cuts.study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
     assert all(one.devices for one in study.candidates)
@@ -263,16 +263,16 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
     figure = front([*found, dot("own", 2, 4_000_000, 8.0, own=True)], 5.0, "slowest stage", dark=False)
     line = next(trace for trace in figure.data if trace.mode == "lines")
     assert list(line.x) == [0, 2] and list(line.y) == [10, 6]
-    named = {
+    named_results = {
         trace.name: trace for trace in figure.data if trace.mode == "markers" and trace.customdata is not None
     }
-    assert set(named) == {"whole", "2 stages", "your cut"}
+    assert set(named_results) == {"whole", "2 stages", "your cut"}
     # The legend has marks of its own: of points with several opacities it would show the mean.
     listed = [trace for trace in figure.data if trace.mode == "markers" and trace.showlegend is not False]
     assert [trace.name for trace in listed] == ["whole", "2 stages", "your cut"]
     assert all(trace.marker.opacity is None and trace.x == (None,) for trace in listed)
     assert figure.layout.legend.yref == "container" and figure.layout.margin.b >= 60
-    two = named["2 stages"]
+    two = named_results["2 stages"]
     assert [row[0] for row in two.customdata] == ["a", "b"] and list(two.marker.line.width) == [3, 1]
     assert two.marker.opacity[0] == 1.0 > two.marker.opacity[1]
     assert figure.layout.shapes[0].y0 == 5.0 and "MB" in figure.layout.xaxis.title.text

@@ -9,8 +9,8 @@ import pytest
 from app.models.profile.measuring import grid
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import JobParameters
-from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.jobs.job_kinds import JobParameters
+from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -29,8 +29,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+def known(monkeypatch: pytest.MonkeyPatch) -> list[ProfilePoint]:
     """What the store knows of every grid asked for."""
-    found: list[Cell] = []
-    monkeypatch.setattr(grid, "cells", lambda workspace, parameters: tuple(found))
+    found: list[ProfilePoint] = []
+    monkeypatch.setattr(grid, "profile_points", lambda workspace, parameters: tuple(found))
     return found

@@ -15,8 +15,8 @@ from tests.support.app.profile_page import Open, button, choose_source, opened, 
 from tests.support.app.profiles import measured, row
 from tests.support.app.values import SOURCE, graph, profile
 from tests.support.paths import ROOT
-from torchsplit_core.jobs.names import PROFILE, TRACE, ProfileParameters, UploadedFile, as_stored
-from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, UploadedFile, to_stored
+from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.workspace.store import Workspace
@@ -116,7 +116,7 @@ def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Work
 
 
 def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
 ) -> None:
     found = choose_source(opened(page, filled, "Measure"))
     button(found, "Measure").click().run()
@@ -131,7 +131,7 @@ def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
     "text", ["0", "1, 1000000", ",", "two", "-3", ",".join(str(n) for n in range(1, 40))]
 )
 def test_a_batch_grid_that_makes_no_sense_is_one_message(
-    text: str, page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+    text: str, page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
 ) -> None:
     found = choose_source(opened(page, filled, "Measure"))
     found.text_input(key="profile-measure-batches").set_value(text).run()
@@ -141,13 +141,13 @@ def test_a_batch_grid_that_makes_no_sense_is_one_message(
 
 
 def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
-    page: Open, filled: Workspace, known: list[Cell]
+    page: Open, filled: Workspace, known: list[ProfilePoint]
 ) -> None:
     known += [
-        Cell(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
-        Cell(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
-        Cell(SOURCE, "cpu", 4, "open"),
-        Cell(SOURCE, "cpu", 8, "failed", message="Not tried: three runs would take too long.", kept=1e9),
+        ProfilePoint(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
+        ProfilePoint(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
+        ProfilePoint(SOURCE, "cpu", 4, "open"),
+        ProfilePoint(SOURCE, "cpu", 8, "failed", message="Not tried: three runs would take too long.", kept=1e9),
     ]
     text = said(choose_source(opened(page, filled, "Measure")))
     assert ">not tried<" in text and ">failed<" not in text
@@ -156,9 +156,9 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
 
 
 def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(
-    page: Open, filled: Workspace, known: list[Cell], started: list[tuple[str, Any]]
+    page: Open, filled: Workspace, known: list[ProfilePoint], started: list[tuple[str, Any]]
 ) -> None:
-    known += [Cell(SOURCE, "cpu", 1, "open", old=True), Cell(SOURCE, "cpu", 2, "open")]
+    known += [ProfilePoint(SOURCE, "cpu", 1, "open", old=True), ProfilePoint(SOURCE, "cpu", 2, "open")]
     found = choose_source(opened(page, filled, "Measure"))
     text = said(found)
     assert "1 of these points is kept as old (measured under the earlier architecture hash)" in text
@@ -176,9 +176,9 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
     page: Open,
     filled: Workspace,
     started: list[tuple[str, Any]],
-    known: list[Cell],
+    known: list[ProfilePoint],
 ) -> None:
-    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), Cell(SOURCE, "cpu", 2, "open")]
+    known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), ProfilePoint(SOURCE, "cpu", 2, "open")]
     found = choose_source(opened(page, filled, "Measure"))
     found.text_input(key="profile-measure-batches").set_value("1, 2").run()
     button(found, "Measure").click().run()
@@ -188,9 +188,9 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
 
 
 def test_to_cancel_the_question_measures_nothing(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
 ) -> None:
-    known += [Cell(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
+    known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
     found = choose_source(opened(page, filled, "Measure"))
     button(found, "Measure").click().run()
     # The client may offer more batch sizes than were measured.
@@ -204,7 +204,7 @@ def test_to_cancel_the_question_measures_nothing(
 
 
 def test_a_python_file_is_measured_only_with_trust(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]], known: list[Cell]
+    page: Open, workspace: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
 ) -> None:
     name = "net.py:Net"
     workspace.put("graph", name, graph())
@@ -226,9 +226,9 @@ def test_imported_tables_are_no_models_to_measure() -> None:
 
 def test_progress_says_which_point_is_being_measured() -> None:
     cells = [
-        Cell("a", "cpu", 1, "measured", 1.0),
-        Cell("a", "cpu", 2, "open"),
-        *(Cell("b", "cpu", batch, "open") for batch in (1, 2, 4)),
+        ProfilePoint("a", "cpu", 1, "measured", 1.0),
+        ProfilePoint("a", "cpu", 2, "open"),
+        *(ProfilePoint("b", "cpu", batch, "open") for batch in (1, 2, 4)),
     ]
     at = grid.where("b · batch size 2", ["a", "b"], ["cpu"])
     assert at == grid.At("b", "cpu", 2)
@@ -267,7 +267,7 @@ def test_progress_of_several_devices_names_the_device(message: str, at: grid.At)
     ],
 )
 def test_two_devices_are_told_apart_in_the_grid(at: grid.At, said: list[str]) -> None:
-    cells = [Cell("a", "x", 1, "open"), Cell("a", "x", 2, "open"), Cell("a", "y", 1, "open")]
+    cells = [ProfilePoint("a", "x", 1, "open"), ProfilePoint("a", "x", 2, "open"), ProfilePoint("a", "y", 1, "open")]
     assert list(grid.states(cells, at).values()) == said
 
 
@@ -275,7 +275,7 @@ def test_a_stopped_measurement_is_resumed_with_its_parameters(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     parameters = ProfileParameters((SOURCE,), "cpu", (1, 2), again_since=5.0)
-    workspace.add_job("Profile it", PROFILE, as_stored(PROFILE, parameters))
+    workspace.add_job("Profile it", PROFILE, to_stored(PROFILE, parameters))
     found = page("profile", workspace)
     assert "Profile it failed" in said(found)
     button(found, "Resume").click().run()
@@ -295,6 +295,6 @@ def test_a_device_that_has_gone_is_one_message(
     def gone(workspace: Workspace, parameters: Any) -> Any:
         raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 
-    monkeypatch.setattr(grid, "cells", gone)
+    monkeypatch.setattr(grid, "profile_points", gone)
     found = choose_source(opened(page, filled, "Measure"))
     assert len(found.error) == 1 and "not available on this host" in said(found)

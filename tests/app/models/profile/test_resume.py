@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 
 from tests.support.app.profile_page import button, said
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import PROFILE, ProfileParameters, UploadedFile
-from torchsplit_core.jobs.profile import cells
+from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
+from torchsplit_core.jobs.profile import profile_points
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.torch
@@ -61,7 +61,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 def measured(workspace: Workspace) -> dict[int, float | None]:
     """When each known point was measured."""
-    return {cell.batch_size: cell.kept for cell in cells(workspace, PARAMETERS) if cell.state == "measured"}
+    return {cell.batch_size: cell.kept for cell in profile_points(workspace, PARAMETERS) if cell.state == "measured"}
 
 
 @pytest.mark.repeated

@@ -20,12 +20,12 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
-from torchsplit_core.jobs.names import PLAN, RequestParameters
+from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanRequest
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
@@ -81,7 +81,7 @@ def reloaded(opened: AppTest) -> AppTest:
 def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Workspace) -> None:
     first = gpus(page("plan", solved), 2)
     (kept,) = DraftStore(solved, "review").all()
-    assert replace(kept, edited=0.0) == KeptDraft(request_hash(request()), TWO)
+    assert replace(kept, edited=0.0) == StoredDraft(request_hash(request()), TWO)
     again = reloaded(first)
     assert "A100-80GB 1 → 2" in told(again) and "draft, not kept" in told(again)
     # Somebody else sees what is kept, and an edit of theirs is not added to the first one's.

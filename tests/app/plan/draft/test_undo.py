@@ -13,7 +13,7 @@ from app.session import draft as drafts
 from tests.support.app.plan_page import press, said
 from tests.support.app.values import request
 from torchsplit_core.values import FleetEntry
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -76,7 +76,7 @@ def test_what_was_kept_is_history_s_to_undo(page: Open, solved: Workspace) -> No
 def test_a_draft_of_somebody_else_is_named_and_copied(page: Open, solved: Workspace) -> None:
     theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=4),))
     DraftStore(solved, "review").save(
-        "0123456789abcdef", KeptDraft("x", theirs, owner="Ana *M*", edited=1e12)
+        "0123456789abcdef", StoredDraft("x", theirs, owner="Ana *M*", edited=1e12)
     )
     opened = page("plan", solved)
     assert "Ana *M* has a draft, edited 1 minute ago." in said(opened)

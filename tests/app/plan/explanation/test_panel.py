@@ -14,7 +14,7 @@ from app.plan.explanation.panel import sections
 from app.plan.model_table import models_table
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs, workflow
-from torchsplit_core.jobs.names import EXPLAIN, JobParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, JobParameters, RequestParameters
 from torchsplit_core.jobs.plan import explain_job
 from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.planning.explanation import explain as explanation_explain

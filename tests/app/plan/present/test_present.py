@@ -28,7 +28,7 @@ TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 @pytest.fixture
 def solved(solved: Workspace) -> Workspace:
-    VersionStore(solved, "review").keep()
+    VersionStore(solved, "review").save()
     return solved
 
 
@@ -115,7 +115,7 @@ def test_without_a_draft_the_version_before_stands_beside(
     solved.put("plan_request", "review", TWO)
     solved.put("plan", "review", workflow.plan(TWO))
     assert "The stored plan** · from v1 of" in said(page("present", solved))
-    VersionStore(solved, "review").keep()
+    VersionStore(solved, "review").save()
     opened = page("present", solved)
     assert "The stored plan** · from v1 of" in said(opened)
     opened.query_params["at"] = "before"

@@ -12,7 +12,7 @@ from app.plan.run import tab
 from tests.support.app.graphs import said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
-from torchsplit_core.jobs.names import MEASURE, MeasureParameters, UploadedFile
+from torchsplit_core.jobs.job_kinds import MEASURE, MeasureParameters, UploadedFile
 from torchsplit_core.planning.sureness.words import MOST_NAMES
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import (

@@ -18,7 +18,7 @@ from tests.support.app.graphs import said
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.names import SWEEP, SweepParameters
+from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, request_at, sweep_points, sweep_requests
@@ -31,7 +31,7 @@ from torchsplit_core.values import (
     PlanRequest,
     PlanStatistics,
 )
-from torchsplit_core.workspace import named
+from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import SweepStore
 
@@ -82,7 +82,7 @@ def keep(
     keys = {value: request_hash(one) for value, one in sweep_requests(asked, what)}
     store.begin(what, asked, keys)
     for value, found in plans.items():
-        store.keep(replace(found, request_sha256=keys[value]), 10.0)
+        store.save_plan(replace(found, request_sha256=keys[value]), 10.0)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
     name = f"review · 3 × {A100}"
     asked = swept.get("plan_request", name)
     assert asked.gpus[0].count == 3 and asked.models == request().models
-    assert swept.setting("scenario") == name and named.plan_answers(asked, swept.get("plan", name))
+    assert swept.setting("scenario") == name and named_results.plan_is_current(asked, swept.get("plan", name))
     # The same point again is the same scenario; another request under its name stays.
     kept = SweepStore(swept, "review").load()
     assert kept is not None

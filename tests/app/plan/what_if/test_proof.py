@@ -15,11 +15,11 @@ from app.plan.what_if import proof
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.jobs.names import EXPLAIN, WHAT_IF, JobParameters, WhatIfParameters, from_stored
+from torchsplit_core.jobs.job_kinds import EXPLAIN, WHAT_IF, JobParameters, WhatIfParameters, from_stored
 from torchsplit_core.jobs.plan import trial_job
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequest, ignore_progress
-from torchsplit_core.workspace.drafts import DraftStore, KeptDraft
+from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -160,11 +160,11 @@ def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspac
     with pytest.raises(InputFault, match="was edited or discarded"):
         trial_job(workspace, parameters, ignore_progress)
     drafts = DraftStore(workspace, "review")
-    drafts.save("tab", KeptDraft(request_hash(request()), tried(2.0)))
+    drafts.save("tab", StoredDraft(request_hash(request()), tried(2.0)))
     with pytest.raises(InputFault, match="was edited or discarded"):
         trial_job(workspace, parameters, ignore_progress)
     pair = replace(tried(3.0), colocations=(Colocation(("bert", "ocr")),))
-    drafts.save("tab", KeptDraft(request_hash(request()), pair))
+    drafts.save("tab", StoredDraft(request_hash(request()), pair))
     found = read_text(
         trial_job(workspace, WhatIfParameters("review", request_hash(pair)), ignore_progress)["plan"]
     )[1]

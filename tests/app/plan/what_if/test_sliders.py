@@ -13,12 +13,12 @@ from app.plan.draft import trial
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text
-from torchsplit_core.jobs.names import RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.infeasibility.notes import open_reasons
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
-from torchsplit_core.workspace.known.plans import KnownPlans
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
@@ -66,7 +66,7 @@ def test_a_slider_plans_at_once_and_nothing_is_stored(
     assert "draft, not kept" in badges(opened) and "A100-80GB 1 → 2" in badges(opened)
     stored, tried = (
         solved.get("plan", "review"),
-        trial.attempt(KnownPlans(solved), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))),
+        trial.attempt(PlanCache(solved), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))),
     )
     assert tried.outcome is not None and compare(stored, tried.outcome).lines[1] not in badges(opened)
     opened.session_state["draft-lines"] = True
@@ -164,7 +164,7 @@ def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(
 def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(workspace: Workspace) -> None:
     least = replace(request().models[0], min_throughput_rps=1e6)
     asked = replace(request(), models=(least, request().models[1]))
-    known = KnownPlans(workspace)
+    known = PlanCache(workspace)
     tried = trial.attempt(known, asked)
     # Why is for the search behind the draft to say: whoever moves a slider does not wait for it.
     assert tried.outcome is not None and tried.outcome.status == "infeasible" and open_reasons(tried.outcome)

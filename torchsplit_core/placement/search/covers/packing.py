@@ -26,8 +26,8 @@ from torchsplit_core.placement.search.covers.covers import ROUNDING, Covers
 from torchsplit_core.placement.search.packing import greedy
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.solver.highs import INF
-from torchsplit_core.solver.row_program import Program
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.solver.row_program import RowProgram
+from torchsplit_core.values.status import SearchVerdict
 
 _SCALE = 1024.0
 """A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""
@@ -41,7 +41,7 @@ Set = tuple[tuple[int, ...], int, int]
 class CoverPacking:
     """chosen: a set for each segment. gpus: how many it takes. status none: there is no packing."""
 
-    status: Verdict
+    status: SearchVerdict
     chosen: tuple[Set, ...] = ()
     gpus: int = 0
 
@@ -71,25 +71,25 @@ def pack_covers(
     shares = covers.shares[:, kinds]
     low, high = np.concatenate([covers.low, items.low]), np.concatenate([covers.high, items.high])
     sizes = np.concatenate([covers.least, items.sizes])
-    program = Program()
+    program = RowProgram()
     cost = np.concatenate([np.zeros(len(covers.low)), items.sizes if fewest else np.zeros(len(items.low))])
-    program.columns(cost.tolist(), np.minimum(layers // low, int(fleet.sum()) // sizes).tolist())
+    program.add_columns(cost.tolist(), np.minimum(layers // low, int(fleet.sum()) // sizes).tolist())
     most = np.where(shares > 0, fleet[kinds], 0)
-    first = program.columns([float(fewest)] * most.size, most.ravel().tolist())
+    first = program.add_columns([float(fewest)] * most.size, most.ravel().tolist())
     _add_covers(program, covers, shares, first)
     for index, kind in enumerate(kinds.tolist()):
         using, holding = np.flatnonzero(shares[:, index]), np.flatnonzero(items.counts[:, kind])
         columns = np.concatenate([first + using * len(kinds) + index, len(covers.low) + holding])
         if len(columns):
             amounts = np.concatenate([np.ones(len(using)), items.counts[holding, kind]])
-            program.row(-INF, int(fleet[kind]), columns, amounts)
-    program.row(-INF, layers, np.arange(len(low)), low)
-    program.row(layers, INF, np.arange(len(low)), high)
+            program.add_row(-INF, int(fleet[kind]), columns, amounts)
+    program.add_row(-INF, layers, np.arange(len(low)), low)
+    program.add_row(layers, INF, np.arange(len(low)), high)
     if segments is not None:
-        program.row(*segments, np.arange(len(low)), np.ones(len(low)))
+        program.add_row(*segments, np.arange(len(low)), np.ones(len(low)))
     clock.count("packings")
     # Without whole numbers most thresholds that are too high fall in a hundredth of the time.
-    if program.solve(clock.left_s(), whole=False).status == "infeasible":
+    if program.solve(clock.left_s(), integer=False).status == "infeasible":
         return CoverPacking("none")
     answer = program.solve(clock.left_s(), first=not fewest)
     if answer.status == "infeasible":
@@ -154,18 +154,18 @@ def kinds_of(items: Items, one: int) -> tuple[int, ...]:
     return tuple(np.repeat(np.arange(len(counts)), counts).tolist())
 
 
-def _add_covers(program: Program, covers: Covers, shares: np.ndarray, first: int) -> None:
+def _add_covers(program: RowProgram, covers: Covers, shares: np.ndarray, first: int) -> None:
     """The rows of sizes and batch; column `one` counts a cover's segments, from `first` on stand its GPUs."""
     even = covers.even()
     for one, (least, most) in enumerate(zip(covers.least.tolist(), covers.most.tolist(), strict=True)):
         using = np.flatnonzero(shares[one])
         columns = np.append(first + one * shares.shape[1] + using, one)
         ones = np.ones(len(using))
-        program.row(0, 0 if least == most else INF, columns, np.append(ones, -least))
+        program.add_row(0, 0 if least == most else INF, columns, np.append(ones, -least))
         if least < most:
-            program.row(-INF, 0, columns, np.append(ones, -most))
+            program.add_row(-INF, 0, columns, np.append(ones, -most))
         if not even[one]:
-            program.row(0, INF, columns, _SCALE * np.append(shares[one][using], -(1.0 - ROUNDING)))
+            program.add_row(0, INF, columns, _SCALE * np.append(shares[one][using], -(1.0 - ROUNDING)))
 
 
 def _deal(shares: np.ndarray, taken: np.ndarray, segments: int, most: int) -> list[list[int]]:

@@ -22,7 +22,7 @@ from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.segments import deal
 from torchsplit_core.placement.search.table import Items
 from torchsplit_core.placement.search.walk import WIDTHS, Walker
-from torchsplit_core.values.status import Verdict
+from torchsplit_core.values.status import SearchVerdict
 
 _MOST_ITEMS = 400
 """Sets of GPUs that a walk may choose from, those of the packing first, then those of the fewest GPUs. Chosen, not
@@ -52,7 +52,7 @@ class CoverThreshold:
         self._fixed, self._covers = minimal_sets(covers, fleet)
         self._packings: dict[tuple[bool, tuple[int, ...]], CoverPacking] = {}
 
-    def relaxed(self) -> Verdict:
+    def relaxed(self) -> SearchVerdict:
         """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
         if self._alone() is not None:
             return "found"

@@ -15,8 +15,8 @@ from tests.support.app.profile_page import button, choose_source, opened, said
 from tests.support.app.values import SOURCE
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import discover_host
-from torchsplit_core.hardware.replay import VARIABLE
-from torchsplit_core.jobs.profile import Cell
+from torchsplit_core.hardware.replay import REPLAY_VARIABLE
+from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.values import SlicesToMake
 from torchsplit_core.workspace.store import Workspace
 
@@ -31,7 +31,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
     def replay(name: str) -> None:
         copy = tmp_path / name
         shutil.copy(LISTINGS / name, copy)
-        monkeypatch.setenv(VARIABLE, str(copy))
+        monkeypatch.setenv(REPLAY_VARIABLE, str(copy))
 
     return replay
 
@@ -98,7 +98,7 @@ def test_slices_are_made_only_with_the_owners_consent(
     filled: Workspace,
     host: Callable[[str], None],
     started: list[tuple[str, Any]],
-    known: list[Cell],
+    known: list[ProfilePoint],
 ) -> None:
     host("a100_40gb_two_halves.json")
     found = choose_source(opened(page, filled, "Measure"))

@@ -1,0 +1,36 @@
+"""What a confined process knows of its isolation: the level's name ("" outside of any), and how long it took."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+level = ""
+setup_s = 0.0
+"""Seconds from the first call to the last that set the isolation up."""
+
+
+def remedy_for(error: BaseException) -> str:
+    """What a person can do where the isolation, not the code, is why this was raised; "" where it is not."""
+    if level not in ("namespaces", "landlock"):
+        return ""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror) or (
+            isinstance(cause, OSError)
+            and cause.errno in (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.ENETDOWN)
+        ):
+            return (
+                "The code of a model has no network: fetch what it needs beforehand, and name it by --read PATH "
+                "(TORCHSPLIT_READABLE for the dashboard)."
+            )
+        if isinstance(cause, OSError) and cause.errno in (
+            errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.EXDEV,
+        ):  # fmt: skip
+            return (
+                "The code of a model reaches its own folder alone: name a file that it reads elsewhere by "
+                "--read PATH (TORCHSPLIT_READABLE for the dashboard) and open it by its absolute path; it writes "
+                "to its working folder."
+            )
+        cause = cause.__cause__ or cause.__context__
+    return ""

@@ -1,0 +1,329 @@
+"""The kinds of background work: the name that the store keeps, what runs, and what it is asked.
+
+A name stays when its function moves. What is stored is read back once, here, into the kind's own dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchsplit_core.values import InputFault, InternalFault, SlicesToMake, quoted
+from torchsplit_core.values.partition import Objective
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+
+TRACE = "trace"
+PROFILE = "profile"
+PARTITION = "partition"
+PLAN = "plan"
+EXPLAIN = "explain"
+WHAT_IF = "what_if"
+SWEEP = "sweep"
+PLACE = "place"
+PLACEMENT_FRONTIER = "placement_frontier"
+DIVISIONS = "divisions"
+STRATEGY = "strategy"
+STRATEGY_STUDY = "strategy_study"
+QUICK_START = "quick_start"
+EVALUATE = "evaluate"
+MEASURE = "measure"
+RUN_HERE = "run_here"
+TRAIN = "train"
+TRAIN_ON = "train_on"
+
+
+class JobParameters:
+    """What a job is asked; the base of the dataclasses below. Their field names stand in stored jobs."""
+
+    __slots__ = ()
+    __pydantic_config__ = {"extra": "forbid"}
+
+    @classmethod
+    def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stored fields by the names of this version."""
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile(JobParameters):
+    """A stored upload behind a model, and the SHA-256 of the content that its user trusted (None: none).
+
+    `trust` is the word of an earlier version, which named no content and is asked for again.
+    """
+
+    upload: str
+    trusted_sha256: str | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TraceParameters(JobParameters):
+    """Trace `source`: a sample, or what `file` has."""
+
+    source: str
+    file: UploadedFile | None = None
+
+    @classmethod
+    def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 4 the file's fields stood beside the source."""
+        source, files, rest = _split_source(stored)
+        rest.pop("trace_again", None)
+        return rest | source | ({"file": file} if (file := next(iter(files.values()), None)) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileParameters(JobParameters):
+    """Profile `sources` on `device` (as `choose_devices` takes it); `uploads` are the files of those that are none
+    of the samples.
+
+    `batch_sizes` None takes those that each model's client offers. `again_since` (Unix seconds) measures anew what
+    was measured earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
+    """
+
+    sources: tuple[str, ...]
+    device: str = "auto"
+    batch_sizes: tuple[int, ...] | None = None
+    point_budget_s: float = 2.0
+    point_limit_s: float | None = None
+    cuda_graphs: bool = False
+    at_once: bool = False
+    again_since: float = 0.0
+    trace_again: bool = False
+    uploads: Mapping[str, UploadedFile] = dataclasses.field(default_factory=dict)
+    make_slices: SlicesToMake | None = None
+
+    @classmethod
+    def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 4 one source could stand alone, with its file's fields beside it."""
+        source, files, rest = _split_source(stored)
+        alone = {"sources": [source["source"]]} if source else {}
+        return alone | ({"uploads": files} if files else {}) | rest
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionParameters(JobParameters):
+    """Cut the traced and profiled model `source` into 1 to `stages` parts; `time_factors` say how much slower each
+    device is, and then there are as many parts."""
+
+    source: str
+    stages: int = 4
+    objective: Objective = "throughput"
+    link_gb_per_s: float | None = None
+    memory_bytes: int | None = None
+    time_factors: tuple[float, ...] | None = None
+    time_limit_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParameters(JobParameters):
+    """Work on the stored request of that name."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfParameters(JobParameters):
+    """Prove the draft of the stored plan request of that name; `sha256` is the hash of the draft's request."""
+
+    request: str
+    sha256: str
+
+    @classmethod
+    def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Up to store version 5 the numbers that were tried stood here; the draft has them now."""
+        return {key: value for key, value in stored.items() if key not in ("models", "counts")}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepParameters(JobParameters):
+    """One parameter of the stored plan request over values, see `SweepRequest`; None takes the default time."""
+
+    request: str
+    parameter: str
+    target: str
+    values: tuple[float, ...]
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestVersionParameters(JobParameters):
+    """Look around the answer to the stored request (of a placement: the ways to divide, of a training: its choices)
+    whose file has the SHA-256 `sha256`."""
+
+    request: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuickStartParameters(JobParameters):
+    """Trace, profile and plan `sources` (None: the usual samples) on (type, count) `gpus` as the scenario `name`."""
+
+    gpus: tuple[tuple[str, int], ...]
+    name: str = "Sample models, measured here"
+    sources: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateParameters(JobParameters):
+    """Run the evaluation, the whole or the `quick` one; each plan searches for `time_limit_s`, None: the usual."""
+
+    quick: bool = False
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureParameters(JobParameters):
+    """Serve the stored plan of that name and load it: `load` times its demands, for `duration_s`.
+
+    `stand_in`: each slice on a core of this host, where it has not got the plan's. `in_place`: by model the source
+    that runs instead of its own. `uploads`: the files of all sources that run and are none of the samples.
+    """
+
+    request: str
+    load: float = 1.0
+    duration_s: float = 20.0
+    stand_in: bool = False
+    in_place: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    uploads: Mapping[str, UploadedFile] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunHereParameters(JobParameters):
+    """Measure `sources` (None: the usual samples) on slices of this host's cores, plan them as the scenario
+    `request`, serve and load the plan."""
+
+    request: str = "This machine, for real"
+    sources: tuple[str, ...] | None = None
+    duration_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainParameters(JobParameters):
+    """Train `source` (a sample, or what `file` has) as the run `request`, in as many processes as the strategy has
+    devices."""
+
+    request: str
+    source: str
+    strategy: RunStrategy
+    options: RunOptions
+    file: UploadedFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOnParameters(JobParameters):
+    """Go on with the run `request`, to the step `steps` (None: to the one it was started for).
+
+    `file`: what its source is, where that is an upload. `trust`: its folder is somebody's own, given by its path; to
+    go on with it executes the source that it names.
+    """
+
+    request: str
+    steps: int | None = None
+    file: UploadedFile | None = None
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """What a name stands for.
+
+    target: "module:function" of (workspace, parameters, progress), imported where the job runs.
+    resumable: what it finds is kept as it comes: the same parameters again go on where it stood.
+    quiet: told where it was asked for, not at the head of every page.
+    """
+
+    target: str
+    parameters: type[JobParameters]
+    resumable: bool = False
+    quiet: bool = False
+
+    def function(self) -> Callable[..., Any]:
+        """What runs."""
+        module, _, name = self.target.partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+
+JOBS: dict[str, JobKind] = {
+    TRACE: JobKind("torchsplit_core.jobs.trace:trace_job", TraceParameters),
+    PROFILE: JobKind("torchsplit_core.jobs.profile:profile_job", ProfileParameters, resumable=True),
+    PARTITION: JobKind("torchsplit_core.jobs.partition:partition_job", PartitionParameters),
+    PLAN: JobKind("torchsplit_core.jobs.plan:plan_job", RequestParameters),
+    EXPLAIN: JobKind("torchsplit_core.jobs.plan:explain_job", RequestParameters),
+    # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
+    WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
+    SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
+    PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
+    PLACEMENT_FRONTIER: JobKind("torchsplit_core.jobs.place:placement_frontier_job", RequestParameters),
+    DIVISIONS: JobKind("torchsplit_core.jobs.place:ways_job", RequestVersionParameters),
+    STRATEGY: JobKind("torchsplit_core.jobs.strategy:strategy_job", RequestParameters),
+    STRATEGY_STUDY: JobKind("torchsplit_core.jobs.strategy:study_job", RequestVersionParameters),
+    QUICK_START: JobKind(
+        "torchsplit_core.jobs.quick_start:samples_job", QuickStartParameters, resumable=True
+    ),
+    EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
+    MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
+    RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
+    # A run goes on for hours: over every page a panel would be in the way.
+    TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters, quiet=True),
+    TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters, quiet=True),
+}
+"""Every kind by its name. A name stands in stores: it is never given another meaning."""
+
+
+def kind_of(name: str) -> JobKind:
+    """The kind of that name. Raises InputFault for one that is not known: an earlier TorchSplit had it."""
+    if name not in JOBS:
+        raise InputFault(
+            "job",
+            f"is of a kind that this TorchSplit does not know, {quoted(name)}",
+            "Start the work anew from its page.",
+        )
+    return JOBS[name]
+
+
+def to_stored(name: str, parameters: JobParameters) -> dict[str, Any]:
+    """The parameters of a job of that name as JSON values. Raises InternalFault for those of another kind."""
+    wanted = kind_of(name).parameters
+    if type(parameters) is not wanted:
+        raise InternalFault(f"a {name} job takes {wanted.__name__}, not {type(parameters).__name__}")
+    return dataclasses.asdict(parameters)  # type: ignore[call-overload,no-any-return]
+
+
+def from_stored(name: str, stored: Any) -> Any:
+    """The parameters as the dataclass of the name's kind. Raises InputFault where they are none of it."""
+    # Loaded late: a job that waits for its turn is small.
+    from pydantic import TypeAdapter, ValidationError
+
+    wanted = kind_of(name).parameters
+    where = f"parameters of the stored {name} job"
+    if not isinstance(stored, dict):
+        raise InputFault(
+            where, f"are {quoted(stored)}, not a JSON object", "Start the work anew from its page."
+        )
+    try:
+        # As JSON, where a tuple is a list, and else strictly: what was stored had these types.
+        return TypeAdapter(wanted).validate_json(json.dumps(wanted.upgrade(stored)), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        part = ".".join(map(str, first["loc"])) or "all of them"
+        problem = f"is {quoted(first.get('input'))}, but {first['msg'][:1].lower()}{first['msg'][1:]}"
+        known = {"missing": "is missing", "unexpected_keyword_argument": "is not a known parameter"}
+        raise InputFault(
+            f"{where}: {part}", known.get(first["type"], problem), "Start the work anew from its page."
+        ) from error
+
+
+_FILE_FIELDS = tuple(field.name for field in dataclasses.fields(UploadedFile))
+
+
+def _split_source(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """{"source": …} where it stands alone, {source: its file} where fields of one stand beside, and the rest."""
+    source = {"source": stored["source"]} if "source" in stored else {}
+    file = {key: stored[key] for key in _FILE_FIELDS if key in stored}
+    rest = {key: value for key, value in stored.items() if key not in (*_FILE_FIELDS, "source")}
+    return source, {str(source.get("source")): file} if file else {}, rest

@@ -1,0 +1,74 @@
+"""What the map says of a slice on hover, and of a whole card to those who hear it."""
+
+from __future__ import annotations
+
+import math
+
+from torchsplit_core.pictures.numbers import exact, percent, short
+from torchsplit_core.pictures.slice_values import EmptySlots, GpuGroup, place_words
+from torchsplit_core.pictures.slices.stages import StagePosition
+from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.values import PlannedSlice, Tenant, profile_words
+
+
+def tenant_title(
+    item: PlannedSlice,
+    tenant: Tenant,
+    load: float | None,
+    stage: StagePosition | None,
+    *,
+    simulated: bool = False,
+) -> str:
+    """Every figure of a tenant; the load is its utilisation where that was `simulated`."""
+    memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
+    share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
+    if math.isnan(tenant.throughput_rps):
+        return f"{tenant.model}\n{place_words(item)}{share}\nnot evaluated: see what is wrong"
+    part = f", stage {stage.number} of {stage.count}" if stage else ""
+    kind = "at work, simulated," if simulated else "load at the planned demand"
+    return (
+        f"{tenant.model} · {tenant.variant} · {tenant.stage}{part}\n"
+        f"{place_words(item)}{share}\n"
+        f"{exact(tenant.throughput_rps, 'req/s')}, {kind} {percent(load)}\n"
+        f"{_describe_basis(tenant)}\n"
+        f"batch {tenant.batch_size}, processes {tenant.processes}, {memory}"
+    )
+
+
+def _describe_basis(tenant: Tenant) -> str:
+    """The interval of what a tenant gives, and its basis."""
+    low, high = tenant_interval(tenant)
+    ends = "interval n/a"
+    if low is not None or high is not None:
+        whole = tenant.throughput_rps
+        ends = f"90 % interval {exact(whole if low is None else low)} to {exact(whole if high is None else high)}"
+    return f"{ends}, {tenant.basis or 'basis n/a'}"
+
+
+def gap_words(group: GpuGroup, gap: EmptySlots) -> tuple[str, str]:
+    """A word for slots without a slice, and what it means and where."""
+    if not group.slices:
+        label, title = "not used", f"{group.type}: the plan does not use it"
+    elif gap.usable:
+        label, title = "not cut", "No slice here; a profile would fit"
+    else:
+        label, title = "no use", "No profile of this GPU can use these memory slots beside the others"
+    return label, f"{title} · memory slots {gap.start} to {gap.start + gap.slots - 1}"
+
+
+def describe_card(group: GpuGroup) -> str:
+    """The card in one sentence."""
+    who = group.ids[0] if len(group.ids) == 1 else f"{len(group.ids)} GPUs alike, first {group.ids[0]}"
+    if not group.slices:
+        return f"{who}, {group.type}: not used"
+    marks = group.marks or ("",) * len(group.slices)
+    slices = "; ".join(
+        f"{profile_words(item.profile)} "
+        + (
+            ", ".join(f"{t.model} {t.stage} {short(t.throughput_rps, 'req/s')}" for t in item.tenants)
+            or "free"
+        )
+        + (f", {mark}" if mark else "")
+        for item, mark in zip(group.slices, marks, strict=True)
+    )
+    return f"{who}, {group.type}: {slices}"

@@ -1,0 +1,167 @@
+"""Exported spans read back: OTLP JSON, one request a line, as our file exporter and the OpenTelemetry
+collector's file exporter write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from torchsplit_core.values import InputFault, quoted, system_reason
+
+AttributeValue = bool | int | float | str | tuple[Any, ...] | None
+STATUS_ERROR = 2  # opentelemetry/proto/trace/v1/trace.proto: STATUS_CODE_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRecord:
+    """One ended span. Ids are hexadecimal; `parent_id` None for a root; times in ns since 1970.
+
+    `attributes` in file order, by their exported names; `error` is the message of a failed span
+    (empty where it gave none), None for one that did not fail.
+    """
+
+    name: str
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    start_unix_ns: int
+    end_unix_ns: int
+    attributes: tuple[tuple[str, AttributeValue], ...]
+    error: str | None
+
+    @property
+    def duration_ms(self) -> float:
+        """From start to end, milliseconds."""
+        return (self.end_unix_ns - self.start_unix_ns) / 1e6
+
+    def attribute(self, name: str) -> AttributeValue:
+        """One attribute's value; None where the span has it not."""
+        return dict(self.attributes).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTotal:
+    """All spans of one name; times in milliseconds, of spans in parallel each in full."""
+
+    name: str
+    count: int
+    failed: int
+    total_ms: float
+    median_ms: float
+    longest_ms: float
+
+
+def read_spans(path: Path) -> tuple[SpanRecord, ...]:
+    """The spans of a file, or of all `*.jsonl` files of a folder, by their start.
+
+    Raises InputFault where the path cannot be read, and for the first line that is not OTLP JSON of spans,
+    with its number.
+    """
+    try:
+        files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        spans = [span for file in files for span in _spans_of(file)]
+    except OSError as error:
+        raise InputFault(
+            str(path), f"cannot be read: {system_reason(error)}", "Give a file of spans or its folder."
+        ) from error
+    return tuple(sorted(spans, key=lambda span: (span.start_unix_ns, -span.end_unix_ns)))
+
+
+def summary(spans: Iterable[SpanRecord]) -> tuple[SpanTotal, ...]:
+    """Totals by name, the longest total first."""
+    by_name: dict[str, list[SpanRecord]] = defaultdict(list)
+    for span in spans:
+        by_name[span.name].append(span)
+    totals = [_total(name, group) for name, group in by_name.items()]
+    return tuple(sorted(totals, key=lambda total: (-total.total_ms, total.name)))
+
+
+def _total(name: str, group: list[SpanRecord]) -> SpanTotal:
+    times = [span.duration_ms for span in group]
+    failed = sum(span.error is not None for span in group)
+    return SpanTotal(name, len(group), failed, sum(times), median(times), max(times))
+
+
+def _spans_of(file: Path) -> Iterator[SpanRecord]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield from _parse(line)
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                raise InputFault(
+                    f"{file}, line {number}",
+                    f"is {quoted(line.decode(errors='replace'))}, not OTLP JSON with resourceSpans",
+                    "Remove the line, or give a file that the telemetry wrote.",
+                ) from error
+
+
+def _parse(line: bytes) -> Iterator[SpanRecord]:
+    """One line: a TracesData or an ExportTraceServiceRequest; both have resourceSpans alone."""
+    for resource in json.loads(line)["resourceSpans"]:
+        about = dict(_attributes(resource.get("resource", {})))
+        for scope in resource.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                yield _record(span, str(about.get("service.name", "")))
+
+
+def _record(span: dict[str, Any], service: str) -> SpanRecord:
+    status = span.get("status", {})
+    failed = int(status.get("code", 0)) == STATUS_ERROR
+    start, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+    if not 0 <= start <= end < 2**64:
+        raise ValueError("a span ends before it starts, or its times are not those of 64 bits")
+    parent = span.get("parentSpanId")
+    return SpanRecord(
+        name=str(span["name"]),
+        service=service,
+        trace_id=_id(span["traceId"], 16),
+        span_id=_id(span["spanId"], 8),
+        parent_id=_id(parent, 8) if parent else None,
+        start_unix_ns=start,
+        end_unix_ns=end,
+        attributes=tuple(_attributes(span)),
+        error=str(status.get("message", "")) if failed else None,
+    )
+
+
+def _id(text: str, size_bytes: int) -> str:
+    """OTLP JSON writes ids in hexadecimal, unlike other bytes of protobuf JSON."""
+    if not re.fullmatch(f"[0-9a-fA-F]{{{2 * size_bytes}}}", text):
+        raise ValueError(f"not an id of {size_bytes} bytes")
+    return text.lower()
+
+
+def _attributes(owner: dict[str, Any]) -> Iterator[tuple[str, AttributeValue]]:
+    for pair in owner.get("attributes", ()):
+        yield str(pair["key"]), _value(pair.get("value", {}))
+
+
+def _value(value: dict[str, Any]) -> AttributeValue:
+    """An AnyValue; 64-bit integers may be text, as protobuf JSON has them, and so may NaN and infinities."""
+    if not value:
+        return None
+    ((kind, content),) = value.items()
+    if kind == "stringValue":
+        return str(content)
+    if kind == "boolValue":
+        return bool(content)
+    if kind == "intValue":
+        return int(content)
+    if kind == "doubleValue":
+        return float(content)
+    if kind == "arrayValue":
+        return tuple(_value(part) for part in content.get("values", ()))
+    if kind == "kvlistValue":
+        return tuple((str(part["key"]), _value(part.get("value", {}))) for part in content.get("values", ()))
+    if kind == "bytesValue":
+        return str(content)
+    raise ValueError(f"unknown kind of value {kind}")

@@ -1,0 +1,80 @@
+"""Files from a browser: measured first, then read in a child of limited time and memory, and only then here.
+
+The page's process serves every visitor. What passed the child costs it no more than the child, and what
+did not is one message to the one who dropped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.files import UPLOAD_BYTES, measure, read_text, refuse_large
+from torchsplit_core.isolation import ChildFault, Limits, schema_reader, private_temp_dir, run_limited
+from torchsplit_core.values import InputFault, Progress
+
+LARGEST_CONTRACT_BYTES = 192 * 2**20
+"""Of a contract file from a browser."""
+IN_PROCESS_BYTES = 64 * 2**10
+"""Less than this costs at most a few tens of MiB whatever it holds, and is read without a child."""
+MEMORY_BYTES = UPLOAD_BYTES + 512 * 2**20
+"""Address space of the child; that of the interpreter and its libraries is within the 512 MiB."""
+LIMITS = Limits(wall_s=60.0, cpu_s=60, memory_bytes=MEMORY_BYTES, file_bytes=0, open_files=64)
+READ_TARGET = "torchsplit_core.workspace.untrusted_files:read_in_child"
+
+
+def read_contract(data: bytes, origin: str) -> tuple[str, Any]:
+    """A contract file's format name and value.
+
+    Raises InputFault where it is none, or reading it would cost more than it may.
+    """
+    if not data:
+        raise InputFault(origin, "is empty", "Choose another file.")
+    if len(data) > LARGEST_CONTRACT_BYTES:
+        raise InputFault(
+            origin,
+            f"has {len(data)} bytes, more than the {LARGEST_CONTRACT_BYTES >> 20} MiB that are read here",
+            "Pass it to the command line.",
+        )
+    refuse_large(measure(data).read_bytes, UPLOAD_BYTES, origin)
+    if len(data) > IN_PROCESS_BYTES:
+        run_on_file(READ_TARGET, data, {"origin": origin}, subject=origin)
+    return _read(data, origin)
+
+
+def read_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
+    """For `isolation.run_limited`: read the file `arguments["source"]`; its fault is the answer."""
+    _read(Path(arguments["source"]).read_bytes(), arguments["origin"])
+
+
+def run_on_file(
+    target: str, data: bytes, arguments: Mapping[str, Any], *, subject: str, limits: Limits = LIMITS
+) -> None:
+    """Call a function, which answers nothing, with `data` in the file named `source` of its arguments.
+
+    Raises the child's InputFault, and one that names the limit where the child passed it.
+    """
+    with private_temp_dir() as folder:
+        file = folder / "source"
+        file.write_bytes(data)
+        try:
+            run_limited(
+                target, {**arguments, "source": str(file)}, limits=limits, subject=subject,
+                read=schema_reader(None), readable=[file],
+            )  # fmt: skip
+        except ChildFault as fault:
+            problem = {
+                "out_of_memory": f"needs more than {UPLOAD_BYTES >> 20} MiB of memory to be read",
+                "time_limit": f"takes longer than {limits.wall_s:g} s to be read",
+                "crashed": "cannot be read: its reader ended early",
+            }[fault.kind]
+            raise InputFault(subject, problem, "Split the file.") from fault
+
+
+def _read(data: bytes, origin: str) -> tuple[str, Any]:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputFault(origin, "is not text in UTF-8", "Choose another file.") from error
+    return read_text(text, origin=origin, memory_bytes=UPLOAD_BYTES)
