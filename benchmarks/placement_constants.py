@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.placement_search import CASES
-from torchsplit_core.placement.model.instance import Found
-from torchsplit_core.placement.search import connect, decide, driver, patterns, search, trail, walk
-from torchsplit_core.placement.search.covers import minimal, threshold
-from torchsplit_core.placement.search.covers import search as covers_search
+from torchsplit_core.placement.model.instance import SearchResult
+from torchsplit_core.placement.search import beam_search, path_program, patterns, search_thresholds, subtour_cuts, threshold_problem, threshold_search
+from torchsplit_core.placement.search.large_segments import cover_threshold, minimal_covers
+from torchsplit_core.placement.search.large_segments import cover_search as covers_search
 
 LIMIT_S = 60.0
 EQUAL = 1e-6
@@ -43,38 +43,38 @@ class Number(NamedTuple):
 
 
 NUMBERS = (
-    Number("TRY_PART", (driver,), (0.0125, 0.2)),
-    Number("LEAST_TRY_S", (driver,), (0.125, 2.0)),
-    Number("_ENOUGH", (driver,), (2, 32)),
-    Number("_SHORT_S", (driver,), (0.1, 1.6)),
-    Number("_REST", (driver,), (0.6, 0.975)),
-    Number("WIDTHS", (decide, threshold), ((40,), (3, 160))),
-    Number("_BRANCHES", (walk,), (1, 12)),
-    Number("_CLASSES", (walk,), (16, 256)),
-    Number("_FOLLOWERS", (walk,), (0.0, 2.0)),
-    Number("_ROUNDS", (trail,), (0, 16)),
-    Number("_SLACK", (connect,), (0.0025, 0.04)),
+    Number("TRY_PART", (threshold_search,), (0.0125, 0.2)),
+    Number("LEAST_TRY_S", (threshold_search,), (0.125, 2.0)),
+    Number("_ENOUGH", (threshold_search,), (2, 32)),
+    Number("_SHORT_S", (threshold_search,), (0.1, 1.6)),
+    Number("_REST", (threshold_search,), (0.6, 0.975)),
+    Number("WIDTHS", (threshold_problem, cover_threshold), ((40,), (3, 160))),
+    Number("_BRANCHES", (beam_search,), (1, 12)),
+    Number("_CLASSES", (beam_search,), (16, 256)),
+    Number("_FOLLOWERS", (beam_search,), (0.0, 2.0)),
+    Number("_ROUNDS", (path_program,), (0, 16)),
+    Number("_SLACK", (subtour_cuts,), (0.0025, 0.04)),
     Number("MOST_PATTERNS", (patterns,), (1_500, 24_000)),
     Number("MOST_ARCS", (patterns,), (50_000, 800_000)),
-    Number("MOST_SETS", (minimal,), (250, 4_000)),
+    Number("MOST_SETS", (minimal_covers,), (250, 4_000)),
     Number("_FACTOR", (covers_search,), (2.0, 16.0)),
     Number("_REFUTED", (covers_search,), (1, 8)),
     Number("_SHARE", (covers_search,), (0.0125, 0.2)),
 )
 
 
-def searched(names: Sequence[str]) -> list[tuple[Found, float]]:
+def searched(names: Sequence[str]) -> list[tuple[SearchResult, float]]:
     """What is found on each fleet, made anew because an instance remembers its throughputs; processor seconds."""
     told = []
     for name in names:
         instance = CASES[name][0]()
         begun = time.process_time()
-        found = search(instance, time_limit_s=LIMIT_S)
+        found = search_thresholds(instance, time_limit_s=LIMIT_S)
         told.append((found, time.process_time() - begun))
     return told
 
 
-def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[Found, float]]:
+def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[SearchResult, float]]:
     """Every fleet searched with another value of the number."""
     with ExitStack() as stack:
         for module in number.modules:
@@ -82,7 +82,7 @@ def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[
         return searched(names)
 
 
-def agree(first: Found, second: Found) -> bool:
+def agree(first: SearchResult, second: SearchResult) -> bool:
     """Whether what the two prove does not contradict each other."""
     slack = 1 + EQUAL
     return first.value <= second.bound * slack and second.value <= first.bound * slack
@@ -107,7 +107,7 @@ def main() -> int:
     return int(wrong > 0)
 
 
-def _row(number: Number, value: Any, names: Sequence[str], plain: list[tuple[Found, float]]) -> int:
+def _row(number: Number, value: Any, names: Sequence[str], plain: list[tuple[SearchResult, float]]) -> int:
     """Print one row; how many fleets contradict."""
     found = with_number(number, value, names)
     ratios = [other_s / max(own_s, 1e-3) for (_, own_s), (_, other_s) in zip(plain, found, strict=True)]

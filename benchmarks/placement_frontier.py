@@ -23,8 +23,8 @@ from benchmarks.placement_search import CASES
 from tests.support.placement.search_cases import worth_of
 from torchsplit_core.files import read_file
 from torchsplit_core.placement.frontier import frontier
-from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.latency.plan import PassCosts
+from torchsplit_core.placement.frontier.curve_search import trace_frontier
+from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.values import PlacementRequest
 
@@ -71,7 +71,7 @@ def measure(name: str, limit_s: float) -> dict[str, object]:
         return {"rows": rows, "complete": curve.complete, "seconds": seconds, "right": True}
     instance, costs = CASES[name][0](), PassCosts(1000.0, 1.0)
     started = time.monotonic()
-    traced = trace(instance, costs, time_limit_s=limit_s)
+    traced = trace_frontier(instance, costs, time_limit_s=limit_s)
     seconds = time.monotonic() - started
     return {
         "rows": [(one.plan.throughput, one.plan.latency_s, one.bound_s, one.proven) for one in traced.points],

@@ -20,18 +20,18 @@ from tests.support.placement.replicas_oracle import best_sum, small_instance
 # The oracle is the tests' own: it shares nothing with the search.
 from tests.support.placement.search_cases import MEMORY_GIB, NETWORKS, falling_value, worth_of
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
-from torchsplit_core.placement.replicas import Pipelines, search_pipelines
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
+from torchsplit_core.placement.replicas import PipelineSetResult, search_pipelines
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.placement.search.segments import worth
+from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 
 EQUAL = 1e-9
 MANY = 4096
 
 
-def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Instance]:
-    def build() -> Instance:
+def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], ProblemInstance]:
+    def build() -> ProblemInstance:
         request = build_request(
             "llama-3.1-70b",
             fleet,
@@ -39,20 +39,20 @@ def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Ins
             max_gpus_per_segment=most,
             network_gib_per_s=network_gib_per_s,
         )
-        return instance_of(SegmentModel(request))
+        return build_instance(SegmentModel(request))
 
     return build
 
 
-def _arbitrary() -> Instance:
+def _arbitrary() -> ProblemInstance:
     """GPUs of five kinds, every link drawn on its own, each direction too: no two GPUs are alike."""
     draw = np.random.default_rng(3)
     kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
     weights = sum(MEMORY_GIB[kind] for kind in kinds) / 4
-    return Instance(40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05))
+    return ProblemInstance(40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05))
 
 
-CASES: dict[str, Callable[[], Instance]] = {
+CASES: dict[str, Callable[[], ProblemInstance]] = {
     "70B, 2 x 8 H100": _decode("2x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 4 x 8 H100": _decode("4x8xH100-SXM5-80GB", 2, 11.6),
     "70B, 2 x 8 H100 and 2 x 8 A100": _decode("2x8xH100-SXM5-80GB,2x8xA100-80GB", 2, 11.6),
@@ -115,11 +115,11 @@ def fleets(names: list[str], seconds: float) -> int:
     return wrong
 
 
-def _right(instance: Instance, found: Pipelines) -> bool:
+def _right(instance: ProblemInstance, found: PipelineSetResult) -> bool:
     """Whether the pipelines are disjoint and worth what is said."""
     gpus = [gpu for pipeline in found.pipelines for _, chosen in pipeline for gpu in chosen]
     # What limits a pipeline as a whole is the room's own to reckon; place checks it from the request.
-    worth_here = worth_of if instance.flight is None else worth
+    worth_here = worth_of if instance.flight is None else pipeline_throughput
     total = sum(worth_here(instance, pipeline) for pipeline in found.pipelines)
     return len(gpus) == len(set(gpus)) and abs(total - found.value) <= EQUAL * total
 

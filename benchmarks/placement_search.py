@@ -33,10 +33,10 @@ from tests.support.placement.search_cases import (
     random_instance,
     worth_of,
 )
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.placement.search import search
+from torchsplit_core.placement.search import search_thresholds
 from torchsplit_core.values import PlacementRequest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,53 +62,53 @@ def _weights(kinds: tuple[int, ...], layers: int, share: float) -> float:
     return sum(MEMORY_GIB[kind] for kind in kinds) * share / layers
 
 
-def _seed_fleet(most: int) -> Instance:
+def _seed_fleet(most: int) -> ProblemInstance:
     kinds = tuple([_H100] * 10 + [_A10] * 10 + [_T4] * 10)
     links = _tiers(np.arange(30) // 5, 2, (2400.0, 900.0, 300.0))
-    return Instance(14, kinds, links, most, linear_value(100, 2048, 11.0, 0.05))
+    return ProblemInstance(14, kinds, links, most, linear_value(100, 2048, 11.0, 0.05))
 
 
-def _in_nodes(seed: int) -> Instance:
+def _in_nodes(seed: int) -> ProblemInstance:
     node, kinds = _nodes(65, 6, seed)
     links = _tiers(np.minimum(node, 11), 4, (900.0, 250.0, 60.0))
-    return Instance(80, kinds, links, 3, falling_value(64, _weights(kinds, 80, 0.25), 0.05))
+    return ProblemInstance(80, kinds, links, 3, falling_value(64, _weights(kinds, 80, 0.25), 0.05))
 
 
-def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> Instance:
+def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> ProblemInstance:
     """1,024 GPUs in 128 nodes of 8; `by_card`: between nodes the slower network card of the two decides."""
     node, kinds = _nodes(1024, 8, 0)
     links = _tiers(node, 16, speeds)
     if by_card:
         card = np.array([200.0, 100.0, 400.0, 50.0, 25.0])[np.array(kinds)]
         links = np.where(node[:, None] == node, links, np.minimum(card[:, None], card))
-    return Instance(126, kinds, links, 4, falling_value(64, 2.0, 0.05))
+    return ProblemInstance(126, kinds, links, 4, falling_value(64, 2.0, 0.05))
 
 
-def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> Instance:
+def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     """Every link drawn on its own, each direction too."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
-    return Instance(layers, kinds, links, most, falling_value(64, _weights(kinds, layers, 0.2), 0.05))
+    return ProblemInstance(layers, kinds, links, most, falling_value(64, _weights(kinds, layers, 0.2), 0.05))
 
 
-def _noisy(gpus: int, layers: int, most: int, seed: int) -> Instance:
+def _noisy(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     """Fast nodes of 5, and links of about 80 between them, each drawn on its own, each direction too."""
     node, kinds = _nodes(gpus, 5, seed)
     drawn = np.random.default_rng(seed).lognormal(np.log(80), 0.5, (gpus, gpus))
     links = np.where(node[:, None] == node, 600.0, drawn)
-    return Instance(layers, kinds, links, most, linear_value(64, 2048, _weights(kinds, layers, 0.25), 0.05))
+    return ProblemInstance(layers, kinds, links, most, linear_value(64, 2048, _weights(kinds, layers, 0.25), 0.05))
 
 
-def _several(gpus: int, layers: int, seed: int) -> Instance:
+def _several(gpus: int, layers: int, seed: int) -> ProblemInstance:
     """As arbitrary, with activations that fit a small GPU only when the batch is divided."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
-    return Instance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
+    return ProblemInstance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
 
 
 def _types(
     model: str, nodes: int, most: int, split: Literal["equal", "proportional"], batch: int, **options: Any
-) -> Instance:
+) -> ProblemInstance:
     """So many nodes of eight GPUs of each of five types, as `torchsplit place MODEL --fleet …` has them."""
     types = ("H100-SXM5-80GB", "A100-80GB", "L40S-48GB", "V100-SXM2-32GB", "A10-24GB")
     fleet = ",".join(f"{nodes}x8x{name}" for name in types)
@@ -116,23 +116,23 @@ def _types(
     return _thresholds(request)
 
 
-def _thresholds(request: PlacementRequest) -> Instance:
+def _thresholds(request: PlacementRequest) -> ProblemInstance:
     """What the search over thresholds is given of a decode: one batch in flight with the memory of its prompts, and
     nothing of the time of a pass (placement/latency/in_flight looks at that)."""
     model = request.model
     model = replace(model, sequences_in_flight=model.batch_size, prefill_chunk=model.sequence_length)
-    instance = instance_of(SegmentModel(replace(request, model=model)))
-    return instance.within(1, instance.longest())
+    instance = build_instance(SegmentModel(replace(request, model=model)))
+    return instance.with_segment_range(1, instance.max_segments())
 
 
-def _one_type(split: Literal["equal", "proportional"]) -> Instance:
+def _one_type(split: Literal["equal", "proportional"]) -> ProblemInstance:
     request = build_request(
         "llama-3.1-70b", "128x8xA100-80GB", batch_size=2048, max_gpus_per_segment=64, split=split
     )
     return _thresholds(request)
 
 
-CASES: dict[str, tuple[Callable[[], Instance], float]] = {
+CASES: dict[str, tuple[Callable[[], ProblemInstance], float]] = {
     "14 x 30, 3 a segment": (lambda: _seed_fleet(3), 60.0),
     "14 x 30, 4 a segment": (lambda: _seed_fleet(4), 60.0),
     "80 x 65 in 12 nodes": (lambda: _in_nodes(1), 60.0),
@@ -190,7 +190,7 @@ def small(count: int) -> int:
         for seed in seeds:
             instance = random_instance(seed)
             value, gpus = best_of_all(instance)
-            found = search(instance, time_limit_s=60)
+            found = search_thresholds(instance, time_limit_s=60)
             used = sum(len(chosen) for _, chosen in found.segments)
             right = found.proven and found.value == found.bound == value and used == gpus
             equal += right and (not found.segments or worth_of(instance, found.segments) == value)
@@ -201,8 +201,8 @@ def small(count: int) -> int:
     return wrong
 
 
-def _without_network(instance: Instance) -> float:
-    return search(replace(instance, links=np.full_like(instance.links, np.inf)), time_limit_s=60).value
+def _without_network(instance: ProblemInstance) -> float:
+    return search_thresholds(replace(instance, links=np.full_like(instance.links, np.inf)), time_limit_s=60).value
 
 
 def measure(name: str) -> dict[str, object]:
@@ -210,7 +210,7 @@ def measure(name: str) -> dict[str, object]:
     build, seconds = CASES[name]
     instance = build()
     started = time.monotonic()
-    found = search(instance, time_limit_s=seconds)
+    found = search_thresholds(instance, time_limit_s=seconds)
     taken = time.monotonic() - started
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
@@ -252,18 +252,18 @@ def what_if(names: list[str], changes: int) -> None:
     print("|---|---|---|---|---|")
     for name in names:
         instance = CASES[name][0]()
-        before = search(instance, time_limit_s=60)
+        before = search_thresholds(instance, time_limit_s=60)
         taken, proven = [], 0
         for seed in range(changes):
             changed = _changed(instance, seed)
             started = time.monotonic()
-            after = search(changed, time_limit_s=60, warm_start=before)
+            after = search_thresholds(changed, time_limit_s=60, warm_start=before)
             taken.append(1000 * (time.monotonic() - started))
             proven += after.proven
         print(f"| {name} | {changes} | {median(taken):.0f} | {max(taken):.0f} | {proven} |", flush=True)
 
 
-def _changed(instance: Instance, seed: int) -> Instance:
+def _changed(instance: ProblemInstance, seed: int) -> ProblemInstance:
     draw = np.random.default_rng(seed)
     one, other = (int(place) for place in draw.choice(len(instance.kinds), 2, replace=False))
     links = instance.links.copy()

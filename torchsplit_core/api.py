@@ -26,7 +26,7 @@ from torchsplit_core.pictures import html
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet_text import parse_fleet
 from torchsplit_core.planning.request.validate import check_owed, validate
-from torchsplit_core.responding.verdict import Verdict, verdict
+from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -77,9 +77,9 @@ class Plan:
     outcome: PlanOutcome
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PlanVerdict:
         """Whether demands, minima and limits hold, waits included; simulated, a fraction of a second."""
-        return verdict(self.request, self.outcome)
+        return plan_verdict(self.request, self.outcome)
 
     def __repr__(self) -> str:
         return f"<{self.outcome.status}; {self.verdict.level}: {self.verdict.sentence}>"

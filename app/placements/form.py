@@ -13,7 +13,7 @@ from app.placements.words import SPLITS, UNITS, changes
 from app.session import placements
 from app.session.placements import Kept
 from app.shell import frame
-from torchsplit_core.placement.model.memory import decodes
+from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.values import (
     InputFault,
     PlacementOutcome,
@@ -131,7 +131,7 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
             "Sequence, tokens", 1, 10_000_000, model.sequence_length, key=f"sequence {mark}"
         )
         in_flight, chunk = model.sequences_in_flight, model.prefill_chunk
-        if decodes(request):
+        if is_decode(request):
             in_flight = st.number_input(
                 "Sequences in flight", int(batch), 10_000_000, in_flight and max(in_flight, int(batch)),
                 key=f"in flight {mark} {batch}", placeholder="a batch for each segment",

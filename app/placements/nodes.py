@@ -9,7 +9,7 @@ import streamlit as st
 from app.placements.words import shown_link, stored_link
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S
-from torchsplit_core.placement.request.fleets import Nodes, inside_node, with_nodes
+from torchsplit_core.placement.request.fleets import Nodes, intra_node_gib_per_s, with_nodes
 from torchsplit_core.values import InputFault, LinearThroughput, PlacementRequest, TableThroughput
 
 LOOKED_AT = 64
@@ -78,7 +78,7 @@ def inside_of(request: PlacementRequest, kind: str) -> float | None:
     links = [request.bandwidth_gib_per_s[i][j] for i in own for j in own if i != j]
     if links:
         return float(max(links))
-    return inside_node(kind) if kind in peak_names() else None
+    return intra_node_gib_per_s(kind) if kind in peak_names() else None
 
 
 def slowest_link(request: PlacementRequest) -> float:

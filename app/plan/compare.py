@@ -20,7 +20,7 @@ from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.planning.comparison.figures import figures_of
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -163,9 +163,9 @@ def table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> s
     return table_html(head, rows)
 
 
-def _facts(verdicts: Sequence[Verdict]) -> list[str]:
+def _facts(verdicts: Sequence[PlanVerdict]) -> list[str]:
     """A line a question that one of them answers."""
-    answers = [{fact.question: fact.words for fact in one.facts} for one in verdicts]
+    answers = [{fact.question: fact.text for fact in one.facts} for one in verdicts]
     questions = dict.fromkeys(question for one in answers for question in one)
     return [
         _line(question, [one.get(question, UNKNOWN) for one in answers], number=False)

@@ -40,8 +40,8 @@ from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
-from torchsplit_core.responding.plan_words import money_words, tier_words
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -129,7 +129,7 @@ def _said(
     request: PlanRequest | None,
     asked: PlanRequest | None,
     shown: PlanOutcome | None,
-    verdict: Verdict | None,
+    verdict: PlanVerdict | None,
 ) -> None:
     """The verdict and what it is made of, in places of one height whatever they say."""
     with st.container(key="results"):
@@ -143,7 +143,7 @@ def _said(
         elif request is None or asked is None or shown is None or verdict is None or not verdict.facts:
             st.html(head.NOTHING)
         else:
-            facts_line(verdict, (tier_words(asked, shown), money_words(asked, shown)))
+            facts_line(verdict, (describe_tiers(asked, shown), describe_cost(asked, shown)))
             if verdict.may_plan_for_response:
                 late(workspace, name, request, asked)
 

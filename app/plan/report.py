@@ -23,8 +23,8 @@ from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.responding.plan_words import money_words, tier_words
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -67,7 +67,7 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
         if request is not None:
-            told = [tier_words(request, plan), money_words(request, plan)]
+            told = [describe_tiers(request, plan), describe_cost(request, plan)]
             parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in told if line]
         parts.append(
             _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
@@ -107,9 +107,9 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
     return f"<h1>{html.escape(name)}</h1>{fleet}<p>{shown}</p>"
 
 
-def _verdict(found: Verdict) -> str:
+def _verdict(found: PlanVerdict) -> str:
     """Whether what is asked is met, before what is proven."""
-    told = _listed([f"{fact.question}: {fact.words}" for fact in found.facts]) if found.facts else ""
+    told = _listed([f"{fact.question}: {fact.text}" for fact in found.facts]) if found.facts else ""
     return f'<p class="verdict {COLOURS[found.level]}">{html.escape(found.sentence)}</p>{told}'
 
 

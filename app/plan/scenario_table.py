@@ -25,7 +25,7 @@ from app.session.workspace import read_artifact
 from app.shell import tags
 from torchsplit_core.pictures.numbers import UNKNOWN, counted, exact
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
-from torchsplit_core.responding.verdict import Level, Verdict
+from torchsplit_core.latency_slo.verdict import Level, PlanVerdict
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -72,7 +72,7 @@ def _summaries() -> dict[str, Summary]:
 
 
 @st.cache_resource(show_spinner=False)
-def _verdicts() -> dict[tuple[str, str], Verdict]:
+def _verdicts() -> dict[tuple[str, str], PlanVerdict]:
     """By the contents of request and plan, for all sessions."""
     return {}
 
@@ -133,7 +133,7 @@ def _judge(workspace: Workspace, scenario: Stored) -> None:
         asked = read_artifact(workspace, scenario.request) if scenario.request else None
         judged = verdict_of(asked, read_artifact(workspace, scenario.plan))
     except InputFault as fault:
-        judged = Verdict("amber", str(fault))
+        judged = PlanVerdict("amber", str(fault))
     _verdicts()[scenario.key] = judged
 
 

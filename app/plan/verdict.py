@@ -9,14 +9,14 @@ import streamlit as st
 
 from app.format.badges import Colour
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.responding.verdict import Level, Verdict, verdict
+from torchsplit_core.latency_slo.verdict import Level, PlanVerdict, plan_verdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 COLOURS: Mapping[Level, Colour] = {"green": "green", "amber": "yellow", "red": "red"}
 """Levels in the names that pages and charts have for colours."""
 
 
-def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> Verdict:
+def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> PlanVerdict:
     """The verdict on a plan of this request, simulated once for all sessions."""
     asked = None if request is None else request_hash(request)
     content = repr((asked, plan.request_sha256, plan.status, plan.gpus, plan.models))
@@ -24,6 +24,6 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> Verdict:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _kept(key: str, _request: PlanRequest | None, _plan: PlanOutcome) -> Verdict:
+def _kept(key: str, _request: PlanRequest | None, _plan: PlanOutcome) -> PlanVerdict:
     """`key` is the content of both."""
-    return verdict(_request, _plan)
+    return plan_verdict(_request, _plan)

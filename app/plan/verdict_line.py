@@ -10,12 +10,12 @@ from app.session import draft as drafts
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 
-def verdict_line(verdict: Verdict) -> None:
+def verdict_line(verdict: PlanVerdict) -> None:
     """One line in the verdict's colour, above everything that is said of the search."""
     if verdict.level == "green":
         st.success(escape_markdown(verdict.sentence), icon=":material/check_circle:")
@@ -25,10 +25,10 @@ def verdict_line(verdict: Verdict) -> None:
         st.warning(escape_markdown(verdict.sentence), icon=":material/warning:")
 
 
-def facts_line(verdict: Verdict, more: Iterable[str] = ()) -> None:
+def facts_line(verdict: PlanVerdict, more: Iterable[str] = ()) -> None:
     """What the verdict is made of, and `more` of the plan; who fails stands in its sentence."""
     told = [
-        f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.words}" for fact in verdict.facts
+        f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.text}" for fact in verdict.facts
     ]
     st.caption(escape_markdown(" · ".join((*told, *filter(None, more)))), width="stretch")
 

@@ -15,8 +15,8 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.responding.plan import verify_responding
-from torchsplit_core.responding.standing import improved, is_settled
+from torchsplit_core.latency_slo.slo_planner import verify_with_slo
+from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled
 from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,
@@ -63,7 +63,7 @@ def test_a_plan_job_simulates_before_it_stores(workspace: Workspace) -> None:
     assert found == {"plan": "r", "status": "optimal"}
     kept = workspace.get("plan", "r")
     assert kept.request_sha256 == request_hash(asked)
-    verify_responding(asked, kept)
+    verify_with_slo(asked, kept)
     (model,) = kept.models
     assert model.response_ms is not None and 5.0 < model.response_ms.p95 <= 60.0
     assert [share for share, _ in said] == sorted(share for share, _ in said)
@@ -154,7 +154,7 @@ def test_a_worse_plan_of_a_longer_search_leaves_its_bound_alone(
     kept = workspace.get("plan", "r")
     assert kept.gpus == standing.gpus and kept.objective.bound == pytest.approx(bound)
     assert kept.objective.gap == pytest.approx(1 / 3)
-    assert improved(asked, standing, plan(asked)).status == "optimal"
+    assert update_incumbent(asked, standing, plan(asked)).status == "optimal"
 
 
 def test_reasons_that_are_not_settled_are_searched_on(
@@ -175,7 +175,7 @@ def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited() -> 
     asked = request(60.0)
     free = plan(replace(asked, models=(replace(asked.models[0], max_response_ms=None),)))
     assert free.status == "optimal" and not is_settled(asked, free)
-    assert improved(asked, free, replace(free, status="feasible")).status == "feasible"
+    assert update_incumbent(asked, free, replace(free, status="feasible")).status == "feasible"
 
 
 def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven() -> None:
@@ -202,7 +202,7 @@ def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven() -> No
         gap=0.5,
         sorted_normalised=(levels[0], 0.9 * levels[1]),
     )
-    kept = improved(asked, standing, replace(best, status="feasible", models=models, objective=goal))
+    kept = update_incumbent(asked, standing, replace(best, status="feasible", models=models, objective=goal))
     assert kept.gpus == standing.gpus and kept.objective.proven_levels == 1
     assert kept.objective.bound == pytest.approx(2 * levels[1]) and kept.objective.gap == pytest.approx(0.5)
     assert not list(violations(asked, kept))

@@ -29,8 +29,8 @@ from torchsplit_core.planning.outcome.levels import levels_of
 from torchsplit_core.planning.request.objective import first_bound, reached
 from torchsplit_core.planning.request.question import question_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
-from torchsplit_core.responding.plan_words import tier_words
-from torchsplit_core.responding.standing import improved
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
+from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
 
@@ -179,14 +179,14 @@ def test_plans_are_compared_by_tiers_and_not_by_the_least() -> None:
         best, status="feasible", objective=replace(best.objective, proven_levels=0, bound=1.0, gap=0.0)
     )
     # What stands never falls: the plan that serves the high tier stays, and takes over what is proven.
-    assert rates(improved(request, open_plan, worse)) == rates(best)
-    assert rates(improved(request, worse, open_plan)) == rates(best)
+    assert rates(update_incumbent(request, open_plan, worse)) == rates(best)
+    assert rates(update_incumbent(request, worse, open_plan)) == rates(best)
     assert reached(worse.objective)[0] == pytest.approx(11 / 18)
     tight = bounded(request, worse, 0.9)
     assert tight.objective.bound == 0.9 and first_bound(tight.objective) == 0.9
     assert not list(violations(request, tight))
     assert gain(best, worse, request.objective).words == "1.64 × level 1 of the tiers, the highest first"
-    assert tier_words(request, worse) == (
+    assert describe_tiers(request, worse) == (
         "by tier, the highest first: tier 2 at least 0.6111 × its demand, tier 0 at least 1.833 × its demand"
     )
 

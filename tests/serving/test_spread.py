@@ -13,8 +13,8 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs.measure import expected_results
 from torchsplit_core.profiling.measuring.statistics import summarise
-from torchsplit_core.responding.servers import simulation_request
-from torchsplit_core.responding.spread import simulate_drawn
+from torchsplit_core.latency_slo.simulation_input import simulation_request
+from torchsplit_core.latency_slo.service_variance import simulate_with_variance
 from torchsplit_core.serving.load_test.measurement import build_simulation
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
@@ -56,7 +56,7 @@ def test_times_have_the_mean_and_the_p95_of_the_point() -> None:
     """Requests a second apart, each alone in its batch: what comes out is the distribution of one batch."""
     plan = plan_of({1: P95_OVER_MEAN, 4: P95_OVER_MEAN})
     times = [float(number) for number in range(4000)]
-    found = simulate_drawn(build_simulation(*plan, {"bert": times}, {})).models[0].response_ms
+    found = simulate_with_variance(build_simulation(*plan, {"bert": times}, {})).models[0].response_ms
     assert found.mean == pytest.approx(10.0, rel=0.01)
     assert found.p95 == pytest.approx(10.0 * P95_OVER_MEAN, rel=0.01)
     # The median of log-normal times: the mean over exp(0.2² / 2).
@@ -77,7 +77,7 @@ def test_without_spread_every_batch_takes_its_time() -> None:
     plan = plan_of({1: 1.0, 4: 1.0})
     assert server_of(plan) == simulation_request(*plan).servers[0]
     asked = build_simulation(*plan, {"bert": [0.0, 1.0, 1.001]}, {})
-    assert simulate_drawn(asked).models[0].response_ms == simulate(asked).models[0].response_ms
+    assert simulate_with_variance(asked).models[0].response_ms == simulate(asked).models[0].response_ms
     # A p95 below the mean is the noise of few runs.
     assert server_of(plan_of({1: 0.8, 4: 0.9})).service == Service()
 
@@ -120,7 +120,7 @@ def test_a_figure_is_the_mean_over_draws() -> None:
     times = [0.0105 * number for number in range(400)]
     asked = build_simulation(*plan, {"bert": times}, {})
     single = [simulate(replace(asked, seed=seed)).models[0] for seed in range(8)]
-    many = [simulate_drawn(replace(asked, seed=seed)).models[0] for seed in range(8)]
+    many = [simulate_with_variance(replace(asked, seed=seed)).models[0] for seed in range(8)]
     assert {one.completed for one in single} == {400} and {one.completed for one in many} == {50 * 400}
     spread = [np.std([one.response_ms.p95 for one in found]) for found in (single, many)]
     assert spread[1] < 0.5 * spread[0]

@@ -10,9 +10,9 @@ import pytest
 from tests.support.simulation.reference import responses
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.simulation import simulate
-from torchsplit_core.simulation.arrivals import times_ms
-from torchsplit_core.simulation.clock import on_grid
-from torchsplit_core.simulation.replicate import prepare, run_model
+from torchsplit_core.simulation.arrivals import arrival_times_ms
+from torchsplit_core.simulation.time_base import to_decimal_ticks
+from torchsplit_core.simulation.replication import prepare_model, run_model
 from torchsplit_core.values import InputFault, SimulationOutcome, SimulationRequest
 
 BASE: dict[str, Any] = {
@@ -202,9 +202,9 @@ def test_decimal_times_of_a_trace_are_exact() -> None:
     """0.1 + 0.2 is 0.3 here: whoever arrives when a server becomes free joins its batch."""
     data = changed(ARRIVALS, {"kind": "trace", "times_s": [0.0001, 0.0002, 0.0003]})
     data["servers"][0] |= {"max_batch": 2, "batch_ms": {"1": 0.2, "2": 0.7}}
-    found = run_model(prepare(request_of(data), 0), 0).response_ms
+    found = run_model(prepare_model(request_of(data), 0), 0).response_ms
     assert list(found) == [0.2, 0.8, 0.7] == responses(data)["m"]
-    assert on_grid([0.1, 0.25])[1] == 1000 and on_grid([1 / 3]) is None  # type: ignore[index]
+    assert to_decimal_ticks([0.1, 0.25])[1] == 1000 and to_decimal_ticks([1 / 3]) is None  # type: ignore[index]
 
 
 def test_a_million_servers_answer() -> None:
@@ -241,5 +241,5 @@ def test_a_factor_scales_the_same_draws() -> None:
         {"kind": "deterministic", "rate_rps": 50.0},
     ):
         arrivals = request_of(changed(ARRIVALS, kind)).models[0].arrivals
-        slow, fast = (times_ms(arrivals, 100, np.random.default_rng(1), factor) for factor in (1.0, 2.0))
+        slow, fast = (arrival_times_ms(arrivals, 100, np.random.default_rng(1), factor) for factor in (1.0, 2.0))
         assert fast == pytest.approx(slow / 2)

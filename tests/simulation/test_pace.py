@@ -10,8 +10,8 @@ import pytest
 from torchsplit_core.cli.simulate import format_model_load
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.simulation import simulate
-from torchsplit_core.simulation.drawn_pace import DrawnPace
-from torchsplit_core.simulation.replicate import prepare, run_model
+from torchsplit_core.simulation.pace_process import PaceProcess
+from torchsplit_core.simulation.replication import prepare_model, run_model
 from torchsplit_core.simulation.validate import PACED_RUNS
 from torchsplit_core.values import (
     InputFault,
@@ -35,15 +35,15 @@ def paced(pace: Pace | None, **change: object) -> SimulationRequest:
 
 
 def test_of_mean_1_over_time_and_over_runs() -> None:
-    pace = DrawnPace(Pace(0.3, 0.5, 0.0), np.random.default_rng(0))
+    pace = PaceProcess(Pace(0.3, 0.5, 0.0), np.random.default_rng(0))
     values = np.array([pace(float(instant)) for instant in range(0, 4_000_000, 50)])
     assert values.mean() == pytest.approx(1.0, abs=0.01) and values.std() == pytest.approx(0.3, rel=0.05)
-    levels = [DrawnPace(Pace(0.0, 1.0, 0.2), np.random.default_rng(seed)).level for seed in range(4000)]
+    levels = [PaceProcess(Pace(0.0, 1.0, 0.2), np.random.default_rng(seed)).level for seed in range(4000)]
     assert np.mean(levels) == pytest.approx(1.0, abs=0.01) and np.std(levels) == pytest.approx(0.2, rel=0.05)
 
 
 def test_what_is_slow_stays_slow_for_as_long_as_asked() -> None:
-    pace = DrawnPace(Pace(0.3, 0.5, 0.0), np.random.default_rng(1))
+    pace = PaceProcess(Pace(0.3, 0.5, 0.0), np.random.default_rng(1))
     values = np.array([pace(float(instant)) for instant in range(0, 4_000_000, 100)])
     for lag in (1, 3, 5, 10):
         expected = np.exp(-lag * 0.1 / 0.5)
@@ -53,8 +53,8 @@ def test_what_is_slow_stays_slow_for_as_long_as_asked() -> None:
 
 
 def test_without_spread_the_figures_are_those_without_a_pace() -> None:
-    still = run_model(prepare(paced(None), 0), 0)
-    zero = run_model(prepare(paced(Pace(0.0, 1.0, 0.0)), 0), 0)
+    still = run_model(prepare_model(paced(None), 0), 0)
+    zero = run_model(prepare_model(paced(Pace(0.0, 1.0, 0.0)), 0), 0)
     assert np.array_equal(still.response_ms, zero.response_ms)
     found = simulate(paced(None)).models[0]
     assert found.response_low_ms is None and found.response_high_ms is None
@@ -71,7 +71,7 @@ def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread() 
         low, high = found.response_low_ms, found.response_high_ms
         assert low is not None and high is not None and low.p95 is not None and high.p95 is not None
         assert low.p95 < (found.response_ms.p95 or 0) < high.p95
-        runs = [run_model(prepare(request, 0), number).response_ms[200:] for number in range(PACED_RUNS)]
+        runs = [run_model(prepare_model(request, 0), number).response_ms[200:] for number in range(PACED_RUNS)]
         p95 = [float(np.sort(run)[int(np.ceil(0.95 * len(run))) - 1]) for run in runs]
         assert sum(low.p95 <= one <= high.p95 for one in p95) == 0.9 * PACED_RUNS
         widths.append(high.p95 / low.p95)

@@ -13,7 +13,7 @@ from tests.support.seeds import in_blocks
 from tests.support.simulation.reference import responses
 from torchsplit_core.files import read_text
 from torchsplit_core.simulation import simulate, simulate_one
-from torchsplit_core.simulation.replicate import prepare, run_model
+from torchsplit_core.simulation.replication import prepare_model, run_model
 from torchsplit_core.values import SimulationRequest
 
 
@@ -62,7 +62,7 @@ def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
     data = instance(seed)
     request = request_of(data)
     for number, (name, expected) in enumerate(responses(data).items()):
-        found = run_model(prepare(request, number), 0).response_ms
+        found = run_model(prepare_model(request, number), 0).response_ms
         assert found == pytest.approx(expected, abs=1e-6), name
 
 

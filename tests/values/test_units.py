@@ -11,7 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import catalogue, peaks, plain_profiles
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S
-from torchsplit_core.placement.request.fleets import inside_node, list_gpus, parse_nodes
+from torchsplit_core.placement.request.fleets import intra_node_gib_per_s, list_gpus, parse_nodes
 from torchsplit_core.values.units import GB, GIB, MB, MIB
 
 
@@ -34,7 +34,7 @@ def test_the_memory_of_a_datasheet_is_gib() -> None:
 
 
 def test_links_of_the_catalogue_become_gib() -> None:
-    assert inside_node("A100-80GB") == pytest.approx(300e9 / 2**30)
+    assert intra_node_gib_per_s("A100-80GB") == pytest.approx(300e9 / 2**30)
     assert pytest.approx(100e9) == NETWORK_GIB_PER_S * GIB * 8
     assert list_gpus(parse_nodes("1x1xA100-80GB"))[0].memory_gib == 80.0
 

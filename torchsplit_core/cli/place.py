@@ -20,7 +20,7 @@ from torchsplit_core.values.units import GB, GIB
 
 if TYPE_CHECKING:
     from torchsplit_core.placement.alternatives import Alternative
-    from torchsplit_core.placement.compare import Compared
+    from torchsplit_core.placement.comparison import ComparedMethod
     from torchsplit_core.values import (
         PlacedSegment,
         PlacementFrontier,
@@ -228,11 +228,11 @@ def _is_same(first: PlacementOutcome, second: PlacementOutcome) -> bool:
     return figures(first) == figures(second)
 
 
-def _format_comparison(comparison: Sequence[Compared]) -> str:
+def _format_comparison(comparison: Sequence[ComparedMethod]) -> str:
     """A line a solver under the names of the columns."""
-    from torchsplit_core.placement.compare import rows_of
+    from torchsplit_core.placement.comparison import comparison_rows
 
-    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *rows_of(comparison)]
+    rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *comparison_rows(comparison)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -21,20 +21,20 @@ def print_summary(request: PlanRequest, outcome: PlanOutcome) -> None:
 def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
     # Only a plan asks for it: the other commands start without the planner.
-    from torchsplit_core.responding.plan_words import money_words, tier_words
-    from torchsplit_core.responding.verdict import verdict
+    from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+    from torchsplit_core.latency_slo.verdict import plan_verdict
 
-    plan_verdict = verdict(request, outcome)
+    plan_verdict = plan_verdict(request, outcome)
     yield f"{plan_verdict.level}: {plan_verdict.sentence}"
     for fact in plan_verdict.facts:
-        yield f"{fact.question[0].lower()}{fact.question[1:]}: {fact.words}"
+        yield f"{fact.question[0].lower()}{fact.question[1:]}: {fact.text}"
     if plan_verdict.may_plan_for_response:
         yield (
             "to plan for the response time, waits included: give the limits as max_response_ms "
             "(torchsplit request --max-response MODEL=MS)"
         )
     yield _format_proof(outcome)
-    yield from filter(None, (tier_words(request, outcome), money_words(request, outcome)))
+    yield from filter(None, (describe_tiers(request, outcome), describe_cost(request, outcome)))
     if outcome.status in ("optimal", "feasible"):
         yield from _confidence_lines(request, outcome)
         yield from _response_lines(request, outcome)

@@ -20,7 +20,7 @@ from torchsplit_core.values.errors import quoted, suggestion
 if TYPE_CHECKING:
     # The planner takes its time to load, and no other command needs it.
     from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
-    from torchsplit_core.responding.worst import WorstResponse
+    from torchsplit_core.latency_slo.worst_response import WorstResponse
 
 DEFAULT_STEPS = 8
 COLUMNS = (

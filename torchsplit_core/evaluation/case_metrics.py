@@ -15,7 +15,7 @@ from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.evaluation.cross_gpu_traffic import leaving_share
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.edit import with_stages
-from torchsplit_core.responding.servers import server_id, simulation_request
+from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import (
     InputFault,

@@ -13,8 +13,8 @@ from torchsplit_core.isolation.trust_policy import require_execution_allowed
 from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.job_kinds import MeasureParameters
 from torchsplit_core.jobs.trace import local_source
-from torchsplit_core.responding.servers import without_instance
-from torchsplit_core.responding.spread import with_spread
+from torchsplit_core.latency_slo.simulation_input import without_instance
+from torchsplit_core.latency_slo.service_variance import with_lognormal_service
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
@@ -111,7 +111,7 @@ def _mark_stand_ins(measurement: Measurement, parameters: MeasureParameters) -> 
 
 def expected_results(outcome: PlanOutcome, request: PlanRequest, load: float) -> dict[str, Any]:
     """By model the rate that the plan predicts and the p95 that a short simulation gives (null where none)."""
-    plan_simulation = with_spread(workflow.simulation_request(outcome, request), outcome, request)
+    plan_simulation = with_lognormal_service(workflow.simulation_request(outcome, request), outcome, request)
     simulation = workflow.under_load(plan_simulation, load)
     outcome_under_load = workflow.simulate(replace(simulation, requests_per_model=PREVIEW_REQUESTS, replications=1))
     planned = {model.name: model.throughput_rps for model in outcome.models}

@@ -36,7 +36,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays,
     and so does one that other work has come upon.
     """
-    from torchsplit_core.responding.standing import improved, is_settled, is_simulated
+    from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled, is_simulated
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
@@ -67,7 +67,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
         current = first
         progress(0.3, "a first plan is shown; proving that none is better" if is_usable else "searching on")
     solved = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
-    outcome = solved if current is None else improved(request, current, solved)
+    outcome = solved if current is None else update_incumbent(request, current, solved)
     store_outcome(workspace, name, request, outcome)
     return _finish(request, outcome, name, cache, progress)
 
@@ -86,7 +86,7 @@ def plan_relaxations(request: PlanRequest, outcome: PlanOutcome, cache: PlanCach
     """Plans of the changes that would make an infeasible request possible, kept one by one."""
     from torchsplit_core.planning import plan
     from torchsplit_core.planning.infeasibility.ways_out import questions
-    from torchsplit_core.responding.plan import has_response_limit
+    from torchsplit_core.latency_slo.slo_planner import has_response_limit
 
     progress(0.95, "looking for ways out")
     for relaxed in questions(request, outcome, cache.lookup):
@@ -125,7 +125,7 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
     It is known from then on, with the ways out where there is none. Raises InputFault where no tab has the draft that
     was tried: it was edited or discarded since.
     """
-    from torchsplit_core.responding.standing import is_settled
+    from torchsplit_core.latency_slo.incumbent import is_settled
 
     for draft in DraftStore(workspace, parameters.request).all():
         if request_hash(draft.request) == parameters.sha256:

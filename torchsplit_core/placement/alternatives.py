@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.placement.model.memory import decodes
-from torchsplit_core.placement.place import place
+from torchsplit_core.placement.model.memory import is_decode
+from torchsplit_core.placement.placer import place
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 
 MOST_SECONDS = 10.0
@@ -38,32 +38,32 @@ def alternatives(
 
     Of a roofline request. Those without an answer in MOST_SECONDS are left out. Raises InputFault as `place` does.
     """
-    ways = _ways(request, gpus_per_node)
-    found = []
-    for number, (options, way) in enumerate(ways):
+    variants = _variant_requests(request, gpus_per_node)
+    outcomes = []
+    for number, (options, variant) in enumerate(variants):
 
-        def told(share: float, text: str, number: int = number, options: str = options) -> None:
-            progress((number + share) / len(ways), f"{options}: {text}")
+        def report(share: float, text: str, number: int = number, options: str = options) -> None:
+            progress((number + share) / len(variants), f"{options}: {text}")
 
-        solver = replace(way.solver, time_limit_s=min(MOST_SECONDS, way.solver.time_limit_s))
-        outcome = place(replace(way, solver=solver), progress=told)
+        solver = replace(variant.solver, time_limit_s=min(MOST_SECONDS, variant.solver.time_limit_s))
+        outcome = place(replace(variant, solver=solver), progress=report)
         if outcome.throughput is not None:
-            found.append(Alternative(options, way, outcome))
-    return tuple(found)
+            outcomes.append(Alternative(options, variant, outcome))
+    return tuple(outcomes)
 
 
-def _ways(request: PlacementRequest, gpus_per_node: int) -> Sequence[tuple[str, PlacementRequest]]:
+def _variant_requests(request: PlacementRequest, gpus_per_node: int) -> Sequence[tuple[str, PlacementRequest]]:
     pipelines = min(MOST_REPLICAS, len(request.gpus))
-    ways = [(f"--replicas {pipelines}", replace(request, max_replicas=pipelines))] if pipelines > 1 else []
+    variants = [(f"--replicas {pipelines}", replace(request, max_replicas=pipelines))] if pipelines > 1 else []
     # Engines cut a layer among a power of two of GPUs: heads divide by it.
     sharing = 1 << (min(gpus_per_node, MOST_SHARING).bit_length() - 1)
     if sharing == 1:
-        return ways
+        return variants
     cut = replace(request, split="tensor", max_gpus_per_segment=sharing)
     options = f"--split tensor --max-gpus {sharing}"
-    ways.append((options, cut))
-    if decodes(request):
+    variants.append((options, cut))
+    if is_decode(request):
         batch = request.model.batch_size
         quick = replace(cut, model=replace(cut.model, sequences_in_flight=batch))
-        ways.append((f"{options} --in-flight {batch}", quick))
-    return ways
+        variants.append((f"{options} --in-flight {batch}", quick))
+    return variants

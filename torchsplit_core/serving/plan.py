@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from torchsplit_core.responding.servers import server_id, simulation_request
+from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request
 from torchsplit_core.values import (
     Device,
     InputFault,

@@ -34,18 +34,18 @@ def offered_rps(arrivals: Arrivals) -> float | None:
     return arrivals.rate_rps
 
 
-def count_of(arrivals: Arrivals, requests: int) -> int:
+def request_count(arrivals: Arrivals, requests: int) -> int:
     """How many requests one replication has."""
     return len(arrivals.times_s) if isinstance(arrivals, TraceArrivals) else requests
 
 
-def times_ms(arrivals: Arrivals, requests: int, rng: np.random.Generator, factor: float = 1.0) -> Times:
+def arrival_times_ms(arrivals: Arrivals, requests: int, rng: np.random.Generator, factor: float = 1.0) -> Times:
     """Milliseconds of so many arrivals, never falling; of a trace from its first. The same draws for every factor."""
     if isinstance(arrivals, TraceArrivals):
         times = np.asarray(arrivals.times_s, dtype=np.float64)
         return np.asarray((times - times[0]) * 1e3 / factor)
     if isinstance(arrivals, MmppArrivals):
-        return _modulated(arrivals, requests, rng, factor)
+        return _mmpp_times_ms(arrivals, requests, rng, factor)
     between_ms = 1e3 / (arrivals.rate_rps * factor)
     if isinstance(arrivals, DeterministicArrivals):
         return np.asarray(np.arange(1, requests + 1) * between_ms, dtype=np.float64)
@@ -57,7 +57,7 @@ def times_ms(arrivals: Arrivals, requests: int, rng: np.random.Generator, factor
     return np.asarray(np.cumsum(gaps) * between_ms)
 
 
-def _modulated(arrivals: MmppArrivals, requests: int, rng: np.random.Generator, factor: float) -> Times:
+def _mmpp_times_ms(arrivals: MmppArrivals, requests: int, rng: np.random.Generator, factor: float) -> Times:
     """A Poisson process of rate 1 on the axis of expected arrivals, brought back to time state by state.
 
     The first state is drawn by the share of time that each has, so the process begins in its steady state.
@@ -71,7 +71,7 @@ def _modulated(arrivals: MmppArrivals, requests: int, rng: np.random.Generator, 
     instants, reached = [np.zeros(1)], [np.zeros(1)]
     while reached[-1][-1] <= expected[-1]:
         which = (first + np.arange(min(cycles, 1 << 16) * len(states))) % len(states)
-        stays = rng.standard_exponential(len(which)) * means[which]
-        instants.append(instants[-1][-1] + np.cumsum(stays))
-        reached.append(reached[-1][-1] + np.cumsum(stays * rates[which]))
+        sojourns_ms = rng.standard_exponential(len(which)) * means[which]
+        instants.append(instants[-1][-1] + np.cumsum(sojourns_ms))
+        reached.append(reached[-1][-1] + np.cumsum(sojourns_ms * rates[which]))
     return np.asarray(np.interp(expected, np.concatenate(reached), np.concatenate(instants)))

@@ -15,26 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.simulation.clock import Instants
+from torchsplit_core.simulation.time_base import Instants
 from torchsplit_core.simulation.station import Batches, Station
 
 
-def serve_shared(arrivals: Instants, stations: Sequence[Station]) -> Batches:
+def serve_shared_queue(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """The batches of requests that join one queue at these instants, which never fall."""
-    if any(one.pace is not None for one in stations):
-        return _waiting(arrivals, stations)
+    if any(station.pace is not None for station in stations):
+        return _serve_with_wait(arrivals, stations)
     if len(stations) == 1:
         if stations[0].factors is None and stations[0].max_batch == 1:
-            return _one_by_one(arrivals, stations[0])
+            return _serve_unbatched(arrivals, stations[0])
         if stations[0].factors is None and stations[0].count == 1:
-            return _alone(arrivals, stations[0])
-        return _equal(arrivals, stations[0])
-    if all(one.max_wait == 0 for one in stations):
-        return _at_once(arrivals, stations)
-    return _waiting(arrivals, stations)
+            return _serve_single_server(arrivals, stations[0])
+        return _serve_equal_servers(arrivals, stations[0])
+    if all(station.max_wait == 0 for station in stations):
+        return _serve_without_wait(arrivals, stations)
+    return _serve_with_wait(arrivals, stations)
 
 
-def _one_by_one(arrivals: Instants, servers: Station) -> Batches:
+def _serve_unbatched(arrivals: Instants, servers: Station) -> Batches:
     """Equal servers without batches, each request the same time: of c, request k follows request k - c.
 
     Lindley's recursion, start(k) = max(arrival(k), start(k - c) + time), is a running maximum of arrival(k) - k/c
@@ -43,10 +43,10 @@ def _one_by_one(arrivals: Instants, servers: Station) -> Batches:
     time = servers.durations[1]
     starts = arrivals.copy()
     for first in range(servers.count if servers.count < len(arrivals) else 0):
-        own = arrivals[first :: servers.count]
-        before = np.arange(len(own)) * time
+        residue_arrivals = arrivals[first :: servers.count]
+        before = np.arange(len(residue_arrivals)) * time
         # What is added back may lie a rounding below the arrival that was taken from.
-        starts[first :: servers.count] = np.maximum(np.maximum.accumulate(own - before) + before, own)
+        starts[first :: servers.count] = np.maximum(np.maximum.accumulate(residue_arrivals - before) + before, residue_arrivals)
     sizes = np.ones(len(arrivals), dtype=np.int64)
     return Batches(starts, starts + time, sizes, np.full(len(arrivals), servers.entry))
 
@@ -58,7 +58,7 @@ def _padded(arrivals: Instants, most: int) -> list[Any]:
     return times
 
 
-def _alone(arrivals: Instants, server: Station) -> Batches:
+def _serve_single_server(arrivals: Instants, server: Station) -> Batches:
     """One server whose batches of a size take the same time: `_equal` without a heap, in three quarters of its time."""
     times = _padded(arrivals, server.max_batch)
     count, ahead, wait, durations = len(arrivals), server.max_batch - 1, server.max_wait, server.durations
@@ -85,14 +85,14 @@ def _alone(arrivals: Instants, server: Station) -> Batches:
         started(start)
         ended(behind)
         first = behind
-    found = np.array(starts, dtype=arrivals.dtype)
+    start_times = np.array(starts, dtype=arrivals.dtype)
     sizes = np.diff(np.array(behinds, dtype=np.int64), prepend=0)
-    met, which = np.unique(sizes, return_inverse=True)
-    time_of = np.array([durations[size] for size in met.tolist()], dtype=arrivals.dtype)
-    return Batches(found, found + time_of[which], sizes, np.full(len(sizes), server.entry))
+    distinct_sizes, which = np.unique(sizes, return_inverse=True)
+    time_of = np.array([durations[size] for size in distinct_sizes.tolist()], dtype=arrivals.dtype)
+    return Batches(start_times, start_times + time_of[which], sizes, np.full(len(sizes), server.entry))
 
 
-def _equal(arrivals: Instants, servers: Station) -> Batches:
+def _serve_equal_servers(arrivals: Instants, servers: Station) -> Batches:
     """Equal servers: the one that is free first takes the oldest, and which of those free by then does not matter."""
     times = _padded(arrivals, servers.max_batch)
     count, ahead, wait = len(arrivals), servers.max_batch - 1, servers.max_wait
@@ -127,13 +127,13 @@ def _equal(arrivals: Instants, servers: Station) -> Batches:
     return _batches(arrivals, starts, ends, behinds, servers.entry)
 
 
-def _at_once(arrivals: Instants, stations: Sequence[Station]) -> Batches:
+def _serve_without_wait(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     """Servers that never wait for a batch to fill: the oldest starts as soon as any of them is free."""
-    owner = [station for station in stations for _ in range(station.count)]
-    times = _padded(arrivals, max(one.max_batch for one in stations))
+    station_of = [station for station in stations for _ in range(station.count)]
+    times = _padded(arrivals, max(server.max_batch for server in stations))
     count = len(arrivals)
-    own = [(one.max_batch - 1, one.durations, one.factors) for one in owner]
-    idle = list(range(len(owner)))
+    server_limits = [(server.max_batch - 1, server.durations, server.factors) for server in station_of]
+    idle = list(range(len(station_of)))
     busy: list[tuple[Any, int]] = []
     starts: list[Any] = []
     ends: list[Any] = []
@@ -153,7 +153,7 @@ def _at_once(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         while busy and busy[0][0] <= start:
             heappush(idle, heappop(busy)[1])
         number = heappop(idle)
-        ahead, durations, factors = own[number]
+        ahead, durations, factors = server_limits[number]
         last = first + ahead
         if times[last] <= start:
             behind = last + 1
@@ -169,11 +169,11 @@ def _at_once(arrivals: Instants, stations: Sequence[Station]) -> Batches:
         behinds.append(behind)
         numbers.append(number)
         first = behind
-    entries = np.array([one.entry for one in owner])[numbers]
+    entries = np.array([server.entry for server in station_of])[numbers]
     return _batches(arrivals, starts, ends, behinds, entries)
 
 
-class _Kind:
+class _ServerClass:
     """The servers of one max_batch and max_wait: those free by their number, the others by their end."""
 
     def __init__(self, most: int, wait: Any) -> None:
@@ -195,12 +195,12 @@ class _Kind:
             heappush(self.idle, heappop(self.busy)[1])
 
 
-def _waiting(arrivals: Instants, stations: Sequence[Station]) -> Batches:
+def _serve_with_wait(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     times: list[Any] = arrivals.tolist()
-    owner = [station for station in stations for _ in range(station.count)]
-    kinds: dict[tuple[int, Any], _Kind] = {}
-    for number, server in enumerate(owner):
-        kind = kinds.setdefault((server.max_batch, server.max_wait), _Kind(server.max_batch, server.max_wait))
+    station_of = [station for station in stations for _ in range(station.count)]
+    kinds: dict[tuple[int, Any], _ServerClass] = {}
+    for number, server in enumerate(station_of):
+        kind = kinds.setdefault((server.max_batch, server.max_wait), _ServerClass(server.max_batch, server.max_wait))
         kind.idle.append(number)
     for kind in kinds.values():
         heapify(kind.idle)
@@ -211,16 +211,16 @@ def _waiting(arrivals: Instants, stations: Sequence[Station]) -> Batches:
     first = 0
     start = times[0]
     while first < len(times):
-        able = [(kind.start(times, first, start), kind) for kind in kinds.values()]
-        start = min(instant for instant, _ in able)
-        willing = [kind for instant, kind in able if instant == start]
-        for kind in willing:
+        start_times = [(kind.start(times, first, start), kind) for kind in kinds.values()]
+        start = min(instant for instant, _ in start_times)
+        candidates = [kind for instant, kind in start_times if instant == start]
+        for kind in candidates:
             kind.free_until(start)
-        chosen = min(willing, key=lambda kind: kind.idle[0])
+        chosen = min(candidates, key=lambda kind: kind.idle[0])
         number = heappop(chosen.idle)
-        server = owner[number]
+        server = station_of[number]
         behind = bisect_right(times, start, first, min(first + chosen.most, len(times)))
-        end = start + server.time(behind - first, len(starts), start)
+        end = start + server.service_time(behind - first, len(starts), start)
         heappush(chosen.busy, (end, number))
         starts.append(start)
         ends.append(end)

@@ -9,14 +9,14 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.arrivals import count_of, is_random, offered_rps
+from torchsplit_core.simulation.arrivals import request_count, is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps, is_stable
-from torchsplit_core.simulation.chain import Run
-from torchsplit_core.simulation.figures import half_width, mean, response_figures, without_warmup
-from torchsplit_core.simulation.front import MOST_PASSED, front_capacity_rps
-from torchsplit_core.simulation.highest_load import highest_load
-from torchsplit_core.simulation.replicate import Prepared, prepare, replications, run_model
-from torchsplit_core.simulation.validate import remarks, validate
+from torchsplit_core.simulation.tandem import ReplicationRun
+from torchsplit_core.simulation.output_statistics import half_width, mean, response_statistics, without_warmup
+from torchsplit_core.simulation.frontend import MOST_PASSED, frontend_capacity_rps
+from torchsplit_core.simulation.max_load import find_max_load
+from torchsplit_core.simulation.replication import PreparedModel, prepare_model, replication_count, run_model
+from torchsplit_core.simulation.validate import request_warnings, validate
 from torchsplit_core.values import (
     HalfWidths,
     ModelLoad,
@@ -48,7 +48,7 @@ class ModelRun:
 
 def simulate_model(request: SimulationRequest, number: int) -> ModelRun:
     """The model of this number alone, as `simulate` has it: with the same draws. The request is taken as valid."""
-    return _run(request, prepare(request, number))
+    return _run_replications(request, prepare_model(request, number))
 
 
 def simulate(
@@ -60,52 +60,52 @@ def simulate(
     """
     began = perf_counter()
     validate(request)
-    warnings = list(remarks(request))
-    prepared = [prepare(request, number, draws) for number in range(len(request.models))]
+    warnings = list(request_warnings(request))
+    prepared = [prepare_model(request, number, draws) for number in range(len(request.models))]
     models = []
     servers: dict[int, ServerLoad] = {}
-    whole = 0.5 if request.find else 1.0
-    for number, one in enumerate(prepared):
-        progress(whole * number / len(prepared), f"simulating {one.model.name}")
-        run = _run(request, one)
+    simulate_share = 0.5 if request.find else 1.0
+    for number, prepared_model in enumerate(prepared):
+        progress(simulate_share * number / len(prepared), f"simulating {prepared_model.model.name}")
+        run = _run_replications(request, prepared_model)
         models.append(run.load)
         servers.update(run.servers)
         warnings += run.warnings
     simulated = perf_counter()
-    found = None
+    max_load = None
     if request.find is not None:
         if any(model.slo_ms is None for model in request.models):
             warnings.append("Models without a slo_ms do not limit the highest load.")
-        found = highest_load(
-            request, prepared, lambda share, text: progress(whole + (1 - whole) * share, text)
+        max_load = find_max_load(
+            request, prepared, lambda share, text: progress(simulate_share + (1 - simulate_share) * share, text)
         )
     statistics: dict[str, str | int | float] = {
         "simulate_s": simulated - began,
         "find_s": perf_counter() - simulated,
-        "requests": sum(one.requests * replications(one, request.replications) for one in prepared),
+        "requests": sum(prepared_model.requests * replication_count(prepared_model, request.replications) for prepared_model in prepared),
     }
     return SimulationOutcome(
         tuple(models),
         tuple(servers[place] for place in range(len(request.servers))),
-        found,
+        max_load,
         tuple(warnings),
         statistics,
     )
 
 
-def _run(request: SimulationRequest, prepared: Prepared) -> ModelRun:
-    runs = [run_model(prepared, k) for k in range(replications(prepared, request.replications))]
+def _run_replications(request: SimulationRequest, prepared: PreparedModel) -> ModelRun:
+    runs = [run_model(prepared, k) for k in range(replication_count(prepared, request.replications))]
     counted = tuple(without_warmup(run.response_ms, request.warmup_share) for run in runs)
     load = _model_load(request, prepared, runs, counted)
-    told = load.response_ms.mean is not None
-    warnings = (_unstable(load, prepared),) if load.stable is False else ()
+    has_statistics = load.response_ms.mean is not None
+    warnings = (_unstable_warning(load, prepared),) if load.stable is False else ()
     return ModelRun(
-        load, _server_loads(prepared, runs), (*warnings, *_fewer(request, prepared)), counted if told else ()
+        load, _server_loads(prepared, runs), (*warnings, *_reduced_requests_warnings(request, prepared)), counted if has_statistics else ()
     )
 
 
-def _fewer(request: SimulationRequest, prepared: Prepared) -> Iterator[str]:
-    wanted = count_of(prepared.model.arrivals, request.requests_per_model)
+def _reduced_requests_warnings(request: SimulationRequest, prepared: PreparedModel) -> Iterator[str]:
+    wanted = request_count(prepared.model.arrivals, request.requests_per_model)
     if prepared.requests < wanted:
         yield (
             f"{prepared.model.name}: {prepared.requests} of {wanted} requests are simulated in a replication, while "
@@ -113,11 +113,11 @@ def _fewer(request: SimulationRequest, prepared: Prepared) -> Iterator[str]:
         )
 
 
-def _unstable(load: ModelLoad, prepared: Prepared) -> str:
+def _unstable_warning(load: ModelLoad, prepared: PreparedModel) -> str:
     arriving = "all requests" if load.offered_rps is None else f"{load.offered_rps:.6g} requests/s"
     at_once = " at once" if load.offered_rps is None else ""
-    front = front_capacity_rps(prepared.front, prepared.number) == load.capacity_rps
-    beside = ", beside those of the other models," if len(prepared.front) > 1 else ""
+    front = frontend_capacity_rps(prepared.frontend, prepared.number) == load.capacity_rps
+    beside = ", beside those of the other models," if len(prepared.frontend) > 1 else ""
     by = f"passed on by the front{beside}".rstrip(",") if front else "served"
     text = f"{load.name}: {arriving} arrive{at_once} and {load.capacity_rps:.6g} requests/s can be {by}"
     if is_random(prepared.model.arrivals):
@@ -127,27 +127,27 @@ def _unstable(load: ModelLoad, prepared: Prepared) -> str:
 
 def _model_load(
     request: SimulationRequest,
-    prepared: Prepared,
-    runs: Sequence[Run],
+    prepared: PreparedModel,
+    runs: Sequence[ReplicationRun],
     counted: Sequence[NDArray[np.float64]],
 ) -> ModelLoad:
     model = prepared.model
     stable = is_stable(prepared)
-    told = stable is not False or not is_random(model.arrivals)
+    has_statistics = stable is not False or not is_random(model.arrivals)
     waited = [without_warmup(run.wait_ms, request.warmup_share) for run in runs]
-    figures = [response_figures(values) for values in counted]
+    figures = [response_statistics(values) for values in counted]
     alike = not prepared.random and not isinstance(model.arrivals, TraceArrivals)
     widths: dict[str, float | None] = {}
-    if told:
+    if has_statistics:
         for name in ("mean", "p50", "p95", "p99"):
             known = [figure[name] for figure in figures]
             # Replications in which nothing is drawn are all the same one.
             widths[name] = 0.0 if alike and request.replications > 1 else half_width(known)
-    response = {name: mean([figure[name] for figure in figures]) for name in figures[0]} if told else {}
-    if told:
+    response = {name: mean([figure[name] for figure in figures]) for name in figures[0]} if has_statistics else {}
+    if has_statistics:
         response["max"] = max(figure["max"] for figure in figures)
     attainment = None
-    if told and model.slo_ms is not None:
+    if has_statistics and model.slo_ms is not None:
         attainment = mean(
             [float(np.count_nonzero(values <= model.slo_ms)) / len(values) for values in counted]
         )
@@ -162,15 +162,15 @@ def _model_load(
         mean([len(run.response_ms) / run.length_ms * 1e3 for run in runs]),
         ResponseTimes(**response),
         HalfWidths(**widths),
-        WaitTimes(mean([float(values.mean()) for values in waited]) if told else None),
+        WaitTimes(mean([float(values.mean()) for values in waited]) if has_statistics else None),
         attainment,
         sum(int(batch.sizes.sum()) for batch in batches) / sum(len(batch.sizes) for batch in batches),
         _bytes_across_cuts(model, runs),
-        *(_between(figures) if told and prepared.paced else (None, None)),
+        *(_percentile_bands(figures) if has_statistics and prepared.paced else (None, None)),
     )
 
 
-def _between(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseTimes, ResponseTimes]:
+def _percentile_bands(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseTimes, ResponseTimes]:
     """What 5 % and 95 % of the replications lie below, of each figure, linear between two."""
     names = list(figures[0])
     ends = np.quantile([[figure[name] for name in names] for figure in figures], (0.05, 0.95), axis=0)
@@ -178,7 +178,7 @@ def _between(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseTimes, Res
     return low, high
 
 
-def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[Run]) -> float | None:
+def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[ReplicationRun]) -> float | None:
     """Bytes/s over all cuts: what each batch of the stage before carries, and what each of its requests adds."""
     if not model.cut_bytes and not model.cut_bytes_per_request:
         return None
@@ -193,21 +193,21 @@ def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[Run]) -> float | No
     return mean(rates)
 
 
-def _server_loads(prepared: Prepared, runs: Sequence[Run]) -> dict[int, ServerLoad]:
+def _server_loads(prepared: PreparedModel, runs: Sequence[ReplicationRun]) -> dict[int, ServerLoad]:
     """By its place in the request's list, each entry's share of time at work, of all its servers together."""
-    found = {}
+    loads = {}
     for depth, stage in enumerate(prepared.stages):
         served = [(run, run.stages[depth]) for run in runs]
         most = 1 + max(place for place, _ in stage)
         busy = []
         requests, batches = np.zeros(most), np.zeros(most)
-        for run, one in served:
-            spans = np.bincount(one.entries, weights=run.clock.ms(one.ends - one.starts), minlength=most)
+        for run, batch_log in served:
+            spans = np.bincount(batch_log.entries, weights=run.time_base.to_ms(batch_log.ends - batch_log.starts), minlength=most)
             busy.append(spans / run.length_ms)
-            requests += np.bincount(one.entries, weights=one.sizes, minlength=most)
-            batches += np.bincount(one.entries, minlength=most)
+            requests += np.bincount(batch_log.entries, weights=batch_log.sizes, minlength=most)
+            batches += np.bincount(batch_log.entries, minlength=most)
         for place, server in stage:
             used = mean([float(shares[place]) / server.count for shares in busy])
             size = float(requests[place] / batches[place]) if batches[place] else None
-            found[place] = ServerLoad(server.id, used, size)
-    return found
+            loads[place] = ServerLoad(server.id, used, size)
+    return loads

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.simulation.clock import Clock, Instants, exact
+from torchsplit_core.simulation.time_base import TimeBase, Instants, as_fraction
 from torchsplit_core.values import Server, Service
 
 Factors = Sequence[float] | None
 """What the mean time of the first, second, … batch of a stage is multiplied by; None: by 1."""
 
-Pace = Callable[[Any], float]
+PaceFunction = Callable[[Any], float]
 """What the time of a batch that begins at an instant is multiplied by."""
 
 
@@ -32,9 +32,9 @@ class Station:
     max_wait: Any
     durations: Mapping[int, Any]
     factors: Factors = None
-    pace: Pace | None = None
+    pace: PaceFunction | None = None
 
-    def time(self, size: int, batch: int, start: Any) -> Any:
+    def service_time(self, size: int, batch: int, start: Any) -> Any:
         """How long the stage's batch of this number and size takes that begins at this instant."""
         mean = self.durations[size]
         if self.pace is not None:
@@ -59,40 +59,40 @@ class Batches:
 def batch_time(table: Mapping[int, float], size: int) -> Fraction:
     """Milliseconds of a batch: linear between the sizes, below the smallest as the smallest."""
     if size in table:
-        return exact(table[size])
+        return as_fraction(table[size])
     sizes = sorted(table)
     if size < sizes[0]:
-        return exact(table[sizes[0]])
+        return as_fraction(table[sizes[0]])
     above = bisect_left(sizes, size)
     low, high = sizes[above - 1], sizes[above]
-    before, behind = exact(table[low]), exact(table[high])
+    before, behind = as_fraction(table[low]), as_fraction(table[high])
     return before + (behind - before) * Fraction(size - low, high - low)
 
 
-def table_spans(table: Mapping[int, float]) -> Iterator[Fraction]:
+def duration_units(table: Mapping[int, float]) -> Iterator[Fraction]:
     """Milliseconds of which the time of every batch is a sum of whole multiples."""
     sizes = sorted(table)
-    yield from (exact(table[size]) for size in sizes)
+    yield from (as_fraction(table[size]) for size in sizes)
     for low, high in pairwise(sizes):
-        yield (exact(table[high]) - exact(table[low])) / (high - low)
+        yield (as_fraction(table[high]) - as_fraction(table[low])) / (high - low)
 
 
 class Durations(dict[int, Any]):
     """The mean time of a batch by its size in the clock's unit, reckoned when a batch of that size first begins."""
 
-    def __init__(self, table: Mapping[int, float], clock: Clock) -> None:
+    def __init__(self, table: Mapping[int, float], time_base: TimeBase) -> None:
         super().__init__()
-        self.table, self.clock = table, clock
+        self.table, self.time_base = table, time_base
 
     def __missing__(self, size: int) -> Any:
-        self[size] = self.clock.span(batch_time(self.table, size))
+        self[size] = self.time_base.from_ms(batch_time(self.table, size))
         return self[size]
 
 
-def station(entry: int, server: Server, clock: Clock, factors: Factors, pace: Pace | None = None) -> Station:
+def make_station(entry: int, server: Server, time_base: TimeBase, factors: Factors, pace: PaceFunction | None = None) -> Station:
     """A server of the request in the clock's unit."""
-    wait = clock.span(exact(server.max_wait_ms))
-    durations = Durations(server.batch_ms, clock)
+    wait = time_base.from_ms(as_fraction(server.max_wait_ms))
+    durations = Durations(server.batch_ms, time_base)
     return Station(entry, server.count, server.max_batch, wait, durations, factors, pace)
 
 

@@ -60,24 +60,24 @@ def serve_by_streams(
         if work is None
         else np.concatenate(([0.0], np.cumsum(work)))
     )
-    serve = _in_turn if batcher.streams == batcher.slices == 1 else _shared
+    serve = _serve_single_stream if batcher.streams == batcher.slices == 1 else _serve_shared_slices
     ends, formed = serve(times, done.tolist(), service, batcher)
     first = [0, *(after for _, after in formed)]
     response = np.repeat(ends, np.diff(first)) - np.asarray(times)
-    for before, (kept, _) in zip(first, formed, strict=False):
-        if kept > before:
-            response[before:kept] = math.inf
+    for before, (first_served, _) in zip(first, formed, strict=False):
+        if first_served > before:
+            response[before:first_served] = math.inf
     return np.asarray(response)
 
 
-def _kept(done: list[float], first: int, after: int, most: float) -> int:
+def _first_within_work(done: list[float], first: int, after: int, most: float) -> int:
     """The oldest request of a batch that is not put off; the newest never is."""
     if done[after] - done[first] <= most:
         return first
     return bisect_left(done, done[after] - most, first, after - 1)
 
 
-def _forms(times: list[float], first: int, ready: float, batcher: Batcher) -> tuple[float, int]:
+def _next_batch(times: list[float], first: int, ready: float, batcher: Batcher) -> tuple[float, int]:
     """When the batch of the oldest request is formed, and the first request that is not in it."""
     last = first + batcher.max_batch - 1
     full = times[last] if last < len(times) else math.inf
@@ -93,7 +93,7 @@ def _forms(times: list[float], first: int, ready: float, batcher: Batcher) -> tu
     return instant, bisect_right(times, instant, first, min(last + 1, len(times)))
 
 
-def _in_turn(
+def _serve_single_stream(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
     """One stream: ends of the batches in their order, and for each its first request and the first behind it."""
@@ -102,16 +102,16 @@ def _in_turn(
     first, formed, before = 0, 0.0, batcher.ahead + 1
     while first < len(times):
         ready = max(formed, ends[-before] + batcher.hop_ms) if len(ends) >= before else formed
-        formed, after = _forms(times, first, ready, batcher)
+        formed, after = _next_batch(times, first, ready, batcher)
         start = max(formed, ends[-1]) if ends else formed
-        kept = _kept(done, first, after, batcher.most_work)
-        ends.append(start + service.batch_ms(done[after] - done[kept]))
-        batches.append((kept, after))
+        first_served = _first_within_work(done, first, after, batcher.most_work)
+        ends.append(start + service.batch_ms(done[after] - done[first_served]))
+        batches.append((first_served, after))
         first = after
     return ends, batches
 
 
-class _Slice:
+class _SharedSlice:
     """Batches on their way: those of the streams share the slice, the others wait in their order."""
 
     def __init__(self, streams: int) -> None:
@@ -129,22 +129,22 @@ class _Slice:
         self.number.append(len(self.ends))
         self.ends.append(math.nan)
 
-    def slower(self) -> float:
+    def slowdown(self) -> float:
         """How many times as long as alone on the slice the batches of the streams take."""
         return max(1.0, sum(self.busy[: self.streams]))
 
     def next_end(self) -> float:
         """When the next of its batches ends."""
-        return self.now + min(self.left[: self.streams]) * self.slower()
+        return self.now + min(self.left[: self.streams]) * self.slowdown()
 
-    def run(self, until: float, most: int) -> None:
+    def advance(self, until: float, most: int) -> None:
         """Go on until that instant, or until so few are on their way."""
         while len(self.left) > most:
             active = self.left[: self.streams]
-            slower, end = self.slower(), self.next_end()
+            factor, end = self.slowdown(), self.next_end()
             shortest = min(active)
             if end > until:
-                worked = (until - self.now) / slower
+                worked = (until - self.now) / factor
                 self.left[: len(active)] = [left - worked for left in active]
                 self.now = until
                 break
@@ -155,32 +155,32 @@ class _Slice:
             del self.left[place], self.busy[place]
 
 
-def _shared(
+def _serve_shared_slices(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
     """Several streams, several slices, as `_in_turn`."""
-    slices = [_Slice(batcher.streams) for _ in range(batcher.slices)]
+    slices = [_SharedSlice(batcher.streams) for _ in range(batcher.slices)]
     places = batcher.streams + batcher.ahead
     # Since when a slice has a place, or when it will have one.
     ready = [0.0] * len(slices)
     batches: list[tuple[int, int]] = []
-    went: list[tuple[int, int]] = []
+    assignments: list[tuple[int, int]] = []
     first, formed = 0, 0.0
     while first < len(times):
         at = min(range(len(slices)), key=ready.__getitem__)
         chosen = slices[at]
-        chosen.run(math.inf, places - 1)
-        formed, after = _forms(times, first, max(formed, ready[at]), batcher)
-        chosen.run(formed, 0)
+        chosen.advance(math.inf, places - 1)
+        formed, after = _next_batch(times, first, max(formed, ready[at]), batcher)
+        chosen.advance(formed, 0)
         chosen.now = formed
-        kept = _kept(done, first, after, batcher.most_work)
-        work = service.per_request_ms * (done[after] - done[kept])
+        first_served = _first_within_work(done, first, after, batcher.most_work)
+        work = service.per_request_ms * (done[after] - done[first_served])
         length = service.floor_ms + work
-        went.append((at, len(chosen.ends)))
+        assignments.append((at, len(chosen.ends)))
         chosen.add(length, (batcher.floor_share * service.floor_ms + work) / length)
         ready[at] = formed if len(chosen.left) < places else chosen.next_end() + batcher.hop_ms
-        batches.append((kept, after))
+        batches.append((first_served, after))
         first = after
-    for one in slices:
-        one.run(math.inf, 0)
-    return [slices[at].ends[number] for at, number in went], batches
+    for shared_slice in slices:
+        shared_slice.advance(math.inf, 0)
+    return [slices[at].ends[number] for at, number in assignments], batches

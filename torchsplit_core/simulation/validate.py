@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchsplit_core.simulation.arrivals import count_of, offered_rps
+from torchsplit_core.simulation.arrivals import request_count, offered_rps
 from torchsplit_core.simulation.station import batch_time
 from torchsplit_core.values import (
     DeterministicArrivals,
@@ -43,7 +43,7 @@ LONGEST_S = 1e9
 """Of one replication, about thirty years: beyond it a double of milliseconds has no microseconds."""
 MOST_STAYS = 20_000_000
 """Of an mmpp in one replication."""
-SPREADS = (1e-3, 100.0)
+CV_RANGE = (1e-3, 100.0)
 """Standard deviation over mean that gamma and lognormal take."""
 
 
@@ -60,18 +60,18 @@ def validate(request: SimulationRequest) -> None:
         )
     if not request.models:
         raise InputFault("models", "is empty", "Add a model.")
-    _unique("models", [model.name for model in request.models])
-    _unique("servers", [server.id for server in request.servers])
+    _check_unique("models", [model.name for model in request.models])
+    _check_unique("servers", [server.id for server in request.servers])
     for model in request.models:
         _check_model(model, request.requests_per_model)
     _check_servers(request)
     _check_amount(request)
-    _check_front(request)
+    _check_frontend(request)
     if request.find is not None:
         _check_find(request)
 
 
-def _unique(where: str, names: list[str]) -> None:
+def _check_unique(where: str, names: list[str]) -> None:
     seen = set()
     for name in names:
         check_name(where, name)
@@ -86,7 +86,7 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
         raise InputFault(
             f"{where}.stages", "is empty", "Name the model's stages; one stage may be called whole."
         )
-    _unique(f"{where}.stages", list(model.stages))
+    _check_unique(f"{where}.stages", list(model.stages))
     cuts = len(model.stages) - 1
     for field in ("transfer_ms", "cut_bytes", "cut_bytes_per_request"):
         figures = getattr(model, field)
@@ -113,7 +113,7 @@ def check_arrivals(where: str, arrivals: Arrivals, requests: int) -> None:
     if isinstance(arrivals, PoissonArrivals | DeterministicArrivals | GammaArrivals):
         check_number(f"{where}.rate_rps", arrivals.rate_rps, positive=True)
     if isinstance(arrivals, GammaArrivals):
-        _check_spread(f"{where}.cv", arrivals.cv)
+        _check_cv(f"{where}.cv", arrivals.cv)
     if isinstance(arrivals, MmppArrivals):
         for state in arrivals.states:
             check_number(f"{where}.states.rate_rps", state.rate_rps)
@@ -172,8 +172,8 @@ def _check_length(where: str, times: tuple[float, ...]) -> None:
         raise InputFault(where, problem, "Check the unit: times are in seconds.")
 
 
-def _check_spread(where: str, cv: float | None) -> None:
-    low, high = SPREADS
+def _check_cv(where: str, cv: float | None) -> None:
+    low, high = CV_RANGE
     if cv is None:
         raise InputFault(where, "is missing", f"Give a spread from {low:g} to {high:g}.")
     check_number(where, cv, positive=True)
@@ -212,7 +212,7 @@ def _check_servers(request: SimulationRequest) -> None:
         raise InputFault(
             "servers", f"counts {total} servers in all, more than {MOST_SERVERS}", "Give fewer servers."
         )
-    served = by_stage(request)
+    served = servers_by_stage(request)
     for model, stage in sorted(stages - set(served)):
         raise InputFault(
             f"models.{model}.stages", f"has no server for {quoted(stage)}", "Add a server for it."
@@ -227,12 +227,12 @@ def _check_servers(request: SimulationRequest) -> None:
             )
 
 
-def by_stage(request: SimulationRequest) -> dict[tuple[str, str], list[Server]]:
+def servers_by_stage(request: SimulationRequest) -> dict[tuple[str, str], list[Server]]:
     """The servers of each (model, stage) in the list's order."""
-    found: dict[tuple[str, str], list[Server]] = {}
+    servers: dict[tuple[str, str], list[Server]] = {}
     for server in request.servers:
-        found.setdefault((server.model, server.stage), []).append(server)
-    return found
+        servers.setdefault((server.model, server.stage), []).append(server)
+    return servers
 
 
 def _check_server(server: Server) -> None:
@@ -260,14 +260,14 @@ def _check_server(server: Server) -> None:
 
 def _check_pace(where: str, cv: float) -> None:
     check_number(where, cv)
-    if cv > SPREADS[1]:
-        problem = f"is {cv}, above the greatest value {SPREADS[1]:g}"
-        raise InputFault(where, problem, f"Give a spread from 0 to {SPREADS[1]:g}.")
+    if cv > CV_RANGE[1]:
+        problem = f"is {cv}, above the greatest value {CV_RANGE[1]:g}"
+        raise InputFault(where, problem, f"Give a spread from 0 to {CV_RANGE[1]:g}.")
 
 
 def _check_service(where: str, service: Service) -> None:
     if service.kind == "lognormal":
-        _check_spread(f"{where}.service.cv", service.cv)
+        _check_cv(f"{where}.service.cv", service.cv)
     elif service.cv is not None:
         raise InputFault(
             f"{where}.service.cv", f"is {service.cv}, but {service.kind} service has no cv", "Leave it out."
@@ -277,7 +277,7 @@ def _check_service(where: str, service: Service) -> None:
 def _check_amount(request: SimulationRequest) -> None:
     paced = {server.model for server in request.servers if server.pace is not None}
     amount = sum(
-        count_of(model.arrivals, request.requests_per_model)
+        request_count(model.arrivals, request.requests_per_model)
         * len(model.stages)
         * max(
             1 if isinstance(model.arrivals, TraceArrivals) else request.replications,
@@ -293,7 +293,7 @@ def _check_amount(request: SimulationRequest) -> None:
         )
 
 
-def _check_front(request: SimulationRequest) -> None:
+def _check_frontend(request: SimulationRequest) -> None:
     """Raises InputFault for a trace during which too much else passes the front: all of it is drawn."""
     passing = [model.arrivals for model in request.models if model.front_ms]
     passed_rps = sum(offered_rps(arrivals) or 0.0 for arrivals in passing)
@@ -319,9 +319,9 @@ def _check_find(request: SimulationRequest) -> None:
         raise InputFault("find.percentile", problem, "Ask for 99 or 99.9.")
     if all(model.slo_ms is None for model in request.models):
         raise InputFault("find", "has no limit to keep: no model has a slo_ms", "Give a model its slo_ms.")
-    served = by_stage(request)
+    served = servers_by_stage(request)
     for model in request.models:
-        least = least_response_ms(served, model)
+        least = min_response_ms(served, model)
         if model.slo_ms is not None and least is not None and model.slo_ms < least:
             raise InputFault(
                 f"models.{model.name}.slo_ms",
@@ -330,7 +330,7 @@ def _check_find(request: SimulationRequest) -> None:
             )
 
 
-def least_response_ms(
+def min_response_ms(
     served: Mapping[tuple[str, str], Sequence[Server]], model: SimulatedModel
 ) -> float | None:
     """Milliseconds in which no request is answered: the fastest batches and the transfers. None: times are drawn."""
@@ -351,7 +351,7 @@ def _fastest(server: Server) -> float:
     )
 
 
-def remarks(request: SimulationRequest) -> Iterator[str]:
+def request_warnings(request: SimulationRequest) -> Iterator[str]:
     """What is no fault, but is to be said."""
     for server in request.servers:
         sizes = sorted(server.batch_ms)
@@ -369,9 +369,9 @@ def remarks(request: SimulationRequest) -> Iterator[str]:
             f"{named}: some batch sizes have no time of their own. Between two given sizes it is interpolated, below "
             "the smallest it is that of the smallest."
         )
-    served = by_stage(request)
+    served = servers_by_stage(request)
     for model in request.models:
-        least = least_response_ms(served, model)
+        least = min_response_ms(served, model)
         if model.slo_ms is not None and least is not None and model.slo_ms < least:
             yield (
                 f"{model.name}: no request is answered in less than {least:g} ms, so none meets the slo_ms of "

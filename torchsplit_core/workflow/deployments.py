@@ -56,13 +56,13 @@ def deploy(
         write_deployment,
     )
     from torchsplit_core.deployment import deploy as make
-    from torchsplit_core.responding.verdict import verdict
+    from torchsplit_core.latency_slo.verdict import plan_verdict
 
     model_images = None if request is None else custom_images(request, images, commands)
     chosen = tuple(formats or default_formats(outcome, model_images))
     used = models_to_write(outcome, chosen, request, model_images)
     folders = part_folders(outcome)
-    verdict_text = verdict(request, outcome).sentence
+    verdict_text = plan_verdict(request, outcome).sentence
     if used:
         # All that can be refused is, before the parts are written, which takes minutes.
         make(outcome, chosen, request, {(m.name, v.name): placeholder_manifest(m, v) for m, v in used}, model_images, verdict_text)

@@ -43,20 +43,20 @@ def with_front_costs(
     As kept in the store's folder `root`; where nothing is, `measure` measures it first. Raises InputFault where that
     fails.
     """
-    from torchsplit_core.responding.front import on_cores
+    from torchsplit_core.latency_slo.frontend import uses_cpu_slices
     from torchsplit_core.serving.load_test.frontend_costs import front_costs, saved_costs
 
-    if request.front is not None or not on_cores(outcome):
+    if request.front is not None or not uses_cpu_slices(outcome):
         return request
     return replace(request, front=front_costs(root, progress) if measure else saved_costs(root))
 
 
 def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
     """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
-    from torchsplit_core.responding.front import front_load, short_words
+    from torchsplit_core.latency_slo.frontend import frontend_load, describe_shortfall
 
-    load = front_load(request, outcome)
-    return "" if load is None else short_words(load)
+    load = frontend_load(request, outcome)
+    return "" if load is None else describe_shortfall(load)
 
 
 def measure(

@@ -59,21 +59,21 @@ def simulation_request(
 
     Servers whose points say how their device changes its speed draw that, and how their batches vary beside it.
     """
-    from torchsplit_core.responding.servers import simulation_request as make
-    from torchsplit_core.responding.spread import with_pace
+    from torchsplit_core.latency_slo.simulation_input import simulation_request as make
+    from torchsplit_core.latency_slo.service_variance import with_pace
 
     return with_pace(make(outcome, request, arrivals), outcome, request)
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
     """The id that a tenant of a plan has among the servers of the plan's simulation."""
-    from torchsplit_core.responding.servers import server_id as id_of
+    from torchsplit_core.latency_slo.simulation_input import server_id as id_of
 
     return id_of(gpu, item, tenant)
 
 
 def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:
     """The models that no slice of the plan serves."""
-    from torchsplit_core.responding.servers import without_instance as left_out
+    from torchsplit_core.latency_slo.simulation_input import without_instance as left_out
 
     return left_out(outcome, request)

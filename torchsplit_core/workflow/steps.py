@@ -26,7 +26,7 @@ from torchsplit_core.values.partition import Objective as PartitionObjective
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.placement.alternatives import Alternative
-    from torchsplit_core.placement.compare import Compared
+    from torchsplit_core.placement.comparison import ComparedMethod
 
 
 def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> TorchGraph:
@@ -152,18 +152,18 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
     from torchsplit_core.planning.request.validate import check_owed, validate
-    from torchsplit_core.responding.front import with_front
-    from torchsplit_core.responding.plan import has_response_limit, plan_responding
+    from torchsplit_core.latency_slo.frontend import with_frontend
+    from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
 
     check_owed(request)
     validate(request)
     check_figures(request)
-    solve = plan_responding if has_response_limit(request) else plain
+    solve = plan_with_slo if has_response_limit(request) else plain
     search_share = 0.7 if explain else 1.0
     with span(
         schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)
     ) as active:
-        outcome = with_front(
+        outcome = with_frontend(
             request, solve(request, progress=lambda share, text: progress(search_share * share, text))
         )
         active.set(status=outcome.status, gap=outcome.objective.gap)
@@ -191,7 +191,7 @@ def place(
 
     warm_start: an earlier outcome, of a similar request, whose pipeline is tried first where it still fits.
     """
-    from torchsplit_core.placement import place as solve
+    from torchsplit_core.placement import placer as solve
 
     with span(schema.PLACE, gpus=len(request.gpus), layers=request.model.layers) as active:
         outcome = solve(request, warm_start=warm_start, progress=progress)
@@ -220,18 +220,18 @@ def placement_alternatives(
 
 def compare_placements(
     request: PlacementRequest, *, progress: Progress = ignore_progress
-) -> tuple[Compared, ...]:
+) -> tuple[ComparedMethod, ...]:
     """Three solvers of a placement side by side. Raises InputFault for a request that makes no sense."""
-    from torchsplit_core.placement.compare import compare
+    from torchsplit_core.placement.comparison import compare
 
     return compare(request, progress=progress)
 
 
 def literal_size(request: PlacementRequest) -> str:
     """How large the published program of a placement request is, in words, without building it. Raises InputFault."""
-    from torchsplit_core.placement.compare import literal_words
+    from torchsplit_core.placement.comparison import describe_literal_size
 
-    return literal_words(request)
+    return describe_literal_size(request)
 
 
 def placement_request(model: str, fleet: str, **options: Any) -> PlacementRequest:

@@ -19,7 +19,7 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_pr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torchsplit_core.responding.worst import WorstResponse
+    from torchsplit_core.latency_slo.worst_response import WorstResponse
 
 
 TIME_LIMIT_S = 60.0
@@ -70,7 +70,7 @@ def worst_responses(
     progress: Progress = ignore_progress,
 ) -> dict[float, WorstResponse | None]:
     """By value a quick look at the p95 response of the plan's worst model, see `responding.worst`."""
-    from torchsplit_core.responding.worst import worst_response
+    from torchsplit_core.latency_slo.worst_response import worst_response
 
     worst = {}
     for done, point in enumerate(points):

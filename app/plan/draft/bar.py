@@ -25,7 +25,7 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing
-from torchsplit_core.responding.standing import is_settled
+from torchsplit_core.latency_slo.incumbent import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft

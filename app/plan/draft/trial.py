@@ -11,7 +11,7 @@ import streamlit as st
 from app.session.draft import Draft
 from torchsplit_core.planning.manual.what_if import bounded, plan_from
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.responding.standing import improved, is_settled, is_simulated
+from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled, is_simulated
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.faults import StoreFault
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -70,7 +70,7 @@ def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]
     found = plan_from(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
     found = bounded(edited, found, known.first_bound(edited))
     if answer is not None:
-        found = improved(edited, answer, found)
+        found = update_incumbent(edited, answer, found)
     return Trial(edited, found, is_new=True)
 
 
@@ -88,7 +88,7 @@ def searched(workspace: Workspace, name: str, asked: PlanRequest, found: PlanOut
     key = _key(workspace, name)
     shown = st.session_state.get(key)
     if isinstance(shown, Trial) and shown.request is asked and shown.outcome is not None:
-        found = improved(asked, shown.outcome, found)
+        found = update_incumbent(asked, shown.outcome, found)
     st.session_state[key] = Trial(asked, found)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from torchsplit_core.responding.at_demand import REPLICATIONS, REQUESTS
+from torchsplit_core.latency_slo.expected_response import REPLICATIONS, REQUESTS
 from torchsplit_core.simulation import simulate_model
-from torchsplit_core.simulation.highest_load import Steps, search
-from torchsplit_core.simulation.replicate import prepare
-from torchsplit_core.simulation.validate import PACED_RUNS, remarks, validate
+from torchsplit_core.simulation.max_load import Steps, search_max_load
+from torchsplit_core.simulation.replication import prepare_model
+from torchsplit_core.simulation.validate import PACED_RUNS, request_warnings, validate
 from torchsplit_core.values import (
     MaxLoadSearch,
     HighestLoad,
@@ -108,7 +108,7 @@ def runs_of(request: SimulationRequest) -> Runs:
             count += 1
         else:
             found.append(_kept(key_of(fast, number), fast, number))
-    return Runs(tuple(found), count, tuple(dict.fromkeys(remarks(request))))
+    return Runs(tuple(found), count, tuple(dict.fromkeys(request_warnings(request))))
 
 
 def run_next(request: SimulationRequest) -> bool:
@@ -189,8 +189,8 @@ def finding(request: SimulationRequest, percentile: float) -> Finding:
     if key not in searches:
         asked = for_highest(request, percentile)
         validate(asked)
-        prepared = [prepare(asked, number) for number in range(len(asked.models))]
-        searches[key] = Finding(search(asked, prepared))
+        prepared = [prepare_model(asked, number) for number in range(len(asked.models))]
+        searches[key] = Finding(search_max_load(asked, prepared))
     return searches[key]
 
 

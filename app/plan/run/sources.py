@@ -12,7 +12,7 @@ from app.session.uploads import uploads_of
 from sample_models import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.planning.sureness.words import named
-from torchsplit_core.responding.servers import without_instance
+from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Artifact, Workspace

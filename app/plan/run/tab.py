@@ -21,7 +21,7 @@ from torchsplit_core import jobs, workflow
 from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.job_kinds import MEASURE, RUN_HERE, MeasureParameters
 from torchsplit_core.pictures.numbers import THIN, exact, escape_markdown, short
-from torchsplit_core.responding.front import on_cores
+from torchsplit_core.latency_slo.frontend import uses_cpu_slices
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.load_test.comparison import RATE_BAND
 from torchsplit_core.serving.load_test.measurement import front_warning
@@ -107,7 +107,7 @@ def _front(workspace: Workspace, request: PlanRequest, plan: PlanOutcome, load: 
     known = workflow.with_front_costs(workspace.store.root, plan, request)
     if words := front_warning(plan, known, load):
         st.warning(escape_markdown(words))
-    elif known.front is None and on_cores(plan):
+    elif known.front is None and uses_cpu_slices(plan):
         st.caption(
             "What the front passes on this machine is measured before the first run, in about ten seconds."
         )

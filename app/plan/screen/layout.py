@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 
 NARROW_PX = 1200
 """Up to so wide a window the inputs are a fold below the map, as wide as it, and closed at first."""
@@ -127,7 +127,7 @@ def _one_column() -> str:
     )
 
 
-def tint(verdict: Verdict | None) -> None:
+def tint(verdict: PlanVerdict | None) -> None:
     """Give the first number the colour of the verdict."""
     ink = INK.get(verdict.level if verdict else "")
     colour = "inherit" if ink is None else f"color-mix(in srgb, {ink} 70%, currentColor)"

@@ -17,7 +17,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import SWEEP
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
-from torchsplit_core.responding.worst import WorstResponse
+from torchsplit_core.latency_slo.worst_response import WorstResponse
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from torchsplit_core.planning.sweep.points import SweepPoint, request_at
-from torchsplit_core.responding.worst import WorstResponse, worst_response
+from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
 from torchsplit_core.workspace.sweeps import StoredSweep
 
 LOOK_S = 0.3

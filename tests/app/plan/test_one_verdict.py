@@ -100,7 +100,7 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(
     assert f'<p class="verdict {COLOURS[level]}">{html.escape(found.sentence)}</p>' in written
     assert html.escape(found.sentence) in table([("review", asked, outcome)])
     for fact in found.facts:
-        assert html.escape(f"{fact.question}: {fact.words}") in written
+        assert html.escape(f"{fact.question}: {fact.text}") in written
 
     file = str(tmp_path / "request.json")
     write_file(asked, file)

@@ -19,7 +19,7 @@ from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning import plan as solved
-from torchsplit_core.responding.verdict import Verdict
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import Objective, PlanOutcome, PlanRequest, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 
@@ -34,7 +34,7 @@ def asking(bert: float, ocr: float, **more: Any) -> PlanRequest:
     return replace(asked, models=(replace(first, demand_rps=bert), replace(second, demand_rps=ocr)), **more)
 
 
-def judged(asked: PlanRequest, outcome: PlanOutcome | None = None) -> Verdict:
+def judged(asked: PlanRequest, outcome: PlanOutcome | None = None) -> PlanVerdict:
     outcome = outcome or plan(asked)
     return verdict_of(asked, outcome)
 

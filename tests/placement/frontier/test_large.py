@@ -9,23 +9,23 @@ import pytest
 
 from tests.support.placement.requests import tiny
 from tests.support.placement.search_cases import MEMORY_GIB, falling_value, linear_value, random_instance
-from torchsplit_core.placement import place
+from torchsplit_core.placement import placer
 from torchsplit_core.placement.frontier import frontier
-from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.latency.plan import PROVEN, Least, PassCosts
-from torchsplit_core.placement.latency.programs import Programs
-from torchsplit_core.placement.latency.sweep import build_sweep
-from torchsplit_core.placement.latency.tiers import build_tiers, sorts_at
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.table import build_table, candidates
+from torchsplit_core.placement.frontier.curve_search import trace_frontier
+from torchsplit_core.placement.latency.pipeline_plan import PROVEN, MinLatency, PassCosts
+from torchsplit_core.placement.latency.programs import LatencyPrograms
+from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
+from torchsplit_core.placement.latency.topology import build_tiers, domain_classes_at
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.segment_table import build_table, candidate_values
 
 pytestmark = pytest.mark.slow
 
 COSTS = PassCosts(1000.0, 1.0)
 
 
-def nodes(count: int, per_node: int, layers: int, most: int, *, full: float = 0.3) -> Instance:
+def nodes(count: int, per_node: int, layers: int, most: int, *, full: float = 0.3) -> ProblemInstance:
     """Nodes of alike GPUs, three types in turn; fast links inside, slower ones in pairs of nodes and beyond.
 
     full: the share of all memory that the weights take.
@@ -35,27 +35,27 @@ def nodes(count: int, per_node: int, layers: int, most: int, *, full: float = 0.
     links = np.where(node[:, None] // 2 == node // 2, 250.0, 60.0)
     links = np.where(node[:, None] == node, 900.0, links)
     layer_gib = sum(MEMORY_GIB[kind] for kind in kinds) * full / layers
-    return Instance(layers, kinds, links, most, falling_value(64, layer_gib, 0.05))
+    return ProblemInstance(layers, kinds, links, most, falling_value(64, layer_gib, 0.05))
 
 
-def both(instance: Instance, share: float) -> tuple[Least, Least]:
+def both(instance: ProblemInstance, share: float) -> tuple[MinLatency, MinLatency]:
     """The exact sweep's and the programs' answer at the candidate threshold so far up."""
-    table = build_table(instance, Clock.start(60))
-    sweep = build_sweep(instance, COSTS)
+    table = build_table(instance, SearchClock.start(60))
+    sweep = build_dynamic_program(instance, COSTS)
     assert table is not None and sweep is not None
-    values = candidates(instance, table)
+    values = candidate_values(instance, table)
     threshold = float(values[int(share * (len(values) - 1))])
-    programs = Programs(instance, COSTS, table, Clock.start(60))
-    return sweep.least(threshold), programs.least(threshold)
+    programs = LatencyPrograms(instance, COSTS, table, SearchClock.start(60))
+    return sweep.min_latency(threshold), programs.min_latency(threshold)
 
 
 def test_no_program_claims_more_than_the_exact_sweep() -> None:
     proven = plans = 0
     for seed in range(60):
         instance = random_instance(seed)
-        table = build_table(instance, Clock.start(60))
+        table = build_table(instance, SearchClock.start(60))
         assert table is not None
-        if not len(candidates(instance, table)):
+        if not len(candidate_values(instance, table)):
             continue
         exact, found = both(instance, seed % 7 / 7)
         if exact.plan is None:
@@ -83,7 +83,7 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
     draw = np.random.default_rng(seed)
     kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
     value = (falling_value(16, 12.0, 0.05), linear_value(16, 2048, 12.0, 0.05))[seed % 2]
-    instance = Instance(14, kinds, draw.uniform(0, 400, (8, 8)), 1, value)
+    instance = ProblemInstance(14, kinds, draw.uniform(0, 400, (8, 8)), 1, value)
     exact, found = both(instance, share)
     assert found.proven and (found.plan is None) == (exact.plan is None)
     if exact.plan is not None and found.plan is not None:
@@ -92,11 +92,11 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
 
 def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [seed for seed in range(50) if len(random_instance(seed).kinds) > 2]
-    expected = {seed: trace(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
+    expected = {seed: trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
     monkeypatch.setattr("torchsplit_core.placement.frontier.curve_search.build_sweep", lambda *_: None)
     several = 0
     for seed, exact in expected.items():
-        found = trace(random_instance(seed), COSTS, time_limit_s=60.0)
+        found = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)
         assert exact.complete and found.complete
         assert [one.plan.throughput for one in found.points] == [one.plan.throughput for one in exact.points]
         for one, wanted in zip(found.points, exact.points, strict=True):
@@ -108,8 +108,8 @@ def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pyte
 def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound() -> None:
     node = np.arange(24) // 4
     links = np.where(node[:, None] == node, 20.0, 100.0)
-    instance = Instance(40, (2,) * 24, links, 2, falling_value(16, 10.0, 0.05))
-    traced = trace(instance, COSTS, time_limit_s=60.0)
+    instance = ProblemInstance(40, (2,) * 24, links, 2, falling_value(16, 10.0, 0.05))
+    traced = trace_frontier(instance, COSTS, time_limit_s=60.0)
     assert traced.complete and traced.statistics["walks"] > 0
 
 
@@ -118,18 +118,18 @@ def test_tiers_hold_components_within_components_and_count_what_is_alike() -> No
     tiers = build_tiers(instance.links)
     assert (tiers.levels, tiers.below, tiers.fastest) == ((900.0, 250.0, 60.0), (250.0, 60.0, 0.0), 900.0)
     kinds = np.array(instance.kinds)
-    (root,), levels = sorts_at(tiers, instance.links, kinds, 50.0)
-    assert levels == (0, 1) and len(root.sites[0].gpus) == 12
+    (root,), levels = domain_classes_at(tiers, instance.links, kinds, 50.0)
+    assert levels == (0, 1) and len(root.domains[0].gpus) == 12
     # Nodes of the kinds 0 1 2 0 in two pairs: neither the pairs are alike nor the nodes in one.
-    assert [(len(pair.sites), pair.count, len(pair.parts)) for pair in root.parts] == [(1, 1, 2), (1, 1, 2)]
-    alike, _ = sorts_at(tiers, instance.links, np.zeros(12, dtype=np.int64), 100.0)
-    assert [(len(pair.sites), pair.count) for pair in alike] == [(2, 2)]
-    assert [(len(node.sites), node.count) for node in alike[0].parts] == [(4, 2)]
+    assert [(len(pair.domains), pair.count, len(pair.parts)) for pair in root.parts] == [(1, 1, 2), (1, 1, 2)]
+    alike, _ = domain_classes_at(tiers, instance.links, np.zeros(12, dtype=np.int64), 100.0)
+    assert [(len(pair.domains), pair.count) for pair in alike] == [(2, 2)]
+    assert [(len(node.domains), node.count) for node in alike[0].parts] == [(4, 2)]
 
 
 def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends() -> None:
     instance = nodes(36, 6, 48, 3, full=0.1)
-    traced = trace(instance, COSTS, time_limit_s=60.0)
+    traced = trace_frontier(instance, COSTS, time_limit_s=60.0)
     assert traced.complete and traced.top_proven and len(traced.points) > 2
     assert traced.points[-1].plan.throughput == traced.throughput_bound
     assert traced.statistics["programs"] > 0
@@ -140,14 +140,14 @@ def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends() -> None:
 def test_every_point_over_arbitrary_links_has_a_bound() -> None:
     draw = np.random.default_rng(3)
     gpus = 24
-    instance = Instance(
+    instance = ProblemInstance(
         20,
         tuple(int(kind) for kind in draw.integers(0, 5, gpus)),
         draw.uniform(0, 400, (gpus, gpus)),
         1,
         falling_value(64, sum(MEMORY_GIB) / 5 * 0.25 * gpus / 20, 0.05),
     )
-    traced = trace(instance, COSTS, time_limit_s=2.5)
+    traced = trace_frontier(instance, COSTS, time_limit_s=2.5)
     assert traced.points
     assert all(0 < point.bound_s <= point.plan.latency_s for point in traced.points)
     bounds = [point.bound_s for point in traced.points]
@@ -156,7 +156,7 @@ def test_every_point_over_arbitrary_links_has_a_bound() -> None:
 
 def test_little_time_is_no_proof_that_there_is_nothing() -> None:
     instance = nodes(36, 6, 48, 3, full=0.1)
-    traced = trace(instance, COSTS, time_limit_s=1e-6)
+    traced = trace_frontier(instance, COSTS, time_limit_s=1e-6)
     assert not traced.top_proven and not traced.complete
     request = tiny(4, model=replace(tiny().model, layers=200, layer_weight_gib=0.2))
     request = replace(request, solver=replace(request.solver, time_limit_s=1e-6))
@@ -167,5 +167,5 @@ def test_little_time_is_no_proof_that_there_is_nothing() -> None:
 def test_the_last_point_has_the_throughput_of_the_best_placement() -> None:
     request = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=2)
     curve = frontier(request)
-    alone = place(replace(request, max_replicas=1))
+    alone = placer(replace(request, max_replicas=1))
     assert curve.points[-1].throughput == alone.throughput == curve.throughput_bound

@@ -10,11 +10,11 @@ import pytest
 from tests.support.placement.oracle import best_value
 from tests.support.placement.requests import random_request, tiny
 from tests.support.seeds import repeated
-from torchsplit_core.placement import place, violations
-from torchsplit_core.placement.literal.formulation import build
+from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement.literal.formulation import build_program
 from torchsplit_core.placement.literal.solve import solve_literal
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
-from torchsplit_core.placement.search import exhaustive, search
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
+from torchsplit_core.placement.search import exhaustive, search_thresholds
 from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.values import (
     InputFault,
@@ -36,7 +36,7 @@ CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split 
 def test_the_tiny_case_has_its_published_values(
     most: int, value: float, ids: tuple[int, ...], units: str
 ) -> None:
-    outcome = place(tiny(most, method="literal", units=units))
+    outcome = placer(tiny(most, method="literal", units=units))
     assert outcome.status == "optimal" and outcome.gap == 0
     assert outcome.throughput == pytest.approx(value, rel=1e-12)
     (segment,) = outcome.segments
@@ -45,11 +45,11 @@ def test_the_tiny_case_has_its_published_values(
 
 
 def test_the_tiny_case_has_its_published_size() -> None:
-    built = build(instance_of(SegmentModel(tiny(2))))
+    built = build_program(build_instance(SegmentModel(tiny(2))))
     assert (len(built.allocations), len(built.connections), built.variables) == (100, 420, 1041)
     model = built.model
     assert built.variables == len(model.z) + len(model.e) + len(model.tau) + len(model.rho) + 1
-    statistics = place(tiny(2, method="literal")).statistics
+    statistics = placer(tiny(2, method="literal")).statistics
     assert [statistics[name] for name in ("allocations", "connections", "variables")] == [100, 420, 1041]
 
 
@@ -66,7 +66,7 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
         request = random_request(seed, units, split)
         best = best_value(request)
         for method in ("literal", "exact"):
-            outcome = place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+            outcome = placer(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
             statuses.add(outcome.status)
             assert outcome.status == ("optimal" if best else "infeasible"), (seed, method, outcome)
             assert list(violations(request, outcome)) == []
@@ -75,7 +75,7 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
                 assert outcome.bound == outcome.throughput and outcome.gap == 0
             if method == "exact":
                 # Small requests are looked at whole; the search of large ones agrees, in the number of GPUs too.
-                found = search(instance_of(SegmentModel(request)), time_limit_s=60.0)
+                found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
                 assert found.proven and found.value == (outcome.throughput or 0.0), seed
                 assert sum(len(gpus) for _, gpus in found.segments) == gpus_of(outcome), seed
     assert "optimal" in statuses
@@ -96,7 +96,7 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> 
         best = best_value(request)
         try:
             outcomes = [
-                place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+                placer(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
                 for method in ("exact", "literal")
             ]
         except InputFault:
@@ -104,7 +104,7 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> 
             continue
         for outcome in outcomes:
             assert (outcome.throughput or 0.0) == pytest.approx(best, rel=1e-9), seed
-        found = search(instance_of(SegmentModel(request)), time_limit_s=60.0)
+        found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
         assert found.proven and found.value == (outcomes[0].throughput or 0.0), seed
         several += len(outcomes[0].segments) > 1
     assert several > 5
@@ -116,22 +116,22 @@ def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
     large = tiny(3, method="literal", gpus=gpus, bandwidth_gib_per_s=links)
     large = replace(large, model=replace(large.model, layers=14))
     with pytest.raises(InputFault, match="it is built for at most"):
-        place(large)
+        placer(large)
 
 
 def test_throughputs_beyond_the_solver_are_refused() -> None:
     links = tuple(tuple(1e14 * (i != j) for j in range(4)) for i in range(4))
     with pytest.raises(InputFault, match="HiGHS takes coefficients up to 1e15"):
-        place(tiny(2, method="literal", bandwidth_gib_per_s=links))
-    assert place(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
+        placer(tiny(2, method="literal", bandwidth_gib_per_s=links))
+    assert placer(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
 
 
 def test_time_that_runs_out_is_not_called_infeasible() -> None:
     request = tiny(4, method="literal", solver=PlacementSolver("literal", 1e-3))
     request = replace(request, model=replace(request.model, layers=12))
-    outcome = place(request)
+    outcome = placer(request)
     assert outcome.status == "timeout" and outcome.segments == () and outcome.message
-    found = solve_literal(instance_of(SegmentModel(request)), time_limit_s=1e-3)
+    found = solve_literal(build_instance(SegmentModel(request)), time_limit_s=1e-3)
     assert not found.proven and found.bound > 0
 
 
@@ -139,24 +139,24 @@ def test_an_infeasible_program_is_told_with_its_cause() -> None:
     cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gib_per_s)
     heavy = replace(tiny().model, layer_weight_gib=30.0)
     for method in ("literal", "exact"):
-        outcome = place(tiny(1, method=method, model=heavy, bandwidth_gib_per_s=cut))
+        outcome = placer(tiny(1, method=method, model=heavy, bandwidth_gib_per_s=cut))
         assert outcome.status == "infeasible" and outcome.throughput is None and outcome.bound is None
         assert "links of 0 leave no way through" in outcome.message
-        outcome = place(tiny(1, method=method, model=replace(heavy, layers=7)))
+        outcome = placer(tiny(1, method=method, model=replace(heavy, layers=7)))
         assert outcome.status == "infeasible"
         assert "2 on 2 × A100 (80 GiB), 1 on 2 × V100 (32 GiB)" in outcome.message
 
 
 def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert search_exhaustively(instance_of(SegmentModel(tiny(4)))) is not None
+    assert search_exhaustively(build_instance(SegmentModel(tiny(4)))) is not None
     gpus = tuple(replace(tiny().gpus[i % 4], id=i) for i in range(12))
     links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))
     many = tiny(4, gpus=gpus, bandwidth_gib_per_s=links)
-    assert search_exhaustively(instance_of(SegmentModel(many))) is None
-    assert place(many).status == "optimal"
+    assert search_exhaustively(build_instance(SegmentModel(many))) is None
+    assert placer(many).status == "optimal"
     bound = replace(tiny(2), bandwidth_gib_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
-    held = instance_of(SegmentModel(bound))
+    held = build_instance(SegmentModel(bound))
     assert search_exhaustively(held) is not None
     monkeypatch.setattr(exhaustive, "MOST_STEPS", 1)
     assert search_exhaustively(held) is None
-    assert place(bound).status == "optimal"
+    assert placer(bound).status == "optimal"

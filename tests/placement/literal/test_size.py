@@ -11,12 +11,12 @@ from tests.support.placement.requests import random_request, tiny
 from torchsplit_core.placement.literal.formulation import list_allocations, list_connections
 from torchsplit_core.placement.literal.size import literal_size
 from torchsplit_core.placement.literal.solve import solve_literal
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.values import InputFault
 
 
 def test_the_published_case_has_the_published_size() -> None:
-    size = literal_size(instance_of(SegmentModel(tiny(2))))
+    size = literal_size(build_instance(SegmentModel(tiny(2))))
     assert size is not None and size.exact
     assert (size.allocations, size.connections, size.variables) == (100, 420, 1041)
 
@@ -27,7 +27,7 @@ def test_the_size_is_that_of_the_program_that_would_be_built() -> None:
         if seed % 2:
             links = tuple(tuple(max(link, 1e-6) for link in row) for row in request.bandwidth_gib_per_s)
             request = replace(request, bandwidth_gib_per_s=links)
-        instance = instance_of(SegmentModel(request))
+        instance = build_instance(SegmentModel(request))
         allocations = list_allocations(instance)
         connections = list_connections(instance, allocations, inf)
         size = literal_size(instance)
@@ -39,4 +39,4 @@ def test_a_large_program_is_refused_with_its_size() -> None:
     gpus = tuple(replace(tiny().gpus[0], id=number) for number in range(40))
     request = tiny(3, gpus=gpus, bandwidth_gib_per_s=((1.0,) * 40,) * 40)
     with pytest.raises(InputFault, match=r"would have 107,000 allocations, 912,680,600 connections"):
-        solve_literal(instance_of(SegmentModel(request)), time_limit_s=60.0)
+        solve_literal(build_instance(SegmentModel(request)), time_limit_s=60.0)

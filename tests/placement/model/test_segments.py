@@ -11,8 +11,8 @@ import pytest
 from tests.support.placement.requests import COEFFICIENTS, tiny
 from torchsplit_core.placement.model.batch_split import proportional_parts
 from torchsplit_core.placement.model.memory import largest_part, needed_gib
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of, link_values
-from torchsplit_core.placement.model.speed import Linear, Speed, Table, speeds
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance, link_values
+from torchsplit_core.placement.model.speed import LinearSpeed, Speed, TableSpeed, speeds_by_type
 from torchsplit_core.values import (
     LinearCoefficients,
     PlacementGpu,
@@ -24,10 +24,10 @@ from torchsplit_core.values import (
     ThroughputRow,
 )
 
-UPHILL = Linear(COEFFICIENTS["A100"], 2048)
-OVERLOADED = Linear(LinearCoefficients(-0.02, 3.0, 0.5, 10.0), 2048)
+UPHILL = LinearSpeed(COEFFICIENTS["A100"], 2048)
+OVERLOADED = LinearSpeed(LinearCoefficients(-0.02, 3.0, 0.5, 10.0), 2048)
 """Its constant is negative: small parts creep at 1 token/s, larger ones take less time in all."""
-JAGGED = Table((1.0, 2.0, 4.0, 8.0), (1, 4), ((0.3, 0.9), (0.2, 0.6), (0.7, 2.1), (0.5, 1.5)))
+JAGGED = TableSpeed((1.0, 2.0, 4.0, 8.0), (1, 4), ((0.3, 0.9), (0.2, 0.6), (0.7, 2.1), (0.5, 1.5)))
 """Times that fall from one measured batch to the next, twice."""
 
 
@@ -43,7 +43,7 @@ def test_the_linear_rate_is_the_published_one() -> None:
 def test_a_table_is_linear_in_time_between_its_rows() -> None:
     spec = table_of((2, 1, 200.0), (4, 1, 300.0), (2, 3, 50.0), (4, 3, 80.0))
     gpus = (PlacementGpu(0, "A100", 80.0),)
-    speed = speeds(tiny(1, throughput=spec, gpus=gpus))["A100"]
+    speed = speeds_by_type(tiny(1, throughput=spec, gpus=gpus))["A100"]
     assert speed.rate(4, 3) == pytest.approx(80.0)
     # Times 0.04 and 0.05 at two layers: the mean of 0.01 with 0.04, and of 0.0133 with 0.05.
     assert speed.rate(2, 2) == pytest.approx(2 / 0.025)
@@ -68,8 +68,8 @@ def test_parts_within_a_limit_are_those_whose_time_is(speed: Speed, limit: float
 @pytest.mark.parametrize(
     ("one", "other", "caps"),
     [
-        (UPHILL, Linear(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
-        (UPHILL, Linear(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
+        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
+        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
         (UPHILL, OVERLOADED, (16.0, 16.0)),
         (OVERLOADED, OVERLOADED, (16.0, 16.0)),
         (JAGGED, UPHILL, (16.0, 0.3)),
@@ -157,7 +157,7 @@ def test_gpus_of_one_type_with_other_memory_are_another_kind() -> None:
 def test_links_in_both_units() -> None:
     assert link_values(tiny(units="seed_literal"))[0].tolist() == pytest.approx([0, 1600, 800, 800])
     assert link_values(tiny())[0, 1] == pytest.approx(1600 * 16 * 2048)
-    instance = instance_of(SegmentModel(tiny(9)))
+    instance = build_instance(SegmentModel(tiny(9)))
     assert (instance.layers, instance.max_gpus, instance.kinds) == (4, 4, (0, 0, 1, 1))
 
 
@@ -173,13 +173,13 @@ def roofline(phase: str, **changes: object) -> PlacementRequest:
 
 
 def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
-    decode = speeds(roofline("decode", compute_efficiency=0.5, memory_efficiency=0.8))["A100-80GB"]
+    decode = speeds_by_type(roofline("decode", compute_efficiency=0.5, memory_efficiency=0.8))["A100-80GB"]
     # Weights once and the keys and values of 32 sequences, at 80 % of 2,039 GB/s.
     cache = 32 * 2 * 1024 * 2048 * 2
     state = 32 * 2 * 8192 * 2
     seconds = 10 * (1.6 * 2**30 + cache + state) / (0.8 * 2039e9)
     assert decode.rate(32, 10) == pytest.approx(32 / seconds)
-    prefill = speeds(roofline("prefill", compute_efficiency=0.5, memory_efficiency=0.8))["A100-80GB"]
+    prefill = speeds_by_type(roofline("prefill", compute_efficiency=0.5, memory_efficiency=0.8))["A100-80GB"]
     flops = 2048 * (2 * 1.6 * 2**30 / 2 + 4 * 8192 * 1024)
     assert prefill.rate(32, 10) == pytest.approx(2048 / (10 * flops / (0.5 * 312e12)))
     assert prefill.rate(32, 10) > 3 * decode.rate(32, 10)
@@ -187,7 +187,7 @@ def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_roofline_parts_turn_the_rate_round(phase: str) -> None:
-    speed = speeds(roofline(phase))["H100-SXM5-80GB"]
+    speed = speeds_by_type(roofline(phase))["H100-SXM5-80GB"]
     for part in (0.5, 4.0, 32.0):
         time = part / speed.rate(part, 8)
         ((low, high),) = speed.parts_within(time * (1 + 1e-9), 8)
@@ -212,5 +212,5 @@ def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
 
 
 def test_peaks_of_ones_own_go_before_the_catalogue() -> None:
-    given = speeds(roofline("prefill", gpus={"A100-80GB": RooflineGpu(624.0, 2039.0)}))["A100-80GB"]
-    assert given.rate(32, 10) == pytest.approx(2 * speeds(roofline("prefill"))["A100-80GB"].rate(32, 10))
+    given = speeds_by_type(roofline("prefill", gpus={"A100-80GB": RooflineGpu(624.0, 2039.0)}))["A100-80GB"]
+    assert given.rate(32, 10) == pytest.approx(2 * speeds_by_type(roofline("prefill"))["A100-80GB"].rate(32, 10))

@@ -10,8 +10,8 @@ import pytest
 from tests.support.placement.replicas_oracle import best_sum, small_instance
 from tests.support.placement.search_cases import falling_value, worth_of
 from tests.support.seeds import repeated
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas import Pipelines, search_pipelines
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.replicas import PipelineSetResult, search_pipelines
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def silent(value: float, bound: float) -> None:
     """No progress is looked at."""
 
 
-def sound(instance: Instance, found: Pipelines, most: int) -> None:
+def sound(instance: ProblemInstance, found: PipelineSetResult, most: int) -> None:
     """The pipelines are disjoint, no more than were asked for, in order, and worth what is said."""
     values = [worth_of(instance, one) for one in found.pipelines]
     gpus = [gpu for one in found.pipelines for _, chosen in one for gpu in chosen]
@@ -56,11 +56,11 @@ def test_the_way_of_large_fleets_keeps_within_its_bound(seed: int) -> None:
         assert found.bound >= best * (1 - 1e-9), (seed, most)
 
 
-def in_nodes(kinds: tuple[int, ...], per_node: int, layers: int, inside: float, across: float) -> Instance:
+def in_nodes(kinds: tuple[int, ...], per_node: int, layers: int, inside: float, across: float) -> ProblemInstance:
     node = np.arange(len(kinds) * per_node) // per_node
     links = np.where(node[:, None] == node, inside, across)
     every = tuple(kind for kind in kinds for _ in range(per_node))
-    return Instance(layers, every, links, 2, falling_value(16, 6.0, 0.1))
+    return ProblemInstance(layers, every, links, 2, falling_value(16, 6.0, 0.1))
 
 
 def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
@@ -80,7 +80,7 @@ def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
 def test_of_equal_sums_the_fewest_pipelines_are_taken() -> None:
     # Throughput per layer is the same everywhere: any division of the eight GPUs gives the same sum.
     links = np.full((8, 8), 1e9)
-    instance = Instance(8, (0,) * 8, links, 1, lambda kinds, count: 80.0 / count)
+    instance = ProblemInstance(8, (0,) * 8, links, 1, lambda kinds, count: 80.0 / count)
     found = search_pipelines(instance, 8, time_limit_s=60, progress=silent)
     assert (found.value, found.proven, len(found.pipelines)) == (80.0, True, 1)
 
@@ -97,7 +97,7 @@ def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
 def test_the_bound_of_many_pipelines_is_that_of_the_capacity() -> None:
     # One layer a GPU at 100: eight GPUs hold four layers twice, and no set of pipelines passes 200.
     links = np.full((8, 8), 1e9)
-    instance = Instance(4, (0,) * 8, links, 1, lambda kinds, count: 100.0 if count == 1 else 0.0)
+    instance = ProblemInstance(4, (0,) * 8, links, 1, lambda kinds, count: 100.0 if count == 1 else 0.0)
     found = search_pipelines(instance, 8, time_limit_s=5, progress=silent, lattice_pairs=0)
     assert (found.value, found.bound, found.proven) == (200.0, 200.0, True)
 
@@ -130,7 +130,7 @@ def test_progress_only_improves_and_ends_with_what_is_found(pairs: int) -> None:
 
 
 def test_no_segment_at_all_is_proven_even_without_time() -> None:
-    instance = Instance(3, (0,) * 4, np.full((4, 4), 9.0), 2, lambda kinds, count: 0.0)
+    instance = ProblemInstance(3, (0,) * 4, np.full((4, 4), 9.0), 2, lambda kinds, count: 0.0)
     for seconds in (1e-9, 60.0):
         found = search_pipelines(instance, 2, time_limit_s=seconds, progress=silent, lattice_pairs=0)
         assert found.pipelines == () and found.value == 0.0

@@ -16,27 +16,27 @@ from tests.support.placement.search_cases import (
     random_instance,
     worth_of,
 )
-from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.placement.search import search
+from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.search import search_thresholds
 
 pytestmark = pytest.mark.slow
 
 
-def _two_nodes(bridge: float) -> Instance:
+def _two_nodes(bridge: float) -> ProblemInstance:
     """Two nodes of four equal GPUs; only GPUs 3 and 4 are linked across, one way."""
     links = np.zeros((8, 8))
     links[:4, :4] = links[4:, 4:] = 500.0
     links[3, 4] = bridge
-    return Instance(8, (0,) * 8, links, 2, lambda kinds, count: 100.0 if count == 1 else 0.0)
+    return ProblemInstance(8, (0,) * 8, links, 2, lambda kinds, count: 100.0 if count == 1 else 0.0)
 
 
-def _arbitrary(seed: int, gpus: int, layers: int, most: int) -> Instance:
+def _arbitrary(seed: int, gpus: int, layers: int, most: int) -> ProblemInstance:
     draw = np.random.default_rng(seed)
     kinds = tuple(int(kind) for kind in draw.integers(0, 5, gpus))
-    return Instance(layers, kinds, draw.uniform(0, 400, (gpus, gpus)), most, falling_value(64, 3.0, 0.05))
+    return ProblemInstance(layers, kinds, draw.uniform(0, 400, (gpus, gpus)), most, falling_value(64, 3.0, 0.05))
 
 
-def best_single(instance: Instance) -> float:
+def best_single(instance: ProblemInstance) -> float:
     """The optimum with one GPU a segment, over (GPUs used, last GPU, layers left)."""
     gpus = range(len(instance.kinds))
 
@@ -64,14 +64,14 @@ def test_long_pipelines_of_single_gpus(seed: int) -> None:
     kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
     links = draw.uniform(0, 300, (8, 8))
     values = (falling_value(16, 12.0, 0.1), linear_value(16, 2048, 20.0, 0.1), jagged_value(seed))
-    instance = Instance(8, kinds, np.minimum(links, links.T) if seed % 2 else links, 1, values[seed % 3])
-    found = search(instance, time_limit_s=60)
+    instance = ProblemInstance(8, kinds, np.minimum(links, links.T) if seed % 2 else links, 1, values[seed % 3])
+    found = search_thresholds(instance, time_limit_s=60)
     assert found.proven
     assert found.value == best_single(instance)
 
 
 def test_a_pipeline_passes_a_bridge_once_and_in_its_direction() -> None:
-    found = search(_two_nodes(50.0), time_limit_s=60)
+    found = search_thresholds(_two_nodes(50.0), time_limit_s=60)
     assert (found.value, found.proven) == (50.0, True)
     assert [gpus for _, gpus in found.segments][3:5] == [(3,), (4,)]
     assert len(found.segments) == 8
@@ -80,9 +80,9 @@ def test_a_pipeline_passes_a_bridge_once_and_in_its_direction() -> None:
 def test_nodes_that_are_slow_inside_are_joined_across() -> None:
     node = np.arange(96) // 8
     links = np.where(node[:, None] == node, 5.0, 80.0)
-    instance = Instance(40, (0,) * 48 + (4,) * 48, links, 3, falling_value(64, 6.0, 0.05))
-    found = search(instance, time_limit_s=60)
-    free = search(replace(instance, links=np.full((96, 96), 1e6)), time_limit_s=60)
+    instance = ProblemInstance(40, (0,) * 48 + (4,) * 48, links, 3, falling_value(64, 6.0, 0.05))
+    found = search_thresholds(instance, time_limit_s=60)
+    free = search_thresholds(replace(instance, links=np.full((96, 96), 1e6)), time_limit_s=60)
     assert (found.value, found.proven, found.statistics["fewest_proven"]) == (80.0, True, 1)
     assert free.value > 80.0
     assert worth_of(instance, found.segments) == 80.0
@@ -93,31 +93,31 @@ def test_nodes_that_are_slow_inside_are_joined_across() -> None:
 
 
 def test_no_pipeline_is_proven_with_bound_0() -> None:
-    found = search(_two_nodes(0.0), time_limit_s=60)
+    found = search_thresholds(_two_nodes(0.0), time_limit_s=60)
     assert found.segments == ()
     assert (found.value, found.bound, found.proven) == (0.0, 0.0, True)
 
 
 def test_links_above_every_throughput_do_not_bind() -> None:
-    found = search(_two_nodes(1e6), time_limit_s=60)
+    found = search_thresholds(_two_nodes(1e6), time_limit_s=60)
     assert found.value == 100.0
 
 
 def test_no_time_is_not_infeasible() -> None:
     for instance in (_two_nodes(50.0), _arbitrary(0, 30, 40, 3)):
-        found = search(instance, time_limit_s=0.0)
+        found = search_thresholds(instance, time_limit_s=0.0)
         assert not found.proven
         assert found.segments == ()
-        assert found.bound >= search(instance, time_limit_s=60).value > 0
+        assert found.bound >= search_thresholds(instance, time_limit_s=60).value > 0
 
 
 @pytest.mark.parametrize("most", (1, 3))
 def test_a_short_time_gives_a_plan_within_a_certified_bound(most: int) -> None:
     instance = _arbitrary(1, 40, 40, most)
-    full = search(instance, time_limit_s=60)
+    full = search_thresholds(instance, time_limit_s=60)
     assert full.proven
     for seconds in (0.05, 0.2, 0.8):
-        found = search(instance, time_limit_s=seconds)
+        found = search_thresholds(instance, time_limit_s=seconds)
         assert found.value <= full.value <= found.bound
         assert not found.segments or worth_of(instance, found.segments) == found.value
         assert not found.proven or found.value == full.value
@@ -125,7 +125,7 @@ def test_a_short_time_gives_a_plan_within_a_certified_bound(most: int) -> None:
 
 def test_progress_only_improves() -> None:
     told: list[tuple[float, float]] = []
-    found = search(
+    found = search_thresholds(
         _arbitrary(2, 30, 40, 2), time_limit_s=60, progress=lambda value, bound: told.append((value, bound))
     )
     values, bounds = zip(*told, strict=True)
@@ -136,22 +136,22 @@ def test_progress_only_improves() -> None:
 
 def test_the_same_instance_gives_the_same_pipeline() -> None:
     instance = _arbitrary(3, 30, 40, 2)
-    first, again = search(instance, time_limit_s=60), search(instance, time_limit_s=60)
+    first, again = search_thresholds(instance, time_limit_s=60), search_thresholds(instance, time_limit_s=60)
     assert first.segments == again.segments
 
 
 def test_a_start_changes_nothing_but_the_way() -> None:
     for seed in range(40):
         instance = random_instance(seed)
-        before = search(instance, time_limit_s=60)
+        before = search_thresholds(instance, time_limit_s=60)
         links = instance.links * np.random.default_rng(seed).choice([0.5, 1.0, 2.0], instance.links.shape)
         changed = replace(instance, links=links)
-        plain, warm = search(changed, time_limit_s=60), search(changed, time_limit_s=60, warm_start=before)
+        plain, warm = search_thresholds(changed, time_limit_s=60), search_thresholds(changed, time_limit_s=60, warm_start=before)
         assert (plain.value, plain.segments) == (warm.value, warm.segments), seed
 
 
 def test_a_start_of_another_fleet_is_not_believed() -> None:
-    strange = Found(1e9, 1e9, True, ((8, (40,)),), {})
-    twice = Found(1e9, 1e9, True, ((4, (0,)), (4, (0,))), {})
+    strange = SearchResult(1e9, 1e9, True, ((8, (40,)),), {})
+    twice = SearchResult(1e9, 1e9, True, ((4, (0,)), (4, (0,))), {})
     for start in (strange, twice):
-        assert search(_two_nodes(50.0), time_limit_s=60, warm_start=start).value == 50.0
+        assert search_thresholds(_two_nodes(50.0), time_limit_s=60, warm_start=start).value == 50.0

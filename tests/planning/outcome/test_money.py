@@ -13,7 +13,7 @@ from torchsplit_core.planning import plan, request_hash, validate, violations
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.renamed import with_ids, without_ids
 from torchsplit_core.planning.request.question import question_hash
-from torchsplit_core.responding.plan_words import money_words
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
 RATES = {"1g.6gb": 10.0, "2g.12gb": 18.0, "4g.24gb": 30.0}
@@ -35,7 +35,7 @@ def test_what_counts_is_served_up_to_the_demand() -> None:
     assert costs(found) == (4.0, pytest.approx(4.0 / (50.0 * 3600) * 1e6))
     more = plan(priced(2.5, 1.5, demand_rps=100.0))
     assert costs(more) == (4.0, pytest.approx(4.0 / (80.0 * 3600) * 1e6))
-    assert money_words(priced(2.5, 1.5), found) == "cost 4 an hour, 22.22 per million requests served"
+    assert describe_cost(priced(2.5, 1.5), found) == "cost 4 an hour, 22.22 per million requests served"
 
 
 def test_only_gpus_in_use_are_paid_for() -> None:
@@ -48,7 +48,7 @@ def test_a_price_of_nothing_is_one_and_none_is_not() -> None:
     assert costs(plan(priced(0.0))) == (0.0, 0.0)
     unknown = plan(priced(None))
     assert costs(unknown) == (None, None)
-    assert money_words(priced(None), unknown) == ""
+    assert describe_cost(priced(None), unknown) == ""
 
 
 def test_the_type_without_a_price_is_named() -> None:
@@ -57,7 +57,7 @@ def test_the_type_without_a_price_is_named() -> None:
     request = replace(request, gpus=(replace(first, cost=3.0), other))
     found = plan(request)
     assert all(gpu.used for gpu in found.gpus)
-    assert costs(found) == (None, None) and money_words(request, found) == "cost n/a: no price of L4-24GB"
+    assert costs(found) == (None, None) and describe_cost(request, found) == "cost n/a: no price of L4-24GB"
     both = replace(request, gpus=(replace(first, cost=3.0), replace(other, cost=0.5)))
     assert plan(both).cost_per_hour == 3.5
 
@@ -66,7 +66,7 @@ def test_nothing_served_has_no_cost_of_a_request() -> None:
     idle = simple("m", {})
     found = plan(PlanRequest((FleetEntry(A30, cost=2.0),), (idle, simple("n", {}))))
     assert costs(found) == (0.0, None)
-    assert money_words(priced(2.0), found) == "cost 0 an hour"
+    assert describe_cost(priced(2.0), found) == "cost 0 an hour"
 
 
 def test_no_plan_costs_nothing() -> None:

@@ -12,8 +12,8 @@ from pyomo.repn.plugins.lp_writer import LPWriter
 
 from tests.support.paths import ROOT
 from tests.support.placement.requests import COEFFICIENTS
-from torchsplit_core.placement.literal.formulation import Literal, build
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
+from torchsplit_core.placement.literal.formulation import LiteralProgram, build_program
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.values import LinearThroughput, PlacementGpu, PlacementModel, PlacementRequest
 
 GOLDEN = ROOT / "tests" / "placement" / "golden"
@@ -23,7 +23,7 @@ CONSTANT = "ONE_VAR_CONSTANT"
 """Pyomo's variable for an objective that is a constant."""
 
 
-def small() -> Literal:
+def small() -> LiteralProgram:
     """Two layers on an A100 and a T4 that holds one of them; the link back is faster than the one there."""
     gpus = (PlacementGpu("a100", "A100", 80.0), PlacementGpu("t4", "T4", 2.0))
     request = PlacementRequest(
@@ -35,7 +35,7 @@ def small() -> Literal:
         communication_efficiency=0.85,
         units="seed_literal",
     )
-    return build(instance_of(SegmentModel(request)))
+    return build_program(build_instance(SegmentModel(request)))
 
 
 def families() -> list[tuple[str, str, str]]:

@@ -18,21 +18,21 @@ import numpy as np
 from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
 from torchsplit_core.placement.latency import program as tiers_program
-from torchsplit_core.placement.latency import trails
+from torchsplit_core.placement.latency import path_latency
 from torchsplit_core.placement.latency.choices import Choice, Choices
-from torchsplit_core.placement.latency.plan import PassCosts
+from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.latency.program import LatencyProgram
-from torchsplit_core.placement.latency.programs import Programs
-from torchsplit_core.placement.latency.solver import SecondsProgram
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search import packing, trail
-from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.covers import packing as covers_packing
-from torchsplit_core.placement.search.covers.covers import Covers
-from torchsplit_core.placement.search.network import Classes, Component
-from torchsplit_core.placement.search.patterns import Patterns, build_patterns
-from torchsplit_core.placement.search.table import Items, build_table
-from torchsplit_core.placement.search.trail import TrailProgram
+from torchsplit_core.placement.latency.programs import LatencyPrograms
+from torchsplit_core.placement.latency.seconds_program import SecondsProgram
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.search import packing, path_program
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.large_segments import cover_packing as covers_packing
+from torchsplit_core.placement.search.large_segments.covers import Covers
+from torchsplit_core.placement.search.network import GpuClasses, Component
+from torchsplit_core.placement.search.patterns import SegmentPatterns, build_patterns
+from torchsplit_core.placement.search.segment_table import Items, build_table
+from torchsplit_core.placement.search.path_program import PathProgram
 from torchsplit_core.solver.row_program import RowProgram
 
 HEADER = "| row | formula |\n"
@@ -94,7 +94,7 @@ def packing_text() -> str:
     own = items(((1, 0), 1, 3), ((0, 1), 1, 1), ((1, 1), 2, 4))
     fleet = np.array([2, 3])
     program = caught(
-        RowProgram, "solve", lambda: packing.pack(own, fleet, 5, Clock.start(60.0), fewest=True, segments=(3, 3))
+        RowProgram, "solve", lambda: packing.pack(own, fleet, 5, SearchClock.start(60.0), fewest=True, segments=(3, 3))
     )
     rows = [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most", "segments"]
     return lp_text(program, rows, [f"n({number})" for number in range(3)], items_legend(own))
@@ -114,7 +114,7 @@ def covers_text() -> str:
         RowProgram,
         "solve",
         lambda: covers_packing.pack_covers(
-            covers, own, np.array([3, 4]), 9, Clock.start(60.0), fewest=True, segments=(3, 3)
+            covers, own, np.array([3, 4]), 9, SearchClock.start(60.0), fewest=True, segments=(3, 3)
         ),
     )
     rows = ["sizes_least(0)", "sizes_least(1)", "sizes_most(1)", "batch(1)"]
@@ -130,7 +130,7 @@ def covers_text() -> str:
     return lp_text(program, rows, columns, legend + items_legend(own, first=2))
 
 
-def trail_rows(patterns: Patterns, classes: int) -> tuple[list[str], list[str]]:
+def trail_rows(patterns: SegmentPatterns, classes: int) -> tuple[list[str], list[str]]:
     """Rows and columns of a trail program without a cut."""
     every, gates = range(len(patterns.counts)), range(patterns.gates)
     rows = [f"pattern({one})" for one in every] + [f"gate({one})" for one in gates] + ["start", "end"]
@@ -141,7 +141,7 @@ def trail_rows(patterns: Patterns, classes: int) -> tuple[list[str], list[str]]:
     return rows, columns
 
 
-def patterns_legend(patterns: Patterns, classes: Classes) -> list[str]:
+def patterns_legend(patterns: SegmentPatterns, classes: GpuClasses) -> list[str]:
     members = [f"class {one}: GPUs {', '.join(map(str, gpus))}" for one, gpus in enumerate(classes.members)]
     return members + [
         f"pattern {one}: {' '.join(f'{n} of class {place}' for place, n in enumerate(row) if n)}, "
@@ -152,15 +152,15 @@ def patterns_legend(patterns: Patterns, classes: Classes) -> list[str]:
 
 def trail_text() -> str:
     """Two classes of two GPUs, linked inside, and one slow way from the first to the second; the second cut off."""
-    classes = Classes(((0, 1), (2, 3)), (0, 1), np.array([[True, True], [False, True]]))
+    classes = GpuClasses(((0, 1), (2, 3)), (0, 1), np.array([[True, True], [False, True]]))
     own = items(((1, 0), 1, 2), ((0, 1), 1, 3))
     patterns = build_patterns(classes, own)
     assert patterns is not None
-    built = TrailProgram(classes, own, patterns, 6, segments=(3, 3))
+    built = PathProgram(classes, own, patterns, 6, segments=(3, 3))
     rows, columns = trail_rows(patterns, 2)
     # A solution that goes round in the second class and does not come there.
     (piece,) = np.nonzero(patterns.counts[:, 1])
-    built._cut(
+    built._add_subtour_cut(
         piece, np.unique(patterns.gate_of[piece]), np.ones(len(patterns.counts), dtype=bool), np.array([1])
     )
     return lp_text(
@@ -171,13 +171,13 @@ def trail_text() -> str:
     )
 
 
-def frontier_instance(links: np.ndarray) -> Instance:
+def frontier_instance(links: np.ndarray) -> ProblemInstance:
     """Three layers on alike GPUs; a second GPU of a segment halves its time, the third layer takes longest."""
 
     def value(kinds: tuple[int, ...], count: int) -> float:
         return len(kinds) * {1: 100.0, 2: 50.0, 3: 20.0}[count]
 
-    return Instance(3, (0,) * len(links), links, 2, value)
+    return ProblemInstance(3, (0,) * len(links), links, 2, value)
 
 
 def choice_legend(number: int, choice: Choice, gpus: int) -> str:
@@ -190,13 +190,13 @@ def tiers_text() -> str:
     node = np.arange(12) // 3
     links = np.where(node[:, None] // 2 == node // 2, 200.0, 100.0)
     instance = frontier_instance(np.where(node[:, None] == node, 500.0, links))
-    table = build_table(instance, Clock.start(60.0))
+    table = build_table(instance, SearchClock.start(60.0))
     assert table is not None
-    programs = Programs(instance, COSTS, table, Clock.start(60.0))
-    program: LatencyProgram = caught(SecondsProgram, "closely", lambda: programs.within(1, 1).least(20.0))
+    programs = LatencyPrograms(instance, COSTS, table, SearchClock.start(60.0))
+    program: LatencyProgram = caught(SecondsProgram, "closely", lambda: programs.within(1, 1).min_latency(20.0))
     entries = program._entries
     root = max((sort for sort, _, _ in entries), key=lambda sort: sort.level)
-    sorts = {id(sort): f"s{number}" for number, sort in enumerate(root.everything)}
+    sorts = {id(sort): f"s{number}" for number, sort in enumerate(root.with_descendants)}
     sizes = table.counts.sum(axis=1)
     columns: dict[int, str] = {program._used[at]: f"u({sorts[at]})" for at in program._used}
     rows = []
@@ -209,15 +209,15 @@ def tiers_text() -> str:
     for number in range(len(entries)):
         rows += [f"least({number})", f"most({number})"]
     rows += [f"level({level})" for level in range(root.level)]
-    for sort in root.everything:
-        inside = {id(one) for one in sort.everything}
+    for sort in root.with_descendants:
+        inside = {id(one) for one in sort.with_descendants}
         most = max(sizes[choice.multiset] for at, choice, _ in entries if id(at) in inside)
         rows.append(f"gpus({sorts[id(sort)]})")
         rows += [f"sets({sorts[id(sort)]},{k})" for k in range(2, most + 1) if sort.fleet[0] % k]
         rows += [f"inside({sorts[id(one)]})" for one in (sort.parts if sort is not root else ())]
     rows.append("segments")
     legend = [
-        f"{sorts[id(sort)]}: {sort.count} components of {sort.fleet[0]} GPUs" for sort in root.everything
+        f"{sorts[id(sort)]}: {sort.count} components of {sort.fleet[0]} GPUs" for sort in root.with_descendants
     ]
     legend += [
         f"{choice_legend(number, choice, sizes[choice.multiset])}, within {sorts[id(sort)]}"
@@ -231,24 +231,24 @@ def trails_text() -> str:
     links = np.zeros((4, 4))
     links[[0, 1, 2], [1, 2, 3]] = [500.0, 400.0, 250.0]
     instance = frontier_instance(links)
-    table = build_table(instance, Clock.start(60.0))
+    table = build_table(instance, SearchClock.start(60.0))
     assert table is not None
     choices = [one for one in Choices(table, COSTS).at(20.0) if len(table.multisets[one.multiset]) == 1]
     fast = links > 0
     np.fill_diagonal(fast, True)
     component = Component(np.arange(4), fast, False)
-    told: list[tuple[Classes, Patterns]] = []
-    whole = trails._LatencyTrail.__init__
+    told: list[tuple[GpuClasses, SegmentPatterns]] = []
+    whole = path_latency._LatencyPathProgram.__init__
 
-    def begin(self: Any, merged: Classes, own: Items, patterns: Patterns, *rest: Any) -> None:
+    def begin(self: Any, merged: GpuClasses, own: Items, patterns: SegmentPatterns, *rest: Any) -> None:
         told.append((merged, patterns))
         whole(self, merged, own, patterns, *rest)
 
-    with patch.object(trails._LatencyTrail, "__init__", begin):
+    with patch.object(path_latency._LatencyPathProgram, "__init__", begin):
         program = caught(
             SecondsProgram,
             "closely",
-            lambda: trails.least_trail(instance, COSTS, table, choices, component, 1000.0, Clock.start(60.0)),
+            lambda: path_latency.min_path_latency(instance, COSTS, table, choices, component, 1000.0, SearchClock.start(60.0)),
         )
     ((merged, patterns),) = told
     rows, columns = trail_rows(patterns, len(merged.members))
@@ -266,9 +266,9 @@ def trails_text() -> str:
 PROGRAMS: dict[str, tuple[ModuleType, Callable[[], str]]] = {
     "search-packing": (packing, packing_text),
     "search-covers": (covers_packing, covers_text),
-    "search-trail": (trail, trail_text),
+    "search-trail": (path_program, trail_text),
     "frontier-tiers": (tiers_program, tiers_text),
-    "frontier-trails": (trails, trails_text),
+    "frontier-trails": (path_latency, trails_text),
 }
 """Whole programs, by golden file, with the module that builds each."""
 

@@ -9,10 +9,10 @@ from itertools import combinations
 import numpy as np
 
 from tests.support.placement.search_cases import random_instance
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import ProblemInstance
 
 
-def small_instance(seed: int) -> Instance:
+def small_instance(seed: int) -> ProblemInstance:
     """Up to 4 layers and 5 GPUs of a random instance; now and then a copy of one node beside it."""
     found = random_instance(seed)
     gpus = min(5, len(found.kinds))
@@ -30,7 +30,7 @@ def small_instance(seed: int) -> Instance:
     return replace(found, kinds=tuple(found.kinds[one] for one in node), links=links)
 
 
-def best_by_set(instance: Instance) -> dict[int, float]:
+def best_by_set(instance: ProblemInstance) -> dict[int, float]:
     """The throughput of the best pipeline that uses exactly these GPUs (as bits), where there is one."""
     gpus = range(len(instance.kinds))
     sets = [chosen for size in range(1, instance.max_gpus + 1) for chosen in combinations(gpus, size)]
@@ -69,7 +69,7 @@ def best_by_set(instance: Instance) -> dict[int, float]:
     return best
 
 
-def best_sum(instance: Instance, most: int) -> float:
+def best_sum(instance: ProblemInstance, most: int) -> float:
     """The largest sum of throughputs of at most `most` disjoint pipelines; 0 where there is none."""
     best = best_by_set(instance)
 

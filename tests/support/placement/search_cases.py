@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import ProblemInstance
 
 COEFFICIENTS = (
     (-0.01, 5.0, 2.0, 150.0),
@@ -70,7 +70,7 @@ def jagged_value(seed: int) -> Value:
     return value
 
 
-def random_instance(seed: int) -> Instance:
+def random_instance(seed: int) -> ProblemInstance:
     """Up to 5 layers, 6 GPUs and 3 GPUs a segment; the network's shape and the throughput follow from the seed."""
     draw = np.random.default_rng(seed)
     layers, gpus = int(draw.integers(1, 6)), int(draw.integers(1, 7))
@@ -96,10 +96,10 @@ def random_instance(seed: int) -> Instance:
         falling_value(16, float(draw.uniform(3, 20)), float(draw.uniform(0, 1))),
         jagged_value(seed),
     )
-    return Instance(layers, kinds, links, most, values[seed // 5 % 3])
+    return ProblemInstance(layers, kinds, links, most, values[seed // 5 % 3])
 
 
-def worth_of(instance: Instance, segments: tuple[tuple[int, tuple[int, ...]], ...]) -> float:
+def worth_of(instance: ProblemInstance, segments: tuple[tuple[int, tuple[int, ...]], ...]) -> float:
     """The throughput of a pipeline by the words of its definition."""
     assert sum(count for count, _ in segments) == instance.layers
     used = [gpu for _, gpus in segments for gpu in gpus]
@@ -113,7 +113,7 @@ def worth_of(instance: Instance, segments: tuple[tuple[int, tuple[int, ...]], ..
     return least
 
 
-def best_of_all(instance: Instance) -> tuple[float, int]:
+def best_of_all(instance: ProblemInstance) -> tuple[float, int]:
     """(highest throughput, fewest GPUs at it) over every pipeline; (0.0, 0) where there is none."""
     sets = [
         gpus

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.latency.plan import PROVEN, SAME, Least, Plan, better, unbeaten
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.latency.pipeline_plan import PROVEN, SAME, MinLatency, PipelinePlan, is_better, nondominated
+from torchsplit_core.placement.search.clock import SearchClock
 
 SPREAD = 8
 """Answers that are spread over the curve before every other one is to close an interval. Chosen, not measured."""
 
-Ask = Callable[[float, Plan | None], Least]
+Query = Callable[[float, PipelinePlan | None], MinLatency]
 Tell = Callable[["Curve"], None]
 TellPoints = Callable[[tuple["Point", ...]], None]
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """A plan of the curve, and the least latency that a pipeline of at least its throughput can have."""
 
-    plan: Plan
+    plan: PipelinePlan
     bound_s: float
 
     @property
@@ -39,12 +39,12 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Traced:
+class FrontierResult:
     """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
     it is proven that there is no pipeline. top_proven: the last point has that throughput. closed: every point is
     proven, and none is missing between the first and the last."""
 
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     throughput_bound: float
     top_proven: bool
     closed: bool
@@ -57,12 +57,12 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _ThresholdResult:
     """What is known at the candidate with the number `low`; its plan reaches the one with the number `high`."""
 
     low: int
     high: int
-    least: Least
+    least: MinLatency
 
 
 class Curve:
@@ -70,42 +70,42 @@ class Curve:
 
     def __init__(self, values: np.ndarray) -> None:
         self._values = values
-        self._answers: list[_Answer] = []
-        self._plans: list[Plan] = []
+        self._results: list[_ThresholdResult] = []
+        self._plans: list[PipelinePlan] = []
 
-    def know(self, plan: Plan) -> None:
+    def add_plan(self, plan: PipelinePlan) -> None:
         """Keep a plan that was found in another way."""
         self._plans.append(plan)
 
-    def ask(self, low: int, ask: Ask) -> Least:
+    def query(self, low: int, minimize: Query) -> MinLatency:
         """Ask at the candidate with this number, and keep the answer with the best plan known for it."""
         threshold = float(self._values[low])
-        least = ask(threshold, self.best_at(threshold))
+        least = minimize(threshold, self.best_at(threshold))
         if least.plan is not None:
             self._plans.append(least.plan)
         known = self.best_at(threshold)
         if known is not least.plan:
-            least = Least(known, least.bound_s)
+            least = MinLatency(known, least.bound_s)
         high = low if known is None else bisect_left(self._values, known.throughput)
-        self._answers.append(_Answer(low, high, least))
-        self._answers.sort(key=lambda answer: answer.low)
+        self._results.append(_ThresholdResult(low, high, least))
+        self._results.sort(key=lambda result: result.low)
         return least
 
-    def best_at(self, threshold: float) -> Plan | None:
+    def best_at(self, threshold: float) -> PipelinePlan | None:
         """The plan of least latency that reaches the threshold."""
         best = None
         for plan in self._plans:
-            if plan.throughput >= threshold and better(plan, best):
+            if plan.throughput >= threshold and is_better(plan, best):
                 best = plan
         return best
 
-    def next(self) -> int | None:
+    def next_threshold(self) -> int | None:
         """The candidate to ask at next: in the largest open interval, its middle or its first; None where none is."""
         best, index = 0.0, None
         top, quickest = self._values[-1], 0.0
         # The first value of an interval closes it, or has the next point of the curve.
-        finish = len(self._answers) >= SPREAD and len(self._answers) % 2 == 1
-        for below, above in zip(self._answers, self._answers[1:], strict=False):
+        finish = len(self._results) >= SPREAD and len(self._results) % 2 == 1
+        for below, above in zip(self._results, self._results[1:], strict=False):
             quickest = max(quickest, below.least.bound_s)
             first, last = below.high + 1, above.low - 1
             if first > last or above.least.plan is None:
@@ -123,29 +123,29 @@ class Curve:
                 )
         return index
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[CurvePoint, ...]:
         """The plans that no other beats, by rising throughput, each with its bound."""
-        return tuple(Point(plan, self._bound_s(plan)) for plan in unbeaten(self._plans))
+        return tuple(CurvePoint(plan, self._bound_s(plan)) for plan in nondominated(self._plans))
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no pipeline is missing between the lowest and the highest answer."""
-        return self.next() is None and all(answer.least.proven for answer in self._answers)
+        return self.next_threshold() is None and all(result.least.proven for result in self._results)
 
-    def _bound_s(self, plan: Plan) -> float:
+    def _bound_s(self, plan: PipelinePlan) -> float:
         bounds = [
-            answer.least.bound_s
-            for answer in self._answers
-            if self._values[answer.low] <= plan.throughput and math.isfinite(answer.least.bound_s)
+            result.least.bound_s
+            for result in self._results
+            if self._values[result.low] <= plan.throughput and math.isfinite(result.least.bound_s)
         ]
         return min(plan.latency_s, max(bounds, default=0.0))
 
 
-def sweep(curve: Curve, ask: Ask, clock: Clock, most: float, tell: Tell) -> None:
+def close_intervals(curve: Curve, minimize: Query, clock: SearchClock, most: float, tell: Tell) -> None:
     """Ask until every interval is closed, there are `most` points, or the time is over."""
     while not clock.over() and len(curve.points()) < most:
-        index = curve.next()
+        index = curve.next_threshold()
         if index is None:
             return
-        curve.ask(index, ask)
+        curve.query(index, minimize)
         clock.count("thresholds")
         tell(curve)

@@ -6,15 +6,15 @@ from bisect import bisect_left
 from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.frontier.curve import Ask, Curve, Point, TellPoints, Traced, sweep
+from torchsplit_core.placement.frontier.curve import Query, Curve, CurvePoint, TellPoints, FrontierResult, close_intervals
 from torchsplit_core.placement.frontier.in_flight import trace_in_flight
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.latency.plan import Least, PassCosts, Plan, plan_of
-from torchsplit_core.placement.latency.programs import Programs
-from torchsplit_core.placement.latency.sweep import build_sweep
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.table import Table, build_table, candidates
+from torchsplit_core.placement.latency.pipeline_plan import MinLatency, PassCosts, PipelinePlan, evaluate_plan
+from torchsplit_core.placement.latency.programs import LatencyPrograms
+from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, candidate_values
 
 TOP_SHARE = 0.4
 """Of the time, at most, for the highest throughput. Chosen, not measured."""
@@ -33,63 +33,63 @@ QUICK_WORK, WORK_PER_S = 1e6, 3e7
 """Elementary steps of a sweep over all states that need no program before it, and those of a second, at least."""
 
 
-def trace(
-    instance: Instance,
+def trace_frontier(
+    instance: ProblemInstance,
     costs: PassCosts,
     *,
     time_limit_s: float,
     tell: TellPoints | None = None,
     tell_top: Callable[[float, float], None] | None = None,
-) -> Traced:
+) -> FrontierResult:
     """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow.
 
     tell_top: called with the highest throughput so far and its bound, before there are points.
     """
     if instance.flight is not None:
         return trace_in_flight(instance, instance.flight, time_limit_s, tell, tell_top)
-    clock = Clock.start(time_limit_s)
+    clock = SearchClock.start(time_limit_s)
     top = best_pipeline(instance, time_limit_s=TOP_SHARE * time_limit_s, progress=tell_top)
-    best = plan_of(instance, costs, top.segments) if top.segments else None
+    best = evaluate_plan(instance, costs, top.segments) if top.segments else None
     if best is None:
-        return Traced((), top.bound, top.proven, top.proven, _told(clock))
-    table = build_table(instance, Clock.start(max(LEAST_TABLE_S, TABLE_SHARE * clock.left_s())))
+        return FrontierResult((), top.bound, top.proven, top.proven, _statistics(clock))
+    table = build_table(instance, SearchClock.start(max(LEAST_TABLE_S, TABLE_SHARE * clock.left_s())))
     if table is None:
-        return Traced((Point(best, 0.0),), top.bound, top.proven, False, _told(clock))
-    values = candidates(instance, table)
+        return FrontierResult((CurvePoint(best, 0.0),), top.bound, top.proven, False, _statistics(clock))
+    values = candidate_values(instance, table)
     curve = Curve(values)
-    curve.know(best)
-    ask, most = _asker(instance, costs, table, clock)
+    curve.add_plan(best)
+    minimize, most = _make_query(instance, costs, table, clock)
 
-    def told(curve: Curve) -> None:
+    def report(curve: Curve) -> None:
         if tell is not None:
             tell(curve.points())
 
-    curve.ask(0, ask)
-    told(curve)
+    curve.query(0, minimize)
+    report(curve)
     if not clock.over():
-        curve.ask(bisect_left(values, best.throughput), ask)
-        told(curve)
-        sweep(curve, ask, clock, most, told)
-    return Traced(curve.points(), top.bound, top.proven, curve.complete(), _told(clock))
+        curve.query(bisect_left(values, best.throughput), minimize)
+        report(curve)
+        close_intervals(curve, minimize, clock, most, report)
+    return FrontierResult(curve.points(), top.bound, top.proven, curve.is_complete(), _statistics(clock))
 
 
-def _asker(instance: Instance, costs: PassCosts, table: Table, clock: Clock) -> tuple[Ask, float]:
+def _make_query(instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock) -> tuple[Query, float]:
     """What answers at a threshold, and how many points there are to be at most."""
-    sweep = build_sweep(instance, costs)
-    if sweep is not None and sweep.work <= QUICK_WORK:
-        return sweep.least, inf
-    programs = Programs(instance, costs, table, clock)
+    dynamic_program = build_dynamic_program(instance, costs)
+    if dynamic_program is not None and dynamic_program.work <= QUICK_WORK:
+        return dynamic_program.min_latency, inf
+    programs = LatencyPrograms(instance, costs, table, clock)
 
-    def ask(threshold: float, known: Plan | None) -> Least:
-        found = programs.least(threshold, known)
-        if found.proven or sweep is None or sweep.work / WORK_PER_S > clock.left_s() / 2:
-            return found
+    def minimize(threshold: float, known: PipelinePlan | None) -> MinLatency:
+        result = programs.min_latency(threshold, known)
+        if result.proven or dynamic_program is None or dynamic_program.work / WORK_PER_S > clock.left_s() / 2:
+            return result
         clock.count("sweeps")
-        return sweep.least(threshold)
+        return dynamic_program.min_latency(threshold)
 
-    return ask, MOST_POINTS
+    return minimize, MOST_POINTS
 
 
-def _told(clock: Clock) -> dict[str, float]:
+def _statistics(clock: SearchClock) -> dict[str, float]:
     clock.count("trace_s", clock.passed_s())
     return dict(clock.counts)

@@ -6,16 +6,16 @@ import math
 import time
 from dataclasses import replace
 
-from torchsplit_core.placement.frontier.curve import Point, Traced
-from torchsplit_core.placement.frontier.curve_search import trace
-from torchsplit_core.placement.frontier.verify import verify_frontier
-from torchsplit_core.placement.latency.plan import PassCosts
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.frontier.curve import CurvePoint, FrontierResult
+from torchsplit_core.placement.frontier.curve_search import trace_frontier
+from torchsplit_core.placement.frontier.verification import verify_frontier
+from torchsplit_core.placement.latency.pipeline_plan import PassCosts
+from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.model.latency import link_tokens_per_s, tokens_per_pass
 from torchsplit_core.placement.model.memory import missing_memory
-from torchsplit_core.placement.model.segments import SegmentModel, instance_of
-from torchsplit_core.placement.outcome.infeasibility import why_infeasible
-from torchsplit_core.placement.outcome.pipeline import placed
+from torchsplit_core.placement.model.segments import SegmentModel, build_instance
+from torchsplit_core.placement.outcome.infeasibility import explain_infeasibility
+from torchsplit_core.placement.outcome.pipeline import build_pipeline
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import (
     FrontierPoint,
@@ -56,10 +56,10 @@ def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress)
             statistics=seconds,
         )
     model = SegmentModel(request)
-    instance = instance_of(model)
+    instance = build_instance(model)
     limit = request.solver.time_limit_s
 
-    def tell(points: tuple[Point, ...]) -> None:
+    def tell(points: tuple[CurvePoint, ...]) -> None:
         low, high = points[0].plan, points[-1].plan
         count = f"{len(points)} points" if len(points) > 1 else "one point"
         text = f"{count} from {low.latency_s:.4g} s to {high.latency_s:.4g} s"
@@ -70,10 +70,10 @@ def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress)
         progress(min(1.0, (time.perf_counter() - begun) / limit), text)
 
     progress(0.0, "looking for the highest throughput")
-    traced = trace(instance, pass_costs(request), time_limit_s=limit, tell=tell, tell_top=tell_top)
+    traced = trace_frontier(instance, pass_costs(request), time_limit_s=limit, tell=tell, tell_top=tell_top)
     solved = time.perf_counter()
-    points = tuple(_point(model, instance, point) for point in traced.points)
-    status, message = _judged(model, instance, traced)
+    points = tuple(_frontier_point(model, instance, point) for point in traced.points)
+    status, message = _status_and_message(model, instance, traced)
     curve = PlacementFrontier(
         status,
         points,
@@ -93,25 +93,25 @@ def pass_costs(request: PlacementRequest) -> PassCosts:
     return PassCosts(float(tokens_per_pass(request)), link_tokens_per_s(request, 1.0))
 
 
-def _point(model: SegmentModel, instance: Instance, point: Point) -> FrontierPoint:
-    one = placed(model, instance, point.plan.segments)
-    bound = one.latency_s if point.proven else min(one.latency_s, point.bound_s)
+def _frontier_point(model: SegmentModel, instance: ProblemInstance, point: CurvePoint) -> FrontierPoint:
+    pipeline = build_pipeline(model, instance, point.plan.segments)
+    bound = pipeline.latency_s if point.proven else min(pipeline.latency_s, point.bound_s)
     return FrontierPoint(
         point.plan.throughput,
-        one.latency_s,
+        pipeline.latency_s,
         bound,
         point.proven,
-        one.segments,
-        one.links,
-        one.sequences_in_flight,
+        pipeline.segments,
+        pipeline.links,
+        pipeline.sequences_in_flight,
     )
 
 
-def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[SolveStatus, str]:
+def _status_and_message(model: SegmentModel, instance: ProblemInstance, traced: FrontierResult) -> tuple[SolveStatus, str]:
     """The status, and what is to be said of it."""
     if not traced.points:
         if traced.top_proven:
-            return "infeasible", why_infeasible(model, instance)
+            return "infeasible", explain_infeasibility(model, instance)
         return (
             "timeout",
             "Nothing was found in the time given, and nothing says that there is no placement.",
@@ -128,7 +128,7 @@ def _judged(model: SegmentModel, instance: Instance, traced: Traced) -> tuple[So
     return "optimal" if done else "feasible", " ".join(notes)
 
 
-def _bound(traced: Traced) -> float | None:
+def _bound(traced: FrontierResult) -> float | None:
     """The bound of the throughput, the very figure of the last point where that is proven."""
     if traced.points and traced.top_proven:
         return traced.points[-1].plan.throughput

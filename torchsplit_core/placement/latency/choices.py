@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.latency.plan import PassCosts
-from torchsplit_core.placement.search.table import Table
+from torchsplit_core.placement.latency.pipeline_plan import PassCosts
+from torchsplit_core.placement.search.segment_table import SegmentTable
 
 STRAIGHT = 1e-12
 """Seconds that differ from a straight line over the layers by no more than this, relatively, lie on it."""
@@ -35,7 +35,7 @@ class Choices:
     here has another beside it that is no slower.
     """
 
-    def __init__(self, table: Table, costs: PassCosts) -> None:
+    def __init__(self, table: SegmentTable, costs: PassCosts) -> None:
         self.table = table
         self.seconds = costs.segment_s(table.values)
         row_of = {multiset: row for row, multiset in enumerate(table.multisets)}

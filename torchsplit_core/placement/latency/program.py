@@ -30,31 +30,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.latency.choices import Choice
-from torchsplit_core.placement.latency.solver import NEARLY, SCALE, SecondsProgram
-from torchsplit_core.placement.latency.tiers import Sort
+from torchsplit_core.placement.latency.seconds_program import NEARLY, SCALE, SecondsProgram
+from torchsplit_core.placement.latency.topology import DomainClass
 from torchsplit_core.solver.highs import INF
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenSegments:
     """Segments of one multiset (a row of the table) with so many layers each, within components of one sort."""
 
-    sort: Sort
+    domain_class: DomainClass
     multiset: int
     layers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Solved:
+class ProgramSolution:
     """chosen: the best segments found, empty where there are none. bound_s: nothing takes less; infinite: proven that
     there is nothing at all."""
 
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[ChosenSegments, ...]
     bound_s: float
 
 
 @dataclass(frozen=True)
-class Hops:
+class HopCosts:
     """Seconds of a hop over the fastest link, and how much more each level adds that it leaves, from the finest."""
 
     fastest_s: float
@@ -66,101 +66,101 @@ class LatencyProgram(SecondsProgram):
 
     def __init__(
         self,
-        root: Sort,
+        root: DomainClass,
         choices: Sequence[Choice],
         counts: np.ndarray,
         layers: int,
-        hops: Hops,
+        hops: HopCosts,
         scale_s: float,
         segments: tuple[int, int] | None = None,
     ) -> None:
         """segments: the least and the most of them; None: any number."""
         super().__init__()
         self._unit_s, self._hops = scale_s / SCALE, hops
-        self._entries: list[tuple[Sort, Choice, int]] = []
+        self._entries: list[tuple[DomainClass, Choice, int]] = []
         self._used: dict[int, int] = {}
         sizes = counts.sum(axis=1)
-        many = _many(root)
-        for sort in root.everything:
-            hop_s = hops.fastest_s + sum(hops.more_s[: sort.level])
-            if sort is not root:
-                more = hops.more_s[sort.level] / self._unit_s
-                self._used[id(sort)] = self.add_columns([more], [float(many[id(sort)])])
+        class_counts = _count_classes(root)
+        for domain_class in root.with_descendants:
+            hop_s = hops.fastest_s + sum(hops.more_s[: domain_class.level])
+            if domain_class is not root:
+                more = hops.more_s[domain_class.level] / self._unit_s
+                self._used[id(domain_class)] = self.add_columns([more], [float(class_counts[id(domain_class)])])
             for choice in choices:
-                own = counts[choice.multiset]
+                gpus_needed = counts[choice.multiset]
                 # A single GPU spans nothing: it has its place in the finest level.
-                if (own > sort.fleet).any() or (sort.level > 0 and sizes[choice.multiset] == 1):
+                if (gpus_needed > domain_class.fleet).any() or (domain_class.level > 0 and sizes[choice.multiset] == 1):
                     continue
-                wanted = np.flatnonzero(own)
-                most = int((many[id(sort)] * sort.fleet[wanted] // own[wanted]).min())
+                wanted = np.flatnonzero(gpus_needed)
+                most = int((class_counts[id(domain_class)] * domain_class.fleet[wanted] // gpus_needed[wanted]).min())
                 most = min(most, layers // choice.low)
                 if not most:
                     continue
                 column = self.add_columns([hop_s / self._unit_s, 0.0], [float(most), float(layers)])
-                self.price(choice, column, column + 1, self._unit_s)
-                self._entries.append((sort, choice, column))
+                self.add_cost(choice, column, column + 1, self._unit_s)
+                self._entries.append((domain_class, choice, column))
         if self._entries:
-            self._rows_of(root, counts, layers)
+            self._add_rows(root, counts, layers)
             if segments is not None:
                 self.add_row(*segments, [column for _, _, column in self._entries], np.ones(len(self._entries)))
 
-    def _rows_of(self, root: Sort, counts: np.ndarray, layers: int) -> None:
+    def _add_rows(self, root: DomainClass, counts: np.ndarray, layers: int) -> None:
         self.add_row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))
         for _, choice, column in self._entries:
             self.add_row(0, INF, [column + 1, column], [1, -choice.low])
             self.add_row(-INF, 0, [column + 1, column], [1, -choice.high])
         for level in range(root.level):
-            inside = [self._used[id(sort)] for sort in root.everything if sort.level == level]
+            inside = [self._used[id(domain_class)] for domain_class in root.with_descendants if domain_class.level == level]
             across = [column for at, _, column in self._entries if at.level > level]
             self.add_row(1, INF, [*inside, *across], np.ones(len(inside) + len(across)))
-        for sort in root.everything:
-            within = {id(inner) for inner in sort.everything}
-            own = [(choice, column) for at, choice, column in self._entries if id(at) in within]
-            amounts = counts[[choice.multiset for choice, _ in own]]
-            columns = [column for _, column in own]
+        for domain_class in root.with_descendants:
+            within = {id(inner) for inner in domain_class.with_descendants}
+            inner_columns = [(choice, column) for at, choice, column in self._entries if id(at) in within]
+            amounts = counts[[choice.multiset for choice, _ in inner_columns]]
+            columns = [column for _, column in inner_columns]
             for kind in np.flatnonzero(amounts.any(axis=0)).tolist():
-                self._room(root, sort, columns, amounts[:, kind], int(sort.fleet[kind]))
-            for part in sort.parts if sort is not root else ():
-                self.add_row(-INF, 0, [self._used[id(part)], self._used[id(sort)]], [1, -part.count])
+                self._add_capacity_rows(root, domain_class, columns, amounts[:, kind], int(domain_class.fleet[kind]))
+            for part in domain_class.parts if domain_class is not root else ():
+                self.add_row(-INF, 0, [self._used[id(part)], self._used[id(domain_class)]], [1, -part.count])
 
-    def _room(self, root: Sort, sort: Sort, columns: list[int], amounts: np.ndarray, fleet: int) -> None:
+    def _add_capacity_rows(self, root: DomainClass, domain_class: DomainClass, columns: list[int], amounts: np.ndarray, fleet: int) -> None:
         """The GPUs of one kind; and of those in sets of k, where k does not divide their number."""
         for size in range(1, int(amounts.max()) + 1):
             if size > 1 and fleet % size == 0:
                 continue
             using = np.flatnonzero(amounts >= size).tolist()
-            taken, own = [columns[index] for index in using], (amounts[using] // size).tolist()
-            if sort is root:
-                self.add_row(-INF, fleet // size, taken, own)
+            taken, sets_used = [columns[index] for index in using], (amounts[using] // size).tolist()
+            if domain_class is root:
+                self.add_row(-INF, fleet // size, taken, sets_used)
             else:
-                self.add_row(-INF, 0, [*taken, self._used[id(sort)]], [*own, -(fleet // size)])
+                self.add_row(-INF, 0, [*taken, self._used[id(domain_class)]], [*sets_used, -(fleet // size)])
 
-    def least(self, seconds: float, beaten_s: float) -> Solved:
+    def minimize(self, seconds: float, beaten_s: float) -> ProgramSolution:
         """Solve within `seconds`, for less than `beaten_s`: the bound is no higher than that."""
         if not self._entries:
-            return Solved((), float("inf"))
+            return ProgramSolution((), float("inf"))
         # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
         constant = self._hops.fastest_s + sum(self._hops.more_s)
         beaten_s *= 1 - NEARLY
-        reply = self.closely(seconds, (beaten_s + constant) / self._unit_s)
-        bound_s = min(max(reply.bound * self._unit_s - constant, 0.0), beaten_s)
-        return Solved(self._read(reply.values) if len(reply.values) else (), bound_s)
+        result = self.solve_to_gap(seconds, (beaten_s + constant) / self._unit_s)
+        bound_s = min(max(result.bound * self._unit_s - constant, 0.0), beaten_s)
+        return ProgramSolution(self._read(result.values) if len(result.values) else (), bound_s)
 
-    def _read(self, values: np.ndarray) -> tuple[Chosen, ...]:
-        found = []
-        for sort, choice, column in self._entries:
+    def _read(self, values: np.ndarray) -> tuple[ChosenSegments, ...]:
+        segments = []
+        for domain_class, choice, column in self._entries:
             times, layers = int(values[column]), int(values[column + 1])
             if times:
                 each, rest = divmod(layers, times)
                 counts = [each + 1] * rest + [each] * (times - rest)
-                found.append(Chosen(sort, choice.multiset, tuple(counts)))
-        return tuple(found)
+                segments.append(ChosenSegments(domain_class, choice.multiset, tuple(counts)))
+        return tuple(segments)
 
 
-def _many(root: Sort) -> dict[int, int]:
+def _count_classes(root: DomainClass) -> dict[int, int]:
     """How many components of each sort the root has in all."""
-    found = {id(root): 1}
-    for sort in root.everything:
-        for part in sort.parts:
-            found[id(part)] = part.count * found[id(sort)]
-    return found
+    counts = {id(root): 1}
+    for domain_class in root.with_descendants:
+        for part in domain_class.parts:
+            counts[id(part)] = part.count * counts[id(domain_class)]
+    return counts

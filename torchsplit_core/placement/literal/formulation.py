@@ -32,7 +32,7 @@ from itertools import combinations
 from typing import Any
 
 from torchsplit_core.placement.literal.size import literal_size
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.solver.pyomo_model import pyo
 from torchsplit_core.values import InputFault
 
@@ -40,11 +40,11 @@ MOST_ALLOCATIONS, MOST_CONNECTIONS = 200_000, 1_000_000
 """Larger programs are refused before they are built: Pyomo would need many GiB for them."""
 
 
-class OutOfTime(Exception):
+class BuildTimeout(Exception):
     """The deadline passed while the program was built."""
 
 
-class NothingFits(Exception):
+class NoFeasibleAllocation(Exception):
     """No segment fits on any set of GPUs."""
 
 
@@ -68,7 +68,7 @@ class Connection:
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralProgram:
     """The Pyomo model with what its indices stand for. `variables` counts all of z, e, τ, ρ and t."""
 
     model: Any
@@ -81,33 +81,33 @@ class Literal:
         return 2 * len(self.allocations) + 2 * len(self.connections) + 1
 
 
-def list_allocations(instance: Instance) -> tuple[Allocation, ...]:
+def list_allocations(instance: ProblemInstance) -> tuple[Allocation, ...]:
     """Every segment on every set of GPUs that holds it. Raises InputFault where they are too many to build."""
     gpus = len(instance.kinds)
-    refuse_large(instance)
-    found = []
+    check_size(instance)
+    allocations = []
     for length in range(1, instance.layers + 1):
         for size in range(1, instance.max_gpus + 1):
             for chosen in combinations(range(gpus), size):
                 value = instance.value(tuple(sorted(instance.kinds[g] for g in chosen)), length)
                 if value <= 0:
                     continue
-                found += [
+                allocations += [
                     Allocation(start, start + length - 1, chosen, value)
                     for start in range(1, instance.layers - length + 2)
                 ]
-        if len(found) > MOST_ALLOCATIONS:
+        if len(allocations) > MOST_ALLOCATIONS:
             raise _too_large(f"more than {MOST_ALLOCATIONS} allocations")
-    return tuple(sorted(found, key=lambda a: (a.start, a.end, len(a.gpus), a.gpus)))
+    return tuple(sorted(allocations, key=lambda a: (a.start, a.end, len(a.gpus), a.gpus)))
 
 
-def refuse_large(instance: Instance) -> None:
+def check_size(instance: ProblemInstance) -> None:
     """Raise InputFault with the size of a program that is too large, before anything is built."""
     size = literal_size(instance)
     if size is not None:
         # Links of 0 only make it smaller; what is left then shows as it is built.
         if size.allocations > MOST_ALLOCATIONS or (size.exact and size.connections > MOST_CONNECTIONS):
-            raise _too_large(size.words())
+            raise _too_large(size.describe())
         return
     gpus, layers = len(instance.kinds), instance.layers
     sets = sum(math.comb(gpus, count) for count in range(1, instance.max_gpus + 1))
@@ -116,7 +116,7 @@ def refuse_large(instance: Instance) -> None:
 
 
 def list_connections(
-    instance: Instance, allocations: tuple[Allocation, ...], deadline: float
+    instance: ProblemInstance, allocations: tuple[Allocation, ...], deadline: float
 ) -> tuple[Connection, ...]:
     """Every pair that may follow one another; its throughput is the least link between the two sets."""
     beginning: dict[int, list[int]] = {}
@@ -124,20 +124,20 @@ def list_connections(
         beginning.setdefault(allocation.start, []).append(index)
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
     links = instance.links.tolist()
-    found = []
+    connections = []
     for source, first in enumerate(allocations):
         if time.perf_counter() > deadline:
-            raise OutOfTime
+            raise BuildTimeout
         for target in beginning.get(first.end + 1, ()):
             pair = (first.gpus, allocations[target].gpus)
             if pair not in known:
                 apart = not set(pair[0]) & set(pair[1])
                 known[pair] = min(links[i][j] for i in pair[0] for j in pair[1]) if apart else 0.0
             if known[pair] > 0:
-                found.append(Connection(source, target, known[pair]))
-        if len(found) > MOST_CONNECTIONS:
+                connections.append(Connection(source, target, known[pair]))
+        if len(connections) > MOST_CONNECTIONS:
             raise _too_large(f"more than {MOST_CONNECTIONS} connections")
-    return tuple(found)
+    return tuple(connections)
 
 
 def _too_large(what: str) -> InputFault:
@@ -149,7 +149,7 @@ def _too_large(what: str) -> InputFault:
     )
 
 
-def build(instance: Instance, deadline: float = math.inf) -> Literal:
+def build_program(instance: ProblemInstance, deadline: float = math.inf) -> LiteralProgram:
     """The whole program.
 
     Raises InputFault where it is too large, OutOfTime past `deadline` (perf_counter), and NothingFits without a
@@ -157,7 +157,7 @@ def build(instance: Instance, deadline: float = math.inf) -> Literal:
     """
     allocations = list_allocations(instance)
     if not allocations:
-        raise NothingFits
+        raise NoFeasibleAllocation
     connections = list_connections(instance, allocations, deadline)
     model = pyo.ConcreteModel()
     indices, pairs = range(len(allocations)), [(c.source, c.target) for c in connections]
@@ -166,16 +166,16 @@ def build(instance: Instance, deadline: float = math.inf) -> Literal:
     model.tau = pyo.Var(indices, domain=pyo.NonNegativeReals)
     model.rho = pyo.Var(pairs, domain=pyo.NonNegativeReals)
     model.t = pyo.Var(domain=pyo.NonNegativeReals)
-    built = Literal(model, instance.layers, allocations, connections)
+    built = LiteralProgram(model, instance.layers, allocations, connections)
     for add in (add_allocation_choice, add_connectivity, add_throughputs):
         if time.perf_counter() > deadline:
-            raise OutOfTime
+            raise BuildTimeout
         add(built)
     model.end_to_end = pyo.Objective(expr=model.t, sense=pyo.maximize)
     return built
 
 
-def add_allocation_choice(built: Literal) -> None:
+def add_allocation_choice(built: LiteralProgram) -> None:
     """Every layer once, every GPU at most once, a first and a last segment."""
     model, allocations = built.model, built.allocations
     covering: dict[int, list[Any]] = {layer: [] for layer in range(1, built.layers + 1)}
@@ -193,7 +193,7 @@ def add_allocation_choice(built: Literal) -> None:
     model.pipeline_end = pyo.Constraint(expr=sum(last) >= 1)
 
 
-def add_connectivity(built: Literal) -> None:
+def add_connectivity(built: LiteralProgram) -> None:
     """Neighbouring segments are connected, and only chosen ones are."""
     model, allocations = built.model, built.allocations
     onward: dict[int, list[Any]] = {p: [] for p, a in enumerate(allocations) if a.end < built.layers}
@@ -208,7 +208,7 @@ def add_connectivity(built: Literal) -> None:
     model.connection_to = pyo.Constraint(pairs, rule=lambda m, a, b: m.e[a, b] <= m.z[b])
 
 
-def add_throughputs(built: Literal) -> None:
+def add_throughputs(built: LiteralProgram) -> None:
     """What is chosen carries its value, and the whole no more than the least of it."""
     model = built.model
     value = [a.throughput for a in built.allocations]

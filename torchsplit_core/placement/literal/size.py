@@ -11,9 +11,9 @@ from math import comb
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.table import build_table, count_multisets
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.segment_table import build_table, count_multisets
 
 MOST_MULTISETS = 2_000
 """Of kinds: their pairs then take 32 MB. Chosen, not measured."""
@@ -32,7 +32,7 @@ class LiteralSize:
         """z and τ of each allocation, e and ρ of each connection, and t."""
         return 2 * self.allocations + 2 * self.connections + 1
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """In words, for people."""
         at_most = "" if self.exact else "at most "
         return (
@@ -41,17 +41,17 @@ class LiteralSize:
         )
 
 
-def literal_size(instance: Instance) -> LiteralSize | None:
+def literal_size(instance: ProblemInstance) -> LiteralSize | None:
     """The size of the program; None where there are too many sorts of segments to count."""
     if count_multisets(instance) > MOST_MULTISETS:
         return None
-    table = build_table(instance, Clock.start(float("inf")))
+    table = build_table(instance, SearchClock.start(float("inf")))
     assert table is not None, "no time limits it"
     layers = instance.layers
     fits = table.values > 0
     fleet = np.bincount(np.array(instance.kinds, dtype=np.int64), minlength=table.counts.shape[1])
     choose = [[float(comb(n, m)) for m in range(n + 1)] for n in fleet.tolist()]
-    ways = np.array([_ways(choose, row) for row in table.counts.tolist()])
+    ways = np.array([_count_sets(choose, row) for row in table.counts.tolist()])
     places = layers - np.arange(1, layers + 1) + 1
     allocations = float(ways @ (fits @ places))
     # Two lengths one after the other have as many places as layers are left, and one.
@@ -62,7 +62,7 @@ def literal_size(instance: Instance) -> LiteralSize | None:
     for kind, count in enumerate(fleet.tolist()):
         taken = table.counts[:, kind]
         after = np.array(
-            [[float(comb(count - one, other)) for other in range(count + 1)] for one in range(count + 1)]
+            [[float(comb(count - first_count, second_count)) for second_count in range(count + 1)] for first_count in range(count + 1)]
         )
         disjoint *= after[taken[:, None], taken[None, :]]
     connections = float((pairs * disjoint * ways[:, None]).sum())
@@ -70,8 +70,8 @@ def literal_size(instance: Instance) -> LiteralSize | None:
     return LiteralSize(round(allocations), round(connections), linked)
 
 
-def _ways(choose: list[list[float]], counts: list[int]) -> float:
-    found = 1.0
-    for own, taken in zip(choose, counts, strict=True):
-        found *= own[taken]
-    return found
+def _count_sets(choose: list[list[float]], counts: list[int]) -> float:
+    product = 1.0
+    for binomials, taken in zip(choose, counts, strict=True):
+        product *= binomials[taken]
+    return product

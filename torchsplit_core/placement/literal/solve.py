@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from torchsplit_core.placement.literal.formulation import Literal, NothingFits, OutOfTime, build
-from torchsplit_core.placement.model.instance import Found, Instance
+from torchsplit_core.placement.literal.formulation import LiteralProgram, NoFeasibleAllocation, BuildTimeout, build_program
+from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
 from torchsplit_core.solver.highs import ProgramRejected
 from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import InputFault, InternalFault
@@ -18,21 +18,21 @@ EQUAL = 1e-6
 """Value and bound that are closer, relatively, are one, as the contract has it."""
 
 
-def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:
+def solve_literal(instance: ProblemInstance, *, time_limit_s: float) -> SearchResult:
     """Build the literal program and solve it within the time. Raises InputFault where it is too large to build.
 
     Statistics: allocations, connections, variables, build_s, solve_s.
     """
     begun = time.perf_counter()
     try:
-        built = build(instance, begun + time_limit_s)
-    except NothingFits:
-        return Found(0.0, 0.0, True, (), {"allocations": 0, "connections": 0, "build_s": _since(begun)})
-    except OutOfTime:
-        return Found(0.0, float("inf"), False, (), {"build_s": _since(begun)})
+        built = build_program(instance, begun + time_limit_s)
+    except NoFeasibleAllocation:
+        return SearchResult(0.0, 0.0, True, (), {"allocations": 0, "connections": 0, "build_s": _since(begun)})
+    except BuildTimeout:
+        return SearchResult(0.0, float("inf"), False, (), {"build_s": _since(begun)})
     build_s = _since(begun)
     try:
-        answer = solve(built.model, time_limit_s - build_s)
+        solution = solve(built.model, time_limit_s - build_s)
     except ProgramRejected as refused:
         raise InputFault(
             "solver.method",
@@ -44,27 +44,27 @@ def solve_literal(instance: Instance, *, time_limit_s: float) -> Found:
         "connections": len(built.connections),
         "variables": built.variables,
         "build_s": build_s,
-        "solve_s": answer.seconds,
+        "solve_s": solution.seconds,
     }
-    if answer.status == "infeasible":
-        return Found(0.0, 0.0, True, (), statistics)
+    if solution.status == "infeasible":
+        return SearchResult(0.0, 0.0, True, (), statistics)
     most = max(a.throughput for a in built.allocations)
-    bound = most if answer.bound is None else min(most, answer.bound)
-    if not answer.values:
-        return Found(0.0, bound, False, (), statistics)
-    value, segments = _read(built, answer)
-    proven = answer.status == "optimal" and bound - value <= EQUAL * bound
-    return Found(value, value if proven else max(bound, value), proven, segments, statistics)
+    bound = most if solution.bound is None else min(most, solution.bound)
+    if not solution.values:
+        return SearchResult(0.0, bound, False, (), statistics)
+    value, segments = _read_segments(built, solution)
+    proven = solution.status == "optimal" and bound - value <= EQUAL * bound
+    return SearchResult(value, value if proven else max(bound, value), proven, segments, statistics)
 
 
 def _since(begun: float) -> float:
     return time.perf_counter() - begun
 
 
-def _read(built: Literal, answer: ModelSolution) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
+def _read_segments(built: LiteralProgram, solution: ModelSolution) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
     """The chosen segments in pipeline order and the least of their and their links' throughputs."""
     choice = built.model.z
-    chosen = [index for index in choice if answer.values.get(id(choice[index]), 0.0) > 0.5]
+    chosen = [index for index in choice if solution.values.get(id(choice[index]), 0.0) > 0.5]
     chosen.sort(key=lambda index: built.allocations[index].start)
     links = {(c.source, c.target): c.throughput for c in built.connections}
     value = min(built.allocations[index].throughput for index in chosen)

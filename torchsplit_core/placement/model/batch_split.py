@@ -27,11 +27,11 @@ def proportional_parts(
     if min(most) <= 0 or sum(most) < batch:
         return None
     start = tuple(batch * limit / sum(most) for limit in most)
-    parts = _one_interval_each(speeds, most, batch, layers, _time(speeds, start, layers))
+    parts = _single_interval_split(speeds, most, batch, layers, _time(speeds, start, layers))
     return parts or _by_halving(speeds, most, batch, layers, start)
 
 
-def _one_interval_each(
+def _single_interval_split(
     speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, time: float
 ) -> tuple[float, ...] | None:
     """The usual case, a hundred times faster: what each GPU manages begins at 0, and the sums have no jump.
@@ -43,26 +43,26 @@ def _one_interval_each(
 
     groups = Counter(zip(speeds, most, strict=True))
 
-    def short(limit: float) -> float:
+    def surplus(limit: float) -> float:
         total = -batch
         for (speed, limit_part), count in groups.items():
-            found = speed.parts_within(limit, layers)
-            if not found:
+            intervals = speed.parts_within(limit, layers)
+            if not intervals:
                 return -batch
-            if len(found) > 1 or found[0][0] > 0:
+            if len(intervals) > 1 or intervals[0][0] > 0:
                 raise _SeveralIntervals
-            total += count * min(found[0][1], limit_part)
+            total += count * min(intervals[0][1], limit_part)
         return total
 
     high = time * (1 + PRECISION)
     try:
-        if short(high) < 0:
+        if surplus(high) < 0:
             return None
         low = high / 2
-        while short(low) >= 0:
+        while surplus(low) >= 0:
             low, high = low / 2, low
-        limit = brentq(short, low, high, xtol=PRECISION * low, rtol=PRECISION)
-        if not abs(short(limit)) <= 10 * PRECISION * batch:
+        limit = brentq(surplus, low, high, xtol=PRECISION * low, rtol=PRECISION)
+        if not abs(surplus(limit)) <= 10 * PRECISION * batch:
             return None
     except _SeveralIntervals:
         return None
@@ -108,7 +108,7 @@ def _sums(
     speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, limit: float
 ) -> Sums | None:
     """Every GPU's parts within the limit and their sums; None where these leave the batch out."""
-    found: Sums = []
+    sums: Sums = []
     together: Intervals = ((0.0, 0.0),)
     known: dict[tuple[int, float], Intervals] = {}
     for speed, limit_part in zip(speeds, most, strict=True):
@@ -119,13 +119,13 @@ def _sums(
                 for low, high in speed.parts_within(limit, layers)
                 if low < limit_part
             )
-        together = _plus(together, known[key])
-        found.append((known[key], together))
+        together = _interval_sum(together, known[key])
+        sums.append((known[key], together))
     # The lower ends count as open: a part is above 0.
-    return found if any(low < batch <= high for low, high in together) else None
+    return sums if any(low < batch <= high for low, high in together) else None
 
 
-def _plus(first: Intervals, second: Intervals) -> Intervals:
+def _interval_sum(first: Intervals, second: Intervals) -> Intervals:
     pairs = sorted((a + c, b + d) for a, b in first for c, d in second)
     joined: list[tuple[float, float]] = []
     for low, high in pairs:
@@ -141,12 +141,12 @@ def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
     parts: list[float] = []
     left = batch
     for index in range(len(sums) - 1, 0, -1):
-        pairs = [(own, before) for own in sums[index][0] for before in sums[index - 1][1]]
+        pairs = [(interval, before) for interval in sums[index][0] for before in sums[index - 1][1]]
         # The pair in whose middle it lies best: rounding may carry what is left just over an end.
-        own, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
-        least, width = own[0] + before[0], own[1] - own[0] + before[1] - before[0]
+        interval, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
+        least, width = interval[0] + before[0], interval[1] - interval[0] + before[1] - before[0]
         share = min(1.0, max(0.0, (left - least) / width)) if width > 0 else 1.0
-        part = own[0] + share * (own[1] - own[0])
+        part = interval[0] + share * (interval[1] - interval[0])
         parts.append(part)
         left -= part
     return (left, *reversed(parts))

@@ -15,13 +15,13 @@ import numpy as np
 
 Segments = tuple[tuple[int, tuple[int, ...]], ...]
 """(layer count, GPU indices ascending), in pipeline order."""
-Value = Callable[[tuple[int, ...], int], float]
+SegmentValue = Callable[[tuple[int, ...], int], float]
 """The throughput of a segment by its kinds, ascending, and its layer count; 0.0 where it is forbidden."""
-Shares = Callable[[float, int], np.ndarray]
+BatchShares = Callable[[float, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class InFlight:
+class InFlightLimit:
     """What limits a pipeline as a whole: the sequences under way in it, by their memory and by the time of a pass.
 
     tokens: those of a pass (P). link_tokens: tokens/s of a link with the value 1. sequences: how many are under way;
@@ -32,7 +32,7 @@ class InFlight:
     tokens: float
     link_tokens: float
     sequences: float | None
-    at: Callable[[int], tuple[Value, Shares | None]]
+    for_segments: Callable[[int], tuple[SegmentValue, BatchShares | None]]
 
     def under_way(self, segments: int) -> float:
         """Sequences under way in a pipeline of so many segments."""
@@ -40,7 +40,7 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class Instance:
+class ProblemInstance:
     """One placement problem.
 
     layers: how many there are (M). kinds[g]: the kind of GPU g (GPUs of one kind are alike in every respect but
@@ -62,32 +62,32 @@ class Instance:
     kinds: tuple[int, ...]
     links: np.ndarray
     max_gpus: int
-    value: Value
-    shares: Shares | None = None
+    value: SegmentValue
+    shares: BatchShares | None = None
     groups: tuple[int, ...] | None = None
     counts: tuple[int, int] | None = None
-    flight: InFlight | None = None
+    flight: InFlightLimit | None = None
 
     def allows(self, segments: int) -> bool:
         """Whether a pipeline may have so many segments."""
         return self.counts is None or self.counts[0] <= segments <= self.counts[1]
 
-    def within(self, least: int, most: int) -> Instance:
+    def with_segment_range(self, least: int, most: int) -> ProblemInstance:
         """The instance of pipelines of `least` to `most` segments with nothing that limits them as a whole: none of
         these pipelines is worth more than it is in there, and one of `least` segments keeps the rules of memory."""
-        counts = None if (least, most) == (1, self.longest()) else (least, most)
+        counts = None if (least, most) == (1, self.max_segments()) else (least, most)
         if self.flight is None:
             return replace(self, counts=counts)
-        value, shares = self.flight.at(least)
+        value, shares = self.flight.for_segments(least)
         return replace(self, value=value, shares=shares, counts=counts, flight=None)
 
-    def longest(self) -> int:
+    def max_segments(self) -> int:
         """The most segments that a pipeline can have."""
         return min(self.layers, len(self.kinds))
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search found.
 
     segments: in pipeline order, each (layer count, GPU indices ascending). value: the least of the segments'
@@ -103,7 +103,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Figures:
+class PipelineFigures:
     """What a pipeline is worth. segments, links: the throughput of each, in pipeline order. pass_s: seconds of a pass
     where sequences under way limit it, else None. value: of the whole."""
 
@@ -113,7 +113,7 @@ class Figures:
     value: float
 
 
-def figures(instance: Instance, segments: Segments) -> Figures | None:
+def evaluate_pipeline(instance: ProblemInstance, segments: Segments) -> PipelineFigures | None:
     """The figures of a pipeline, reckoned from the instance alone; None where it breaks a rule."""
     gpus = [gpu for _, chosen in segments for gpu in chosen]
     if len(set(gpus)) != len(gpus) or sum(count for count, _ in segments) != instance.layers:
@@ -121,7 +121,7 @@ def figures(instance: Instance, segments: Segments) -> Figures | None:
     if not segments or not instance.allows(len(segments)):
         return None
     flight = instance.flight
-    value_of = instance.value if flight is None else flight.at(len(segments))[0]
+    value_of = instance.value if flight is None else flight.for_segments(len(segments))[0]
     values = []
     for count, chosen in segments:
         if count < 1 or not 1 <= len(chosen) <= instance.max_gpus:
@@ -133,7 +133,7 @@ def figures(instance: Instance, segments: Segments) -> Figures | None:
         return None
     pass_s = None
     if flight is not None:
-        pass_s = math.fsum(flight.tokens / one for one in values)
-        pass_s += math.fsum(flight.tokens / (one * flight.link_tokens) for one in links)
+        pass_s = math.fsum(flight.tokens / rate for rate in values)
+        pass_s += math.fsum(flight.tokens / (rate * flight.link_tokens) for rate in links)
         worth = min(worth, flight.under_way(len(segments)) / pass_s)
-    return Figures(tuple(values), tuple(links), pass_s, worth)
+    return PipelineFigures(tuple(values), tuple(links), pass_s, worth)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchsplit_core.placement.model.memory import decodes
+from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.values import PlacedLink, PlacedSegment, PlacementRequest
 
 
 def tokens_per_pass(request: PlacementRequest) -> int:
     """Tokens that a pass makes: in decode one a sequence, else those of all sequences."""
     model = request.model
-    return model.batch_size * (1 if decodes(request) else model.sequence_length)
+    return model.batch_size * (1 if is_decode(request) else model.sequence_length)
 
 
 def link_tokens_per_s(request: PlacementRequest, value: float) -> float:

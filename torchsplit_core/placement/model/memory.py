@@ -12,15 +12,15 @@ ACTIVATION_OVERHEAD = 1.15
 """What is kept beside the activations themselves (the published formulation's figure)."""
 
 
-def decodes(request: PlacementRequest) -> bool:
+def is_decode(request: PlacementRequest) -> bool:
     """Whether keys and values of sequences under way stay in memory: only a roofline tells the phases apart."""
     return isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
 
 
 def in_flight(request: PlacementRequest, segments: int) -> int:
     """Sequences under way in a pipeline of so many segments: as asked, else a batch for each segment."""
-    asked = request.model.sequences_in_flight
-    return segments * request.model.batch_size if asked is None else asked
+    requested = request.model.sequences_in_flight
+    return segments * request.model.batch_size if requested is None else requested
 
 
 def sequence_gib(request: PlacementRequest, layers: float, segments: int = 1) -> float:
@@ -30,12 +30,12 @@ def sequence_gib(request: PlacementRequest, layers: float, segments: int = 1) ->
     layers: a part of one counts where several GPUs hold it together. segments: of the pipeline.
     """
     model = request.model
-    tokens, kept = model.sequence_length, 0.0
-    if decodes(request):
+    tokens, key_value_cache_gib = model.sequence_length, 0.0
+    if is_decode(request):
         tokens = model.prefill_chunk or 1
-        kept = layers * key_value_gib(model) * (in_flight(request, segments) / model.batch_size)
+        key_value_cache_gib = layers * key_value_gib(model) * (in_flight(request, segments) / model.batch_size)
     elements = ACTIVATION_OVERHEAD * tokens * (3 * model.hidden_size + model.ffn_size)
-    return elements * model.bytes_per_element / GIB + kept
+    return elements * model.bytes_per_element / GIB + key_value_cache_gib
 
 
 def needed_gib(request: PlacementRequest, layers: float, part: float, segments: int = 1) -> float:
@@ -70,7 +70,7 @@ def missing_memory(request: PlacementRequest) -> str | None:
     layers, part = _share(request, 1, count)
     best = max(request.gpus, key=lambda gpu: gpu.memory_gib)
     needed = needed_gib(request, layers, part)
-    under_way = f" and {in_flight(request, 1)} in flight" if decodes(request) else ""
+    under_way = f" and {in_flight(request, 1)} in flight" if is_decode(request) else ""
     fewer = "fewer sequences in flight, " if request.model.sequences_in_flight is not None else ""
     held = "One layer" if layers == 1 else f"A layer over {count} GPUs"
     return (

@@ -9,11 +9,11 @@ from itertools import permutations
 import numpy as np
 
 from torchsplit_core.placement.model.batch_split import proportional_parts
-from torchsplit_core.placement.model.instance import InFlight, Instance, Shares, Value
+from torchsplit_core.placement.model.instance import InFlightLimit, ProblemInstance, BatchShares, SegmentValue
 from torchsplit_core.placement.model.latency import link_tokens_per_s, tokens_per_pass
-from torchsplit_core.placement.model.memory import decodes, largest_part, needed_gib
-from torchsplit_core.placement.model.speed import Roofline, speeds, tensor_rate
-from torchsplit_core.placement.model.symmetry_classes import alike
+from torchsplit_core.placement.model.memory import is_decode, largest_part, needed_gib
+from torchsplit_core.placement.model.speed import RooflineSpeed, speeds_by_type, tensor_rate
+from torchsplit_core.placement.model.symmetry_classes import are_interchangeable
 from torchsplit_core.values import PlacementRequest
 from torchsplit_core.values.units import GIB
 
@@ -22,7 +22,7 @@ ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
-class Division:
+class BatchDivision:
     """Tokens/s of a segment, and the sequences of each of its GPUs."""
 
     throughput: float
@@ -47,38 +47,38 @@ class SegmentModel:
         self.types = tuple(name for name, _, _ in numbers)
         self.groups = tuple(self.types.index(name) for name in self.types)
         self.memory_gib = tuple(memory for _, memory, _ in numbers)
-        of_type = speeds(request)
+        of_type = speeds_by_type(request)
         self.speeds = tuple(of_type[name] for name in self.types)
         self._links = _links_of_kinds(request, self.kinds) if request.split == "tensor" else None
         self._of_segments = {1: self}
-        self._forget()
+        self._clear_cache()
 
-    def _forget(self) -> None:
-        self._known: dict[tuple[tuple[int, ...], int], Division | None] = {}
+    def _clear_cache(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], int], BatchDivision | None] = {}
         self._alike: dict[int, np.ndarray] = {}
         self._within: tuple[float, np.ndarray] | None = None
 
-    def of_pipeline(self, segments: int) -> SegmentModel:
+    def for_pipeline(self, segments: int) -> SegmentModel:
         """The same for a pipeline of so many segments: the more, the more keys and values stay in memory."""
-        if not decodes(self.request) or self.request.model.sequences_in_flight is not None:
+        if not is_decode(self.request) or self.request.model.sequences_in_flight is not None:
             return self
         if segments not in self._of_segments:
             other = copy(self)
             other.segments = segments
-            other._forget()
+            other._clear_cache()
             self._of_segments[segments] = other
         return self._of_segments[segments]
 
     def value(self, kinds: tuple[int, ...], layers: int) -> float:
         """Tokens/s; 0 where memory or the rule of one type forbids the segment."""
-        found = self.division(kinds, layers)
-        return found.throughput if found else 0.0
+        division = self.division(kinds, layers)
+        return division.throughput if division else 0.0
 
     def shares(self, threshold: float, size: int) -> np.ndarray:
         """What `Instance.shares` wants: 1 / size where parts are equal, else the longest part within the time."""
         if self.request.split == "proportional" and size > 1:
             if self._within is None or self._within[0] != threshold:
-                self._within = (threshold, self._longest(threshold))
+                self._within = (threshold, self._largest_shares(threshold))
             return self._within[1]
         if size not in self._alike:
             rows = range(1, self.request.model.layers + 1)
@@ -88,7 +88,7 @@ class SegmentModel:
             self._alike[size] = np.array(values, dtype=np.float64)
         return np.where(self._alike[size] >= threshold, 1.0 / size, 0.0)
 
-    def _longest(self, threshold: float) -> np.ndarray:
+    def _largest_shares(self, threshold: float) -> np.ndarray:
         """(kinds, M): the largest part of the batch, as a share of it, within time and memory."""
         request = self.request
         batch = float(request.model.batch_size)
@@ -103,14 +103,14 @@ class SegmentModel:
                 shares[kind, count - 1] = max(0.0, min(longest, room)) / batch
         return shares
 
-    def division(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+    def division(self, kinds: tuple[int, ...], layers: int) -> BatchDivision | None:
         """How the batch is divided and what comes of it; None where the segment is forbidden."""
         key = (kinds, layers)
         if key not in self._known:
             self._known[key] = self._divide(kinds, layers)
         return self._known[key]
 
-    def _divide(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+    def _divide(self, kinds: tuple[int, ...], layers: int) -> BatchDivision | None:
         request, count = self.request, len(kinds)
         if request.same_type_segments and len({self.types[kind] for kind in kinds}) > 1:
             return None
@@ -126,30 +126,30 @@ class SegmentModel:
             slowest = max(
                 part / speed.rate(part, layers) for speed, part in zip(speeds_here, parts, strict=True)
             )
-            return Division(request.communication_efficiency * batch / slowest, parts)
+            return BatchDivision(request.communication_efficiency * batch / slowest, parts)
         if request.split == "tensor":
-            return self._cut(kinds, layers)
+            return self._tensor_division(kinds, layers)
         part = batch / count
         if any(needed_gib(request, layers, part, self.segments) > self.memory_gib[kind] for kind in kinds):
             return None
         least = min(self.speeds[kind].rate(part, layers) for kind in kinds)
         factor = count * request.communication_efficiency if count > 1 else 1.0
-        return Division(least * factor, (part,) * count)
+        return BatchDivision(least * factor, (part,) * count)
 
-    def _cut(self, kinds: tuple[int, ...], layers: int) -> Division | None:
+    def _tensor_division(self, kinds: tuple[int, ...], layers: int) -> BatchDivision | None:
         """Every layer cut among the GPUs; a link of 0 between two of them forbids it."""
         batch, count = float(self.request.model.batch_size), len(kinds)
         needed = needed_gib(self.request, layers / count, batch, self.segments)
         if any(needed > self.memory_gib[kind] for kind in kinds):
             return None
         if count == 1:
-            return Division(self.speeds[kinds[0]].rate(batch, layers), (batch,))
+            return BatchDivision(self.speeds[kinds[0]].rate(batch, layers), (batch,))
         assert self._links is not None, "links of kinds are known where layers are cut"
         link = min(self._links[pair] for pair in permutations(kinds, 2))
         if link <= 0:
             return None
-        cut = [speed for kind in kinds if isinstance(speed := self.speeds[kind], Roofline)]
-        return Division(tensor_rate(cut, batch, layers, link), (batch,) * count)
+        cut = [speed for kind in kinds if isinstance(speed := self.speeds[kind], RooflineSpeed)]
+        return BatchDivision(tensor_rate(cut, batch, layers, link), (batch,) * count)
 
 
 def _exchange_classes(request: PlacementRequest) -> tuple[int, ...]:
@@ -159,15 +159,15 @@ def _exchange_classes(request: PlacementRequest) -> tuple[int, ...]:
         return (0,) * len(request.gpus)
     links = np.array(request.bandwidth_gib_per_s, dtype=np.float64)
     sorts = tuple((gpu.type, gpu.memory_gib) for gpu in request.gpus)
-    found: list[int] = []
+    class_of: list[int] = []
     firsts: list[int] = []
     for gpu in range(len(sorts)):
-        home = next((one for one, first in enumerate(firsts) if alike(links, sorts, first, gpu)), None)
+        home = next((number for number, first in enumerate(firsts) if are_interchangeable(links, sorts, first, gpu)), None)
         if home is None:
             home = len(firsts)
             firsts.append(gpu)
-        found.append(home)
-    return tuple(found)
+        class_of.append(home)
+    return tuple(class_of)
 
 
 def _links_of_kinds(request: PlacementRequest, kinds: tuple[int, ...]) -> dict[tuple[int, int], float]:
@@ -176,12 +176,12 @@ def _links_of_kinds(request: PlacementRequest, kinds: tuple[int, ...]) -> dict[t
     members: dict[int, list[int]] = {}
     for gpu, kind in enumerate(kinds):
         members.setdefault(kind, []).append(gpu)
-    found = {}
-    for one, own in members.items():
-        for other, others in members.items():
-            target = others[0] if one != other else own[-1]
-            found[one, other] = links[own[0]][target] if target != own[0] else 0.0
-    return found
+    kind_links = {}
+    for source, source_gpus in members.items():
+        for destination, others in members.items():
+            target = others[0] if source != destination else source_gpus[-1]
+            kind_links[source, destination] = links[source_gpus[0]][target] if target != source_gpus[0] else 0.0
+    return kind_links
 
 
 def link_values(request: PlacementRequest) -> np.ndarray:
@@ -193,37 +193,37 @@ def link_values(request: PlacementRequest) -> np.ndarray:
     return values * tokens if request.units == "tokens_per_s" else values
 
 
-def instance_of(model: SegmentModel) -> Instance:
+def build_instance(model: SegmentModel) -> ProblemInstance:
     """The request behind the segments as a search reads it."""
     request = model.request
-    return Instance(
+    return ProblemInstance(
         layers=request.model.layers,
         kinds=model.kinds,
         links=link_values(request),
         max_gpus=min(request.max_gpus_per_segment, len(request.gpus)),
         value=model.value,
-        shares=_shares_of(model),
+        shares=_batch_shares(model),
         groups=model.groups if request.same_type_segments else None,
-        flight=_flight(model) if decodes(request) else None,
+        flight=_in_flight_limit(model) if is_decode(request) else None,
     )
 
 
-def _shares_of(model: SegmentModel) -> Shares | None:
+def _batch_shares(model: SegmentModel) -> BatchShares | None:
     """None where layers are cut: a segment's worth is then no matter of its GPUs one by one."""
     return None if model.request.split == "tensor" else model.shares
 
 
-def _flight(model: SegmentModel) -> InFlight:
+def _in_flight_limit(model: SegmentModel) -> InFlightLimit:
     request = model.request
 
-    def at(segments: int) -> tuple[Value, Shares | None]:
-        own = model.of_pipeline(segments)
-        return own.value, _shares_of(own)
+    def for_segments(segments: int) -> tuple[SegmentValue, BatchShares | None]:
+        pipeline_model = model.for_pipeline(segments)
+        return pipeline_model.value, _batch_shares(pipeline_model)
 
-    asked = request.model.sequences_in_flight
-    return InFlight(
+    requested = request.model.sequences_in_flight
+    return InFlightLimit(
         float(tokens_per_pass(request)),
         link_tokens_per_s(request, 1.0),
-        None if asked is None else float(asked),
-        at,
+        None if requested is None else float(requested),
+        for_segments,
     )

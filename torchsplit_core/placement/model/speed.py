@@ -49,7 +49,7 @@ class Speed(Protocol):
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearSpeed:
     """max(1, a·sequence + b·batch + c·layers + d)."""
 
     coefficients: LinearCoefficients
@@ -59,8 +59,8 @@ class Linear:
         return max(1.0, self._fixed(layers) + self.coefficients.batch * batch)
 
     def _fixed(self, layers: int) -> float:
-        found = self.coefficients
-        return found.sequence * self.sequence + found.layers * layers + found.constant
+        coefficients = self.coefficients
+        return coefficients.sequence * self.sequence + coefficients.layers * layers + coefficients.constant
 
     def parts_within(self, limit: float, layers: int) -> Intervals:
         # b ≤ limit · max(1, fixed + slope·b): either b ≤ limit, or b · (1 − limit·slope) ≤ limit · fixed.
@@ -76,7 +76,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Roofline:
+class RooflineSpeed:
     """A step takes the longer of its arithmetic and its memory traffic; both grow in proportion to the part.
 
     Figures of one layer: `flops`, `kept_bytes` (keys and values) and `state_bytes` (the hidden state, which is read
@@ -116,7 +116,7 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSpeed:
     """Times b / rate at the measured batches × layers, linear between them in both.
 
     Below the smallest batch or layer count the time of the smallest, above the largest in proportion:
@@ -128,17 +128,17 @@ class Table:
     times: tuple[tuple[float, ...], ...]
 
     def rate(self, batch: float, layers: int) -> float:
-        return batch / _at(self.batches, self._column(layers), batch)
+        return batch / _interpolate(self.batches, self._column(layers), batch)
 
     def _column(self, layers: int) -> tuple[float, ...]:
         """The times of the measured batches at this layer count."""
-        return tuple(_at(self.layers, row, layers) for row in self.times)
+        return tuple(_interpolate(self.layers, row, layers) for row in self.times)
 
     def parts_within(self, limit: float, layers: int) -> Intervals:
         column = self._column(layers)
-        found: list[tuple[float, float]] = []
+        pieces: list[tuple[float, float]] = []
         if column[0] <= limit:
-            found.append((0.0, self.batches[0]))
+            pieces.append((0.0, self.batches[0]))
         for index in range(len(column) - 1):
             low, high = column[index], column[index + 1]
             start, end = self.batches[index], self.batches[index + 1]
@@ -147,13 +147,13 @@ class Table:
             if max(low, high) > limit:
                 meet = start + (end - start) * (limit - low) / (high - low)
                 start, end = (start, meet) if low <= limit else (meet, end)
-            found.append((start, end))
+            pieces.append((start, end))
         if column[-1] <= limit:
-            found.append((self.batches[-1], self.batches[-1] * limit / column[-1]))
-        return _joined(found)
+            pieces.append((self.batches[-1], self.batches[-1] * limit / column[-1]))
+        return _merge_intervals(pieces)
 
 
-def _at(points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
+def _interpolate(points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
     """Linear between the points; the first value below them, in proportion above."""
     if where <= points[0]:
         return values[0]
@@ -165,26 +165,26 @@ def _at(points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], 
     return values[after - 1] + share * (values[after] - values[after - 1])
 
 
-def _joined(pieces: list[tuple[float, float]]) -> Intervals:
+def _merge_intervals(pieces: list[tuple[float, float]]) -> Intervals:
     """Pieces in ascending order, those that touch made one."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for start, end in pieces:
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            found.append((start, end))
-    return tuple(found)
+            merged.append((start, end))
+    return tuple(merged)
 
 
-def speeds(request: PlacementRequest) -> Mapping[str, Speed]:
+def speeds_by_type(request: PlacementRequest) -> Mapping[str, Speed]:
     """The speed of every GPU type of the fleet. Raises InputFault for a type that the model does not know."""
     types = dict.fromkeys(gpu.type for gpu in request.gpus)
     spec = request.throughput
     if isinstance(spec, LinearThroughput):
-        return {name: _linear(spec, name, request.model) for name in types}
+        return {name: _linear_speed(spec, name, request.model) for name in types}
     if isinstance(spec, RooflineThroughput):
-        return {name: _roofline(spec, name, request.model) for name in types}
-    return {name: _table(spec, name) for name in types}
+        return {name: _roofline_speed(spec, name, request.model) for name in types}
+    return {name: _table_speed(spec, name) for name in types}
 
 
 def key_value_gib(model: PlacementModel) -> float:
@@ -193,7 +193,7 @@ def key_value_gib(model: PlacementModel) -> float:
     return 2.0 * width * model.sequence_length * model.bytes_per_element / GIB
 
 
-def _linear(spec: LinearThroughput, name: str, model: PlacementModel) -> Linear:
+def _linear_speed(spec: LinearThroughput, name: str, model: PlacementModel) -> LinearSpeed:
     if name not in spec.coefficients:
         known = ", ".join(spec.coefficients) or "none"
         raise InputFault(
@@ -201,12 +201,12 @@ def _linear(spec: LinearThroughput, name: str, model: PlacementModel) -> Linear:
             f"has no entry for the GPU type {quoted(name)} of the fleet, only for {known}",
             "Add one for it.",
         )
-    return Linear(spec.coefficients[name], model.sequence_length)
+    return LinearSpeed(spec.coefficients[name], model.sequence_length)
 
 
-def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roofline:
+def _roofline_speed(spec: RooflineThroughput, name: str, model: PlacementModel) -> RooflineSpeed:
     """One layer: 2 FLOPs a weight and token, attention 4·hidden a token and token seen (half of them in prefill)."""
-    gpu = spec.gpus.get(name) or _catalogued(name)
+    gpu = spec.gpus.get(name) or _catalogue_peaks(name)
     compute = COMPUTE_EFFICIENCY if spec.compute_efficiency is None else spec.compute_efficiency
     memory = MEMORY_EFFICIENCY if spec.memory_efficiency is None else spec.memory_efficiency
     weight_bytes = model.layer_weight_gib * GIB
@@ -217,7 +217,7 @@ def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roo
         else (1, float(model.sequence_length))
     )
     flops = tokens * (2.0 * active / model.bytes_per_element + 4.0 * model.hidden_size * seen)
-    return Roofline(
+    return RooflineSpeed(
         gpu.tflops * 1e12 * compute,
         gpu.memory_gb_per_s * GB * memory,
         flops,
@@ -229,7 +229,7 @@ def _roofline(spec: RooflineThroughput, name: str, model: PlacementModel) -> Roo
     )
 
 
-def tensor_rate(gpus: Sequence[Roofline], batch: float, layers: int, link_gib_per_s: float) -> float:
+def tensor_rate(gpus: Sequence[RooflineSpeed], batch: float, layers: int, link_gib_per_s: float) -> float:
     """Tokens/s of layers that GPUs have cut among them, each with the whole batch.
 
     A layer takes as long as its slowest GPU and two all-reduces of the batch's hidden state; on a ring each sends
@@ -241,7 +241,7 @@ def tensor_rate(gpus: Sequence[Roofline], batch: float, layers: int, link_gib_pe
     return batch * gpus[0].tokens / (layers * (slowest + reduced))
 
 
-def _catalogued(name: str) -> RooflineGpu:
+def _catalogue_peaks(name: str) -> RooflineGpu:
     if name not in peak_names():
         remedy = suggestion(name, peak_names(), "GPU types")
         raise InputFault(
@@ -249,18 +249,18 @@ def _catalogued(name: str) -> RooflineGpu:
             f"unknown GPU type {quoted(name)}",
             f"{remedy} For another GPU give its peaks in throughput.gpus.",
         )
-    found = peaks(name)
-    tflops = found.bf16_tflops or found.fp16_tflops
-    if tflops is None or found.memory_gb_per_s is None:
+    peak = peaks(name)
+    tflops = peak.bf16_tflops or peak.fp16_tflops
+    if tflops is None or peak.memory_gb_per_s is None:
         raise InputFault(
             "gpus, type",
             f"the catalogue does not know the 16-bit FLOP/s and memory bandwidth of {name}",
             "Give its peaks in throughput.gpus.",
         )
-    return RooflineGpu(tflops, found.memory_gb_per_s)
+    return RooflineGpu(tflops, peak.memory_gb_per_s)
 
 
-def _table(spec: TableThroughput, name: str) -> Table:
+def _table_speed(spec: TableThroughput, name: str) -> TableSpeed:
     rows: dict[tuple[float, int], ThroughputRow] = {}
     for number, row in enumerate(spec.rows):
         if row.gpu_type != name:
@@ -290,4 +290,4 @@ def _table(spec: TableThroughput, name: str) -> Table:
                     "Add the row.",
                 )
     times = tuple(tuple(batch / rows[batch, count].throughput for count in layers) for batch in batches)
-    return Table(batches, layers, times)
+    return TableSpeed(batches, layers, times)

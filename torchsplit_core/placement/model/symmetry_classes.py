@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import ProblemInstance
 
 MOST_VECTORS = 100_000
 """How many GPUs to take of each class: more such vectors are not looked at as a whole. Chosen, not measured."""
@@ -31,13 +31,13 @@ class SymmetryClasses:
     links: np.ndarray
 
 
-def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
+def symmetry_classes(instance: ProblemInstance, most: int) -> SymmetryClasses | None:
     """The classes; None where the vectors of how many GPUs to take of each are more than `most`."""
     groups: list[list[int]] = []
     vectors = 1
     for gpu in range(len(instance.kinds)):
         for group in groups:
-            if alike(instance.links, instance.kinds, group[0], gpu):
+            if are_interchangeable(instance.links, instance.kinds, group[0], gpu):
                 vectors = vectors // (len(group) + 1) * (len(group) + 2)
                 group.append(gpu)
                 break
@@ -51,29 +51,29 @@ def symmetry_classes(instance: Instance, most: int) -> SymmetryClasses | None:
     inside = [float(instance.links[group[0], group[1]]) if len(group) > 1 else 0.0 for group in groups]
     np.fill_diagonal(links, inside)
     sort = [(instance.kinds[group[0]], len(group), link) for group, link in zip(groups, inside, strict=True)]
-    numbers = {one: number for number, one in enumerate(dict.fromkeys(sort))}
-    sort_of = tuple(numbers[one] for one in sort)
+    numbers = {signature: number for number, signature in enumerate(dict.fromkeys(sort))}
+    sort_of = tuple(numbers[signature] for signature in sort)
     sets: list[list[int]] = []
-    for one in range(len(groups)):
-        home = next((found for found in sets if alike(links, sort_of, found[0], one)), None)
+    for index in range(len(groups)):
+        home = next((members for members in sets if are_interchangeable(links, sort_of, members[0], index)), None)
         if home is None:
-            sets.append([one])
+            sets.append([index])
         else:
-            home.append(one)
-    order = [one for found in sets for one in found]
+            home.append(index)
+    order = [index for members in sets for index in members]
     return SymmetryClasses(
-        tuple(tuple(groups[one]) for one in order),
-        tuple(instance.kinds[groups[one][0]] for one in order),
-        tuple(number for number, found in enumerate(sets) for _ in found),
+        tuple(tuple(groups[index]) for index in order),
+        tuple(instance.kinds[groups[index][0]] for index in order),
+        tuple(number for number, members in enumerate(sets) for _ in members),
         links[np.ix_(order, order)],
     )
 
 
-def alike(links: np.ndarray, sorts: Sequence[object], one: int, other: int) -> bool:
+def are_interchangeable(links: np.ndarray, sorts: Sequence[object], first: int, second: int) -> bool:
     """Whether exchanging the two, which are of one sort, leaves all links as they are."""
-    if sorts[one] != sorts[other] or links[one, other] != links[other, one]:
+    if sorts[first] != sorts[second] or links[first, second] != links[second, first]:
         return False
     rest = np.ones(len(links), dtype=bool)
-    rest[[one, other]] = False
-    rows = np.array_equal(links[one, rest], links[other, rest])
-    return rows and np.array_equal(links[rest, one], links[rest, other])
+    rest[[first, second]] = False
+    rows = np.array_equal(links[first, rest], links[second, rest])
+    return rows and np.array_equal(links[rest, first], links[rest, second])

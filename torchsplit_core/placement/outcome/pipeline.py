@@ -8,15 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.model.latency import latency_s
-from torchsplit_core.placement.model.memory import decodes, in_flight, needed_gib
+from torchsplit_core.placement.model.memory import is_decode, in_flight, needed_gib
 from torchsplit_core.placement.model.segments import SegmentModel
 from torchsplit_core.values import PlacedLink, PlacedSegment
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PlacedPipeline:
     """A pipeline with its figures, see PlacementOutcome."""
 
     throughput: float
@@ -26,27 +26,27 @@ class Pipeline:
     sequences_in_flight: int | None
 
 
-def placed(model: SegmentModel, instance: Instance, found: Segments) -> Pipeline:
+def build_pipeline(model: SegmentModel, instance: ProblemInstance, chosen: Segments) -> PlacedPipeline:
     """The pipeline that is given as (layer count, GPU indices ascending) in its order."""
     request = model.request
     segments: list[PlacedSegment] = []
     start = 1
-    for count, gpus in found:
-        segments.append(_segment(model.of_pipeline(len(found)), start, count, gpus, len(found)))
+    for count, gpus in chosen:
+        segments.append(_placed_segment(model.for_pipeline(len(chosen)), start, count, gpus, len(chosen)))
         start += count
     links = tuple(
         PlacedLink(index, index + 1, float(instance.links[np.ix_(first[1], second[1])].min()))
-        for index, (first, second) in enumerate(pairwise(found))
+        for index, (first, second) in enumerate(pairwise(chosen))
     )
     seconds = latency_s(request, segments, links)
     value = min([part.throughput for part in segments] + [link.throughput for link in links])
-    under_way = in_flight(request, len(found)) if decodes(request) else None
+    under_way = in_flight(request, len(chosen)) if is_decode(request) else None
     if under_way is not None:
         value = min(value, under_way / seconds)
-    return Pipeline(value, seconds, tuple(segments), links, under_way)
+    return PlacedPipeline(value, seconds, tuple(segments), links, under_way)
 
 
-def _segment(
+def _placed_segment(
     model: SegmentModel, start: int, count: int, gpus: tuple[int, ...], segments: int
 ) -> PlacedSegment:
     """The segment with its figures; parts go to GPUs of their kind in the order of the fleet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from torchsplit_core.placement.model.speed import Roofline, Speed, speeds
+from torchsplit_core.placement.model.speed import RooflineSpeed, Speed, speeds_by_type
 from torchsplit_core.values import (
     InternalFault,
     PlacedLink,
@@ -52,19 +52,19 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
     if not outcome.segments:
         yield f"status {outcome.status} without segments"
         return
-    speed = speeds(request)
+    speed = speeds_by_type(request)
     if request.max_replicas > 1:
-        faults, value = _several(request, outcome, speed)
+        faults, value = _check_replicas(request, outcome, speed)
     else:
-        faults, value = _pipeline(request, outcome, speed)
+        faults, value = _check_pipeline(request, outcome, speed)
         if outcome.replicas:
             faults.append("it has several pipelines where one was asked for")
     yield from faults
     if value is not None:
-        yield from _objective(outcome, value)
+        yield from _objective_faults(outcome, value)
 
 
-def _several(
+def _check_replicas(
     request: PlacementRequest, outcome: PlacementOutcome, speed: Mapping[str, Speed]
 ) -> tuple[list[str], float | None]:
     """What is wrong with the pipelines, each alone and together; the sum of their throughputs if all are sound."""
@@ -75,29 +75,29 @@ def _several(
         faults.append(
             f"it has {len(outcome.replicas)} pipelines, and 1 to {request.max_replicas} were asked for"
         )
-    for number, one in enumerate(outcome.replicas):
+    for number, replica in enumerate(outcome.replicas):
         where = f"pipeline {number}"
-        found, value = _pipeline(request, one, speed)
-        faults += [f"{where}: {fault}" for fault in found]
+        replica_faults, value = _check_pipeline(request, replica, speed)
+        faults += [f"{where}: {fault}" for fault in replica_faults]
         if value is not None:
             values.append(value)
-            if not _equal(value, one.throughput):
-                faults.append(f"{where}: its throughput is {value}, not {one.throughput}")
-        own = {gpu for segment in one.segments for gpu in segment.gpu_ids}
-        if used & own:
+            if not _equal(value, replica.throughput):
+                faults.append(f"{where}: its throughput is {value}, not {replica.throughput}")
+        replica_gpus = {gpu for segment in replica.segments for gpu in segment.gpu_ids}
+        if used & replica_gpus:
             faults.append(f"{where} has a GPU of an earlier pipeline")
-        used |= own
-    told = [one.throughput for one in outcome.replicas]
-    if told != sorted(told, reverse=True):
+        used |= replica_gpus
+    throughputs = [replica.throughput for replica in outcome.replicas]
+    if throughputs != sorted(throughputs, reverse=True):
         faults.append("its pipelines do not stand with the fastest first")
     if outcome.replicas:
         first = outcome.replicas[0]
         if (outcome.segments, outcome.links) != (first.segments, first.links):
             faults.append("its segments and links are not those of its first pipeline")
-        if outcome.latency_s != max(one.latency_s for one in outcome.replicas):
+        if outcome.latency_s != max(replica.latency_s for replica in outcome.replicas):
             faults.append(f"its pass takes {outcome.latency_s} s, which is not the longest of its pipelines")
         under_way = [
-            one.sequences_in_flight for one in outcome.replicas if one.sequences_in_flight is not None
+            replica.sequences_in_flight for replica in outcome.replicas if replica.sequences_in_flight is not None
         ]
         if outcome.sequences_in_flight != (sum(under_way) if under_way else None):
             faults.append(
@@ -106,12 +106,12 @@ def _several(
     return faults, sum(values) if values and len(values) == len(outcome.replicas) else None
 
 
-def _pipeline(
-    request: PlacementRequest, told: PlacementOutcome | PlacedReplica, speed: Mapping[str, Speed]
+def _check_pipeline(
+    request: PlacementRequest, claimed: PlacementOutcome | PlacedReplica, speed: Mapping[str, Speed]
 ) -> tuple[list[str], float | None]:
     """What is wrong with one pipeline, and its throughput; None where its shape gives none."""
-    segments, links = told.segments, told.links
-    faults = list(_shape(request, segments, links))
+    segments, links = claimed.segments, claimed.links
+    faults = list(_shape_faults(request, segments, links))
     if faults:
         # What follows looks up GPUs and their parts: it needs a sound pipeline.
         return faults, None
@@ -119,8 +119,8 @@ def _pipeline(
     for number, segment in enumerate(segments):
         value = _tokens_per_s(request, segment, speed)
         values.append(value)
-        found = _segment(request, segment, value, speed, len(segments))
-        faults += [f"segment {number}: {fault}" for fault in found]
+        segment_faults = _segment_faults(request, segment, value, speed, len(segments))
+        faults += [f"segment {number}: {fault}" for fault in segment_faults]
     for first, second, link in zip(segments, segments[1:], links, strict=False):
         value = _link(request, first, second)
         values.append(value)
@@ -133,11 +133,11 @@ def _pipeline(
     if min(values) <= 0:
         return faults, min(values)
     pass_s = _pass_s(request, values[: len(segments)], values[len(segments) :])
-    if told.latency_s is not None and not _equal(pass_s, told.latency_s):
-        faults.append(f"a pass takes {pass_s} s, not {told.latency_s}")
+    if claimed.latency_s is not None and not _equal(pass_s, claimed.latency_s):
+        faults.append(f"a pass takes {pass_s} s, not {claimed.latency_s}")
     under_way = _under_way(request, len(segments)) if _decodes(request) else None
-    if told.sequences_in_flight != under_way:
-        faults.append(f"{under_way} sequences are in flight, not {told.sequences_in_flight}")
+    if claimed.sequences_in_flight != under_way:
+        faults.append(f"{under_way} sequences are in flight, not {claimed.sequences_in_flight}")
     # A pass makes a token of every sequence that is under way, and no more.
     return faults, min(values) if under_way is None else min(*values, under_way / pass_s)
 
@@ -151,7 +151,7 @@ def _under_way(request: PlacementRequest, segments: int) -> int:
     return request.model.sequences_in_flight or segments * request.model.batch_size
 
 
-def _shape(
+def _shape_faults(
     request: PlacementRequest, segments: tuple[PlacedSegment, ...], links: tuple[PlacedLink, ...]
 ) -> Iterator[str]:
     """Every layer once and in order, every GPU at most once and known, sizes within the rules."""
@@ -196,7 +196,7 @@ def _parts(segment: PlacedSegment) -> tuple[float, ...]:
     return given if isinstance(given, tuple) else (given,) * len(segment.gpu_ids)
 
 
-def _segment(
+def _segment_faults(
     request: PlacementRequest,
     segment: PlacedSegment,
     value: float,
@@ -212,19 +212,19 @@ def _segment(
     if request.split == "equal" and not _equal(parts[0], batch / len(parts)):
         yield f"its part {parts[0]} is not an equal one"
     of = {gpu.id: gpu for gpu in request.gpus}
-    for gpu_id, part, told in zip(segment.gpu_ids, parts, segment.memory_gib, strict=True):
+    for gpu_id, part, claimed_gib in zip(segment.gpu_ids, parts, segment.memory_gib, strict=True):
         needed = _memory_gib(request, segment, part, segments)
-        if not _equal(needed, told):
-            yield f"GPU {gpu_id} needs {needed} GiB, not {told}"
+        if not _equal(needed, claimed_gib):
+            yield f"GPU {gpu_id} needs {needed} GiB, not {claimed_gib}"
         if needed > of[gpu_id].memory_gib * (1 + TOLERANCE):
             yield f"GPU {gpu_id} needs {needed} GiB and has {of[gpu_id].memory_gib}"
     if not _equal(value, segment.throughput):
         yield f"its throughput is {value}, not {segment.throughput}"
     if request.split == "proportional":
-        yield from _against_equal_parts(request, segment, value, speed, segments)
+        yield from _equal_parts_faults(request, segment, value, speed, segments)
 
 
-def _against_equal_parts(
+def _equal_parts_faults(
     request: PlacementRequest,
     segment: PlacedSegment,
     value: float,
@@ -272,7 +272,7 @@ def _rate(
     of = {gpu.id: gpu.type for gpu in request.gpus}
     layers = segment.end_layer - segment.start_layer + 1
     if request.split == "tensor" and len(parts) > 1:
-        return _cut_rate(request, segment, speed)
+        return _tensor_rate(request, segment, speed)
     rates = [
         speed[of[gpu_id]].rate(part, layers) for gpu_id, part in zip(segment.gpu_ids, parts, strict=True)
     ]
@@ -282,7 +282,7 @@ def _rate(
     return request.communication_efficiency * request.model.batch_size / slowest
 
 
-def _cut_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
+def _tensor_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
     """Tokens/s of layers cut among the GPUs: the slowest one's time, and two all-reduces a layer on top."""
     index_of = {gpu.id: number for number, gpu in enumerate(request.gpus)}
     places = [index_of[gpu_id] for gpu_id in segment.gpu_ids]
@@ -292,12 +292,12 @@ def _cut_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[
         return 0.0
     layer_s, tokens = 0.0, 1
     for place in places:
-        own = speed[request.gpus[place].type]
-        assert isinstance(own, Roofline), "layers are cut among GPUs where speeds are a roofline's"
-        tokens = own.tokens
-        arithmetic = own.flops * model.batch_size / (count * own.flops_per_s)
-        moved = own.fixed_bytes / count + model.batch_size * (own.kept_bytes / count + 2 * own.state_bytes)
-        layer_s = max(layer_s, arithmetic, moved / own.bytes_per_s)
+        roofline = speed[request.gpus[place].type]
+        assert isinstance(roofline, RooflineSpeed), "layers are cut among GPUs where speeds are a roofline's"
+        tokens = roofline.tokens
+        arithmetic = roofline.flops * model.batch_size / (count * roofline.flops_per_s)
+        moved = roofline.fixed_bytes / count + model.batch_size * (roofline.kept_bytes / count + 2 * roofline.state_bytes)
+        layer_s = max(layer_s, arithmetic, moved / roofline.bytes_per_s)
     sent = 2 * (count - 1) / count * model.batch_size * tokens * model.hidden_size * model.bytes_per_element
     layers = segment.end_layer - segment.start_layer + 1
     return model.batch_size * tokens / (layers * (layer_s + 2 * sent / GIB / link))
@@ -322,7 +322,7 @@ def _pass_s(request: PlacementRequest, segments: list[float], links: list[float]
     return sum(tokens / value for value in segments) + sum(tokens / (value * scale) for value in links)
 
 
-def _objective(outcome: PlacementOutcome, value: float) -> Iterator[str]:
+def _objective_faults(outcome: PlacementOutcome, value: float) -> Iterator[str]:
     if outcome.throughput is None or not _equal(value, outcome.throughput):
         yield f"its throughput is {value}, not {outcome.throughput}"
         return

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
-from torchsplit_core.placement.replicas.upper_bounds import SLACK, prices
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.model.instance import ProblemInstance
+from torchsplit_core.placement.replicas.upper_bounds import SLACK, cover_prices
+from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.table import Items, Table, items_at
+from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
 
 _BANDS = 12
 """Intervals of link values that are told apart, spread evenly over all; fewer make a weaker bound. Chosen, not
@@ -22,7 +22,7 @@ measured."""
 
 
 @dataclass(frozen=True)
-class _Band:
+class _ValueBand:
     """Values above `low`. able: the multisets (bool) that a segment of such a pipeline can be.
 
     size, count: multisets and layer counts of segments that reach `low`, by falling value; worth: of a pipeline that
@@ -39,7 +39,7 @@ class _Band:
 class DualPrices:
     """All segments of an instance, for pipelines of no higher value than `best`."""
 
-    def __init__(self, instance: Instance, table: Table, best: float, clock: Clock) -> None:
+    def __init__(self, instance: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock) -> None:
         self._table, self._layers = table, instance.layers
         levels = np.unique(instance.links[~np.eye(len(instance.kinds), dtype=bool)])
         levels = levels[(levels > 0) & (levels < best)]
@@ -50,12 +50,12 @@ class DualPrices:
             self._band(instance, low, top, clock) for low, top in zip(lows, [*lows[1:], best], strict=True)
         ]
 
-    def surplus(self, priced: np.ndarray) -> tuple[float, float]:
+    def surplus(self, prices_by_kind: np.ndarray) -> tuple[float, float]:
         """What a pipeline is worth beyond its GPUs at most, below 0 where all cost more; and the value of that one."""
         best, value = -np.inf, 0.0
         for band in self._bands:
             if len(band.worth):
-                cost = (self._table.counts[band.size] @ priced) / band.count
+                cost = (self._table.counts[band.size] @ prices_by_kind) / band.count
                 over = band.worth - self._layers * np.minimum.accumulate(cost)
                 index = int(np.argmax(over))
                 if over[index] > best:
@@ -64,22 +64,22 @@ class DualPrices:
 
     def items(self, threshold: float) -> Items:
         """What segments of a pipeline that reaches the threshold can be."""
-        found = items_at(self._table, threshold, len(self._table.multisets))
-        band = max((one for one in self._bands if one.low < threshold), key=lambda one: one.low)
-        keep = band.able[found.multiset] | (found.high >= self._layers)
-        return found.only(np.flatnonzero(keep))
+        items = items_at(self._table, threshold, len(self._table.multisets))
+        band = max((candidate for candidate in self._bands if candidate.low < threshold), key=lambda candidate: candidate.low)
+        keep = band.able[items.multiset] | (items.high >= self._layers)
+        return items.only(np.flatnonzero(keep))
 
-    def _band(self, instance: Instance, low: float, top: float, clock: Clock) -> _Band:
+    def _band(self, instance: ProblemInstance, low: float, top: float, clock: SearchClock) -> _ValueBand:
         table = self._table
-        able = self._able(instance, float(np.nextafter(low, np.inf)), clock)
+        able = self._feasible_multisets(instance, float(np.nextafter(low, np.inf)), clock)
         fits = table.values > low
         fits[~able, :-1] = False
         size, count = np.nonzero(fits)
         order = np.argsort(-table.values[size, count], kind="stable")
         size, count = size[order], count[order]
-        return _Band(low, able, size, count + 1, np.minimum(table.values[size, count], top))
+        return _ValueBand(low, able, size, count + 1, np.minimum(table.values[size, count], top))
 
-    def _able(self, instance: Instance, threshold: float, clock: Clock) -> np.ndarray:
+    def _feasible_multisets(self, instance: ProblemInstance, threshold: float, clock: SearchClock) -> np.ndarray:
         """Multisets whose kinds are all in a component that can hold all layers."""
         table, kinds = self._table, np.array(instance.kinds)
         items = items_at(table, threshold, instance.max_gpus)
@@ -90,7 +90,7 @@ class DualPrices:
         }
         able = np.zeros(len(table.multisets), dtype=bool)
         for fleet in fleets:
-            own = np.array(fleet)
-            if own @ prices(items, own, instance.layers, clock) >= instance.layers - SLACK:
-                able |= (table.counts[:, own == 0] == 0).all(axis=1)
+            fleet_counts = np.array(fleet)
+            if fleet_counts @ cover_prices(items, fleet_counts, instance.layers, clock) >= instance.layers - SLACK:
+                able |= (table.counts[:, fleet_counts == 0] == 0).all(axis=1)
         return able

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Found, Instance, Segments
+from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
 from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses, symmetry_classes
-from torchsplit_core.placement.replicas.capacity import capacity
-from torchsplit_core.placement.replicas.division_lattice import DivisionLattice
+from torchsplit_core.placement.replicas.capacity_bound import capacity_bound
+from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
 from torchsplit_core.placement.replicas.dual_prices import DualPrices
-from torchsplit_core.placement.replicas.exact import Divider
-from torchsplit_core.placement.replicas.pipelines import back, best_single, part_of, rows_of
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
+from torchsplit_core.placement.replicas.pipelines import to_fleet_indices, best_single, sub_instance, restrict_table
+from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.table import Table
+from torchsplit_core.placement.search.segment_table import SegmentTable
 
 _VECTORS, _PAIRS = 20_000, 1_500_000
 """The largest lattice of one component (division_lattice.py): a fifth and a quarter of what a whole fleet may have.
@@ -37,34 +37,34 @@ _SINGLE_S = 2.0
 
 
 @dataclass(frozen=True)
-class _Component:
+class _FastComponent:
     """gpus: ascending. divider: shared by components that are alike, which number their GPUs in this order."""
 
     gpus: list[int]
-    divider: Divider
+    partitioner: FleetPartitioner
 
 
 class FastLinkComponents:
     """The components of a fleet under its faster links, and what is known of each."""
 
     def __init__(
-        self, instance: Instance, table: Table, level: float, most: int, best: float, clock: Clock
+        self, instance: ProblemInstance, table: SegmentTable, level: float, most: int, best: float, clock: SearchClock
     ) -> None:
         """level: the fastest value of a pipeline across components."""
         self._instance, self._most = instance, most
         self._dual = DualPrices(instance, table, level, clock)
-        self._prices = capacity(instance, table, most, level, clock).prices
+        self._prices = capacity_bound(instance, table, most, level, clock).prices
         self._fleet = np.bincount(np.array(instance.kinds), minlength=len(self._prices))
-        known: dict[tuple[tuple[int, ...], bytes], Divider] = {}
-        self._components: list[_Component] = []
-        for gpus in _parts(instance, level):
-            part = part_of(instance, gpus)
+        known: dict[tuple[tuple[int, ...], bytes], FleetPartitioner] = {}
+        self._components: list[_FastComponent] = []
+        for gpus in _fast_components(instance, level):
+            part = sub_instance(instance, gpus)
             key = (part.kinds, part.links.tobytes())
             if key not in known:
-                known[key] = _divider(part, rows_of(table, part), best, clock)
-            self._components.append(_Component(gpus, known[key]))
+                known[key] = _component_partitioner(part, restrict_table(table, part), best, clock)
+            self._components.append(_FastComponent(gpus, known[key]))
 
-    def bound(self) -> tuple[float, list[tuple[Divider, list[int]]]]:
+    def bound(self) -> tuple[float, list[tuple[FleetPartitioner, list[int]]]]:
         """A bound on the whole, and what is to be searched to lower it.
 
         For each number of pipelines across components the prices are those of the least bound; the number is the one of
@@ -75,8 +75,8 @@ class FastLinkComponents:
         for row, share in enumerate(_SHARES):
             prices = self._prices * share
             surplus = self._dual.surplus(prices)[0]
-            sums = [component.divider.sums(self._limit(component), prices) for component in self._components]
-            inside, choices = _combine(sums, self._most)
+            sums = [component.partitioner.bound_sums(self._limit(component), prices) for component in self._components]
+            inside, choices = _combine_sums(sums, self._most)
             chosen.append((prices, choices))
             across = np.arange(self._most + 1)
             inside = inside[np.minimum(self._most - across, len(inside) - 1)]
@@ -84,29 +84,29 @@ class FastLinkComponents:
         count = int(np.argmax(bounds.min(axis=0)))
         row = int(np.argmin(bounds[:, count]))
         prices, choices = chosen[row]
-        counts = _traced(choices, min(self._most - count, len(choices[-1]) - 1))
-        wanted: dict[Divider, set[int]] = {}
-        for component, own in zip(self._components, counts, strict=True):
-            wanted.setdefault(component.divider, set()).update(component.divider.wanted(own, prices)[1])
-        unknown = [(one, sorted(indices, reverse=True)) for one, indices in wanted.items() if indices]
+        counts = _backtrack_counts(choices, min(self._most - count, len(choices[-1]) - 1))
+        unresolved: dict[FleetPartitioner, set[int]] = {}
+        for component, count_inside in zip(self._components, counts, strict=True):
+            unresolved.setdefault(component.partitioner, set()).update(component.partitioner.unresolved_parts(count_inside, prices)[1])
+        unknown = [(partitioner, sorted(indices, reverse=True)) for partitioner, indices in unresolved.items() if indices]
         return float(bounds[row, count]), unknown
 
-    def best(self) -> tuple[Segments, ...]:
+    def best_known(self) -> tuple[Segments, ...]:
         """The best pipelines within components that are known."""
-        sums = [component.divider.known_sums(self._limit(component)) for component in self._components]
-        by_count, choices = _combine(sums, self._most)
-        counts = _traced(choices, int(np.argmax(by_count)))
+        sums = [component.partitioner.known_sums(self._limit(component)) for component in self._components]
+        by_count, choices = _combine_sums(sums, self._most)
+        counts = _backtrack_counts(choices, int(np.argmax(by_count)))
         return tuple(
-            back(one, component.gpus)
+            to_fleet_indices(pipeline, component.gpus)
             for component, count in zip(self._components, counts, strict=True)
-            for one in component.divider.best(count)[1]
+            for pipeline in component.partitioner.best_known(count)[1]
         )
 
-    def _limit(self, component: _Component) -> int:
+    def _limit(self, component: _FastComponent) -> int:
         return min(self._most, len(component.gpus))
 
 
-def level_of(instance: Instance, table: Table, best: float) -> float | None:
+def find_link_level(instance: ProblemInstance, table: SegmentTable, best: float) -> float | None:
     """The lowest value at which all components are small enough to be divided exactly, and some has several GPUs.
 
     None where that is not below `best`, the highest value of a pipeline.
@@ -119,51 +119,51 @@ def level_of(instance: Instance, table: Table, best: float) -> float | None:
     low, high = -1, len(levels)
     while low + 1 < high:
         middle = (low + high) // 2
-        if all(_small(part_of(instance, gpus)) for gpus in _parts(instance, float(levels[middle]))):
+        if all(_small_classes(sub_instance(instance, gpus)) for gpus in _fast_components(instance, float(levels[middle]))):
             high = middle
         else:
             low = middle
-    if high == len(levels) or all(len(gpus) == 1 for gpus in _parts(instance, float(levels[high]))):
+    if high == len(levels) or all(len(gpus) == 1 for gpus in _fast_components(instance, float(levels[high]))):
         return None
     return float(levels[high])
 
 
-def _parts(instance: Instance, level: float) -> list[list[int]]:
+def _fast_components(instance: ProblemInstance, level: float) -> list[list[int]]:
     """GPUs joined by links above the level."""
     every = np.arange(len(instance.kinds))
-    found = components(instance.links, every, float(np.nextafter(level, np.inf)))
-    return [component.gpus.tolist() for component in found]
+    parts = components(instance.links, every, float(np.nextafter(level, np.inf)))
+    return [component.gpus.tolist() for component in parts]
 
 
-def _small(part: Instance) -> SymmetryClasses | None:
+def _small_classes(part: ProblemInstance) -> SymmetryClasses | None:
     classes = symmetry_classes(part, _VECTORS)
-    return classes if classes is not None and DivisionLattice(classes).pairs() <= _PAIRS else None
+    return classes if classes is not None and PartitionLattice(classes).pairs() <= _PAIRS else None
 
 
-def _divider(part: Instance, table: Table, best: float, clock: Clock) -> Divider:
-    classes = _small(part)
+def _component_partitioner(part: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock) -> FleetPartitioner:
+    classes = _small_classes(part)
     assert classes is not None, "a component was found small before"
-    divider = Divider(part, table, classes, DivisionLattice(classes), clock)
-    found = best_single(part, clock.part(_SINGLE_S).left_s())
-    divider.begin(Found(found.value, min(found.bound, best), found.proven, found.segments, {}))
-    return divider
+    partitioner = FleetPartitioner(part, table, classes, PartitionLattice(classes), clock)
+    single = best_single(part, clock.part(_SINGLE_S).left_s())
+    partitioner.initialize(SearchResult(single.value, min(single.bound, best), single.proven, single.segments, {}))
+    return partitioner
 
 
-def _combine(sums: list[np.ndarray], most: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _combine_sums(sums: list[np.ndarray], most: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """The best sum for 0 to `most` pipelines in all, and after each component how many of them it has."""
     total, choices = np.zeros(1), []
-    for own in sums:
-        size = min(most + 1, len(total) + len(own) - 1)
-        table = np.full((size, len(own)), -np.inf)
-        for count in range(len(own)):
+    for component_sums in sums:
+        size = min(most + 1, len(total) + len(component_sums) - 1)
+        table = np.full((size, len(component_sums)), -np.inf)
+        for count in range(len(component_sums)):
             rows = np.arange(count, min(size, count + len(total)))
-            table[rows, count] = total[rows - count] + own[count]
+            table[rows, count] = total[rows - count] + component_sums[count]
         choices.append(table.argmax(axis=1))
         total = table.max(axis=1)
     return total, choices
 
 
-def _traced(choices: list[np.ndarray], count: int) -> list[int]:
+def _backtrack_counts(choices: list[np.ndarray], count: int) -> list[int]:
     counts = []
     for choice in reversed(choices):
         counts.append(int(choice[count]))

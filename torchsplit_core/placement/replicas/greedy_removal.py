@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance, Segments, figures
-from torchsplit_core.placement.replicas.pipelines import back, part_of, rows_of
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.model.instance import ProblemInstance, Segments, evaluate_pipeline
+from torchsplit_core.placement.replicas.pipelines import to_fleet_indices, sub_instance, restrict_table
+from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.packing import pack
-from torchsplit_core.placement.search.segments import Steps, deal_layers
-from torchsplit_core.placement.search.table import Items, Table, items_at
-from torchsplit_core.placement.search.walk import WIDTHS, Walker
+from torchsplit_core.placement.search.layer_assignment import Steps, assign_layers
+from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
+from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
 
 _TRY_S = 0.25
 """Seconds for one pipeline in one component: what is harder is left to the next threshold. Chosen, not measured."""
@@ -31,7 +31,7 @@ measured."""
 class GreedyRemoval:
     """Takes pipelines off a fleet. Equal parts of the fleet are looked at once."""
 
-    def __init__(self, instance: Instance, table: Table, prices: np.ndarray, clock: Clock) -> None:
+    def __init__(self, instance: ProblemInstance, table: SegmentTable, prices: np.ndarray, clock: SearchClock) -> None:
         """prices: of a GPU of each kind, in any unit."""
         self._instance, self._table, self._clock = instance, table, clock
         self._kinds = np.array(instance.kinds)
@@ -42,42 +42,42 @@ class GreedyRemoval:
     def remove(self, thresholds: Sequence[float], most: int, taken: Sequence[int] = ()) -> list[Segments]:
         """At most `most` disjoint pipelines; `thresholds` in the order in which they are tried. taken: GPUs in use."""
         free = np.setdiff1d(np.arange(len(self._instance.kinds)), np.array(taken, dtype=np.int64))
-        found: list[Segments] = []
+        pipelines: list[Segments] = []
         for threshold in thresholds:
-            if len(found) == most or self._clock.over():
+            if len(pipelines) == most or self._clock.over():
                 break
-            new = self._at(threshold, free, most - len(found))
-            free = np.setdiff1d(free, [gpu for one in new for _, chosen in one for gpu in chosen])
-            found += new
-        return found
+            new = self._remove_at(threshold, free, most - len(pipelines))
+            free = np.setdiff1d(free, [gpu for pipeline in new for _, chosen in pipeline for gpu in chosen])
+            pipelines += new
+        return pipelines
 
-    def _at(self, threshold: float, free: np.ndarray, most: int) -> list[Segments]:
+    def _remove_at(self, threshold: float, free: np.ndarray, most: int) -> list[Segments]:
         items = items_at(self._table, threshold, self._instance.max_gpus)
         able = items.counts.sum(axis=0) > 0
         usable = free[able[self._kinds[free]]]
-        found: list[Segments] = []
+        pipelines: list[Segments] = []
         for component in components(self._instance.links, usable, threshold):
             left = component.gpus
-            while len(left) and len(found) < most and not self._clock.over():
-                one = self._cheapest(threshold, left)
-                if not one:
+            while len(left) and len(pipelines) < most and not self._clock.over():
+                pipeline = self._cheapest(threshold, left)
+                if not pipeline:
                     break
-                found.append(one)
-                left = np.setdiff1d(left, [gpu for _, chosen in one for gpu in chosen])
-        return found
+                pipelines.append(pipeline)
+                left = np.setdiff1d(left, [gpu for _, chosen in pipeline for gpu in chosen])
+        return pipelines
 
     def _cheapest(self, threshold: float, gpus: np.ndarray) -> Segments:
         """A cheap pipeline that reaches the threshold, by numbers of the whole fleet; () where none was met."""
-        own = gpus.tolist()
-        part = part_of(self._instance, own)
+        gpu_indices = gpus.tolist()
+        part = sub_instance(self._instance, gpu_indices)
         key = (threshold, part.kinds, part.links.tobytes())
         if key not in self._known:
-            table = rows_of(self._table, part)
+            table = restrict_table(self._table, part)
             clock = self._clock.part(_TRY_S)
-            self._known[key] = self._packed(part, table, threshold, clock)
-        return back(self._known[key], own)
+            self._known[key] = self._pack_pipeline(part, table, threshold, clock)
+        return to_fleet_indices(self._known[key], gpu_indices)
 
-    def _packed(self, part: Instance, table: Table, threshold: float, clock: Clock) -> Segments:
+    def _pack_pipeline(self, part: ProblemInstance, table: SegmentTable, threshold: float, clock: SearchClock) -> Segments:
         """A pipeline with the items of the cheapest packing of a component, or one that a walk meets."""
         items = items_at(table, threshold, part.max_gpus)
         kinds = np.array(part.kinds)
@@ -93,36 +93,36 @@ class GreedyRemoval:
             if packing.status != "found":
                 continue
             if component.complete:
-                steps: Steps | None = _handed_out(table, items, packing.chosen, component, part.kinds)
+                steps: Steps | None = _assign_gpus(table, items, packing.chosen, component, part.kinds)
             else:
-                steps = _walked(component, items, packing.chosen, part, clock)
+                steps = _beam_search_steps(component, items, packing.chosen, part, clock)
             if steps is not None:
-                found = deal_layers(table, items, steps, part.layers)
-                known = figures(part, found)
+                segments = assign_layers(table, items, steps, part.layers)
+                known = evaluate_pipeline(part, segments)
                 # Sequences under way may keep the whole below what each of its parts reaches.
                 if known is not None and min([*known.segments, *known.links]) >= threshold:
-                    return found
+                    return segments
         return ()
 
 
-def _walked(
-    component: Component, items: Items, chosen: tuple[int, ...], part: Instance, clock: Clock
+def _beam_search_steps(
+    component: Component, items: Items, chosen: tuple[int, ...], part: ProblemInstance, clock: SearchClock
 ) -> Steps | None:
     """A pipeline through a component: of the items chosen if a narrow walk meets one, else of any."""
     used = np.unique(np.array(chosen))
     for width in WIDTHS:
-        steps = Walker(component, part, items.only(used), clock).walk(width)
+        steps = BeamSearch(component, part, items.only(used), clock).find(width)
         if steps is not None:
             return [(int(used[item]), gpus) for item, gpus in steps]
     for width in WIDTHS:
-        steps = Walker(component, part, items, clock).walk(width)
+        steps = BeamSearch(component, part, items, clock).find(width)
         if steps is not None:
             return steps
     return None
 
 
-def _handed_out(
-    table: Table, items: Items, chosen: tuple[int, ...], component: Component, kinds: tuple[int, ...]
+def _assign_gpus(
+    table: SegmentTable, items: Items, chosen: tuple[int, ...], component: Component, kinds: tuple[int, ...]
 ) -> Steps:
     """GPUs for items, lowest first: any will do where all are linked."""
     left: dict[int, list[int]] = {}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.model.instance import Found, Instance, Segments
-from torchsplit_core.placement.search.segments import worth
-from torchsplit_core.placement.search.table import Table
+from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
+from torchsplit_core.placement.search.segment_table import SegmentTable
 from torchsplit_core.values import InternalFault
 
 EQUAL = 1e-9
@@ -18,7 +18,7 @@ EQUAL = 1e-9
 
 
 @dataclass(frozen=True)
-class Pipelines:
+class PipelineSetResult:
     """Disjoint pipelines, each of all layers, the fastest first.
 
     value: the sum of their throughputs. bound: no permitted set of pipelines has a larger sum. proven: value is
@@ -32,20 +32,20 @@ class Pipelines:
     statistics: Mapping[str, float]
 
 
-def in_order(instance: Instance, pipelines: Iterable[Segments]) -> tuple[float, tuple[Segments, ...]]:
+def sum_and_order(instance: ProblemInstance, pipelines: Iterable[Segments]) -> tuple[float, tuple[Segments, ...]]:
     """The sum of the throughputs, reckoned from the instance, and the pipelines with the fastest first.
 
     Raises InternalFault where one breaks a rule or two share a GPU.
     """
-    found = [(worth(instance, one), one) for one in pipelines]
-    gpus = [gpu for _, one in found for _, chosen in one for gpu in chosen]
-    if len(set(gpus)) < len(gpus) or any(value <= 0 for value, _ in found):
+    valued = [(pipeline_throughput(instance, pipeline), pipeline) for pipeline in pipelines]
+    gpus = [gpu for _, pipeline in valued for _, chosen in pipeline for gpu in chosen]
+    if len(set(gpus)) < len(gpus) or any(value <= 0 for value, _ in valued):
         raise InternalFault("The search for several pipelines made some that cannot run at once.")
-    found.sort(key=lambda one: (-one[0], one[1]))
-    return sum(value for value, _ in found), tuple(one for _, one in found)
+    valued.sort(key=lambda pair: (-pair[0], pair[1]))
+    return sum(value for value, _ in valued), tuple(pipeline for _, pipeline in valued)
 
 
-def part_of(instance: Instance, gpus: Sequence[int]) -> Instance:
+def sub_instance(instance: ProblemInstance, gpus: Sequence[int]) -> ProblemInstance:
     """The instance with these GPUs alone, numbered in the order given."""
     chosen = list(gpus)
     return replace(
@@ -56,19 +56,19 @@ def part_of(instance: Instance, gpus: Sequence[int]) -> Instance:
     )
 
 
-def rows_of(table: Table, part: Instance) -> Table:
+def restrict_table(table: SegmentTable, part: ProblemInstance) -> SegmentTable:
     """The rows of the whole fleet's table that a part of it has the GPUs for."""
     fleet = np.bincount(np.array(part.kinds), minlength=table.counts.shape[1])
     fits = np.flatnonzero((table.counts <= fleet).all(axis=1))
-    multisets = tuple(table.multisets[one] for one in fits.tolist())
-    return Table(multisets, table.counts[fits], table.values[fits], table.complete)
+    multisets = tuple(table.multisets[row] for row in fits.tolist())
+    return SegmentTable(multisets, table.counts[fits], table.values[fits], table.complete)
 
 
-def back(segments: Segments, gpus: Sequence[int]) -> Segments:
+def to_fleet_indices(segments: Segments, gpus: Sequence[int]) -> Segments:
     """Segments of a part of the fleet with the GPUs' numbers in the whole fleet."""
-    return tuple((count, tuple(sorted(gpus[one] for one in chosen))) for count, chosen in segments)
+    return tuple((count, tuple(sorted(gpus[index] for index in chosen))) for count, chosen in segments)
 
 
-def best_single(instance: Instance, seconds: float) -> Found:
+def best_single(instance: ProblemInstance, seconds: float) -> SearchResult:
     """The best single pipeline."""
     return best_pipeline(instance, time_limit_s=seconds)

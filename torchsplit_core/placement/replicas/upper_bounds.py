@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import Instance
+from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
-from torchsplit_core.placement.search.clock import Clock
+from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import components
-from torchsplit_core.placement.search.table import Items, Table, candidates, items_at
+from torchsplit_core.placement.search.segment_table import Items, SegmentTable, candidate_values, items_at
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 
@@ -25,7 +25,7 @@ SLACK = 1e-6
 
 
 def upper_bounds(
-    instance: Instance, table: Table, classes: SymmetryClasses, vectors: np.ndarray, best: float, clock: Clock
+    instance: ProblemInstance, table: SegmentTable, classes: SymmetryClasses, vectors: np.ndarray, best: float, clock: SearchClock
 ) -> np.ndarray:
     """float64, one a vector (GPUs of each class): no pipeline within it has a higher throughput.
 
@@ -34,10 +34,10 @@ def upper_bounds(
     """
     if not table.complete:
         return np.full(len(vectors), best)
-    values = candidates(instance, table)
+    values = candidate_values(instance, table)
     # What limits a pipeline as a whole may hold it below all of its parts: the next value above tells who has none.
     values = values[: int(np.searchsorted(values, best, "right")) + (instance.flight is not None)]
-    found = np.full(len(vectors), best)
+    bounds = np.full(len(vectors), best)
     if not len(values):
         return np.zeros(len(vectors))
     indices = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_THRESHOLDS)).astype(np.int64))
@@ -47,21 +47,21 @@ def upper_bounds(
             break
         value = float(values[index])
         items = items_at(table, value, instance.max_gpus)
-        able &= ~_refuted(instance, items, classes, vectors, value, clock)
+        able &= ~_infeasible_vectors(instance, items, classes, vectors, value, clock)
         below = float(values[index - 1]) if index else 0.0
-        found[~able] = np.minimum(found[~able], below)
+        bounds[~able] = np.minimum(bounds[~able], below)
         if not able.any():
             break
-    return found
+    return bounds
 
 
-def _refuted(
-    instance: Instance,
+def _infeasible_vectors(
+    instance: ProblemInstance,
     items: Items,
     classes: SymmetryClasses,
     vectors: np.ndarray,
     value: float,
-    clock: Clock,
+    clock: SearchClock,
 ) -> np.ndarray:
     """Which vectors have no pipeline that reaches this value, bool by index."""
     kinds = np.array(classes.kinds)
@@ -78,31 +78,31 @@ def _refuted(
     for component in components(classes.links, usable, value):
         inside = component.gpus
         fleet = np.bincount(kinds[inside], weights=sizes[inside], minlength=width)
-        price = prices(items, fleet, instance.layers, clock)
+        price = cover_prices(items, fleet, instance.layers, clock)
         able |= vectors[:, inside] @ price[kinds[inside]] >= instance.layers - SLACK
     return ~able
 
 
-def prices(items: Items, fleet: np.ndarray, layers: int, clock: Clock) -> np.ndarray:
+def cover_prices(items: Items, fleet: np.ndarray, layers: int, clock: SearchClock) -> np.ndarray:
     """The layers that a GPU of each kind adds at most, the least in all for this fleet (GPUs of each kind)."""
     present = np.flatnonzero(fleet)
     fits = (items.counts <= fleet).all(axis=1)
     counts, high = items.counts[fits], items.high[fits]
-    found = np.zeros(len(fleet))
+    layer_prices = np.zeros(len(fleet))
     if not len(high):
-        return found
+        return layer_prices
     if len(present) == 1:
         kind = int(present[0])
-        found[kind] = (high / counts[:, kind]).max(initial=0.0)
-        return found
+        layer_prices[kind] = (high / counts[:, kind]).max(initial=0.0)
+        return layer_prices
     program = RowProgram()
     program.add_columns(fleet[present].tolist(), [float(layers)] * len(present))
     for row, most in zip(counts[:, present], high, strict=True):
         using = np.flatnonzero(row)
         program.add_row(float(most), INF, using, row[using])
-    answer = program.solve(clock.left_s(), integer=False)
-    found[present] = answer.values if answer.status == "optimal" else float(layers)
+    solution = program.solve(clock.left_s(), integer=False)
+    layer_prices[present] = solution.values if solution.status == "optimal" else float(layers)
     # Rounding of the solver may leave an item a little dearer than its price.
-    short = (high / np.maximum(counts @ found, 1e-300)).max(initial=1.0)
-    priced: np.ndarray = found * max(1.0, short)
+    short = (high / np.maximum(counts @ layer_prices, 1e-300)).max(initial=1.0)
+    priced: np.ndarray = layer_prices * max(1.0, short)
     return priced

@@ -43,11 +43,11 @@ def build_request(
     else:
         links = matrix_of_csv(_text(matrix), matrix)
     if Path(model).suffix == ".json":
-        found = read_config(_text(model), model, sequence_length=sequence_length, batch_size=batch_size)
+        decoder_model = read_config(_text(model), model, sequence_length=sequence_length, batch_size=batch_size)
     else:
-        found = decoder(model, sequence_length=sequence_length, batch_size=batch_size)
+        decoder_model = decoder(model, sequence_length=sequence_length, batch_size=batch_size)
     request = PlacementRequest(
-        replace(found, sequences_in_flight=sequences_in_flight, prefill_chunk=prefill_chunk),
+        replace(decoder_model, sequences_in_flight=sequences_in_flight, prefill_chunk=prefill_chunk),
         list_gpus(nodes),
         RooflineThroughput(phase),
         links,

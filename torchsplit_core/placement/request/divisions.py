@@ -15,12 +15,12 @@ def division_requests(request: PlacementRequest) -> tuple[tuple[str, PlacementRe
     exact = replace(request, solver=replace(request.solver, method="exact"))
     most = request.max_gpus_per_segment
     alone: tuple[str, PlacementRequest] = ("one GPU", replace(exact, max_gpus_per_segment=1, split="equal"))
-    found = [alone]
+    requests = [alone]
     if most > 1 and request.model.batch_size >= min(most, len(request.gpus)):
-        found += [
+        requests += [
             (f"up to {most}, equal parts", replace(exact, split="equal")),
             (f"up to {most}, in proportion", replace(exact, split="proportional")),
         ]
     if most > 1 and isinstance(request.throughput, RooflineThroughput):
-        found.append((f"up to {most}, layers cut", replace(exact, split="tensor")))
-    return tuple(found)
+        requests.append((f"up to {most}, layers cut", replace(exact, split="tensor")))
+    return tuple(requests)

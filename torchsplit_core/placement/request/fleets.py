@@ -30,7 +30,7 @@ class Nodes:
 
 def parse_nodes(text: str) -> tuple[Nodes, ...]:
     """`2x8xH100-SXM5-80GB,1x4xA100-80GB`: two nodes of eight, one of four. Raises InputFault."""
-    found = []
+    groups = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,4})x(\d{1,4})x(.+)", part.strip())
         if not match or not int(match[1]) or not int(match[2]):
@@ -40,12 +40,12 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
         if match[3] not in peak_names():
             remedy = suggestion(match[3], peak_names(), "GPU types")
             raise InputFault("--fleet", f"unknown GPU type {quoted(match[3])}", remedy)
-        found.append(Nodes(int(match[1]), int(match[2]), match[3]))
-    _few_enough("--fleet", sum(nodes.count * nodes.gpus for nodes in found))
-    return tuple(found)
+        groups.append(Nodes(int(match[1]), int(match[2]), match[3]))
+    _check_gpu_count("--fleet", sum(nodes.count * nodes.gpus for nodes in groups))
+    return tuple(groups)
 
 
-def _few_enough(where: str, total: int) -> None:
+def _check_gpu_count(where: str, total: int) -> None:
     if total > MAX_GPUS:
         raise InputFault(
             where,
@@ -56,8 +56,8 @@ def _few_enough(where: str, total: int) -> None:
 
 def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
     """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault where that is not sourced."""
-    found = []
-    for node, nodes in enumerate(_each(fleet)):
+    gpus = []
+    for node, nodes in enumerate(_expand_nodes(fleet)):
         memory = peaks(nodes.type).memory_gib
         if memory is None:
             raise InputFault(
@@ -65,8 +65,8 @@ def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
                 f"the catalogue does not know the memory of {nodes.type}",
                 "Write the fleet in a request.",
             )
-        found += [PlacementGpu(f"node{node}/gpu{number}", nodes.type, memory) for number in range(nodes.gpus)]
-    return tuple(found)
+        gpus += [PlacementGpu(f"node{node}/gpu{number}", nodes.type, memory) for number in range(nodes.gpus)]
+    return tuple(gpus)
 
 
 def tiered_links(
@@ -78,17 +78,17 @@ def tiered_links(
     network. The catalogue's figures are GB/s of both directions together.
     """
     rows: list[tuple[float, ...]] = []
-    nodes = list(_each(fleet))
-    total = sum(one.gpus for one in nodes)
+    nodes = list(_expand_nodes(fleet))
+    total = sum(node.gpus for node in nodes)
     first = 0
-    for one in nodes:
-        inside = _inside(one.type) if inside_gib_per_s is None else inside_gib_per_s
-        for number in range(one.gpus):
+    for node in nodes:
+        inside = _require_intra_node_gib_per_s(node.type) if inside_gib_per_s is None else inside_gib_per_s
+        for number in range(node.gpus):
             row = [network_gib_per_s] * total
-            row[first : first + one.gpus] = [inside] * one.gpus
+            row[first : first + node.gpus] = [inside] * node.gpus
             row[first + number] = 0.0
             rows.append(tuple(row))
-        first += one.gpus
+        first += node.gpus
     return tuple(rows)
 
 
@@ -105,7 +105,7 @@ def with_nodes(
     Raises InputFault for a fleet that would be too large.
     """
     before, more = len(request.gpus), added.count * added.gpus
-    _few_enough("Fleet", before + more)
+    _check_gpu_count("Fleet", before + more)
     taken = {str(gpu.id).partition("/")[0] for gpu in request.gpus}
     names = (name for number in count() if (name := f"node{number}") not in taken)
     gpus = [
@@ -114,19 +114,19 @@ def with_nodes(
         for number in range(added.gpus)
     ]
     rows = [(*row, *(network_gib_per_s,) * more) for row in request.bandwidth_gib_per_s]
-    for one in range(more):
+    for number_added in range(more):
         row = [network_gib_per_s] * (before + more)
-        first = before + one // added.gpus * added.gpus
+        first = before + number_added // added.gpus * added.gpus
         row[first : first + added.gpus] = [inside_gib_per_s] * added.gpus
-        row[before + one] = 0.0
+        row[before + number_added] = 0.0
         rows.append(tuple(row))
     return replace(request, gpus=(*request.gpus, *gpus), bandwidth_gib_per_s=tuple(rows))
 
 
-def inside_node(name: str) -> float | None:
+def intra_node_gib_per_s(name: str) -> float | None:
     """GiB/s between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
-    found = peaks(name)
-    both = found.nvlink_gb_per_s or found.pcie_gb_per_s
+    peak = peaks(name)
+    both = peak.nvlink_gb_per_s or peak.pcie_gb_per_s
     return None if both is None else both / 2 * (GB / GIB)
 
 
@@ -164,14 +164,14 @@ def _entry(cell: str, origin: str, line: int, column: int) -> float:
         ) from None
 
 
-def _each(fleet: tuple[Nodes, ...]) -> list[Nodes]:
+def _expand_nodes(fleet: tuple[Nodes, ...]) -> list[Nodes]:
     return [nodes for nodes in fleet for _ in range(nodes.count)]
 
 
-def _inside(name: str) -> float:
-    found = inside_node(name)
-    if found is None:
+def _require_intra_node_gib_per_s(name: str) -> float:
+    gib_per_s = intra_node_gib_per_s(name)
+    if gib_per_s is None:
         raise InputFault(
             "--fleet", f"the catalogue does not know the links of {name}", "Give --inside, in GB/s."
         )
-    return found
+    return gib_per_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchsplit_core.placement.model.memory import decodes
+from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
@@ -62,7 +62,7 @@ def _literal(request: PlacementRequest) -> None:
     if request.max_replicas > 1:
         lacks = f"places one pipeline, and max_replicas is {request.max_replicas}"
         remedy = "Use exact, or max_replicas 1."
-    elif decodes(request):
+    elif is_decode(request):
         lacks = "has no sequences in flight, which a decode keeps in memory"
     elif request.split == "tensor":
         lacks = "can not cut a layer among GPUs, and split is tensor"
@@ -95,18 +95,18 @@ def _decode(request: PlacementRequest) -> None:
         if value is None:
             continue
         check_whole(f"model.{name}", value, least=1, most=LARGEST_WHOLE)
-        if not decodes(request):
+        if not is_decode(request):
             raise InputFault(
                 f"model.{name}",
                 f"is {value}, but only a decode has it: a roofline throughput with the phase decode",
                 "Leave it out, or set throughput.phase to decode.",
             )
-    asked = model.sequences_in_flight
-    if asked is not None and asked < model.batch_size:
+    requested = model.sequences_in_flight
+    if requested is not None and requested < model.batch_size:
         raise InputFault(
             "model.sequences_in_flight",
-            f"is {asked}, fewer than the {model.batch_size} sequences of one batch",
-            f"Raise it to {model.batch_size} or more, or lower batch_size to {asked}.",
+            f"is {requested}, fewer than the {model.batch_size} sequences of one batch",
+            f"Raise it to {model.batch_size} or more, or lower batch_size to {requested}.",
         )
 
 
@@ -183,9 +183,9 @@ def _matrix(matrix: Sequence[Sequence[float]], gpus: int) -> None:
 def _throughput(request: PlacementRequest) -> None:
     spec = request.throughput
     if isinstance(spec, LinearThroughput):
-        for name, found in spec.coefficients.items():
+        for name, coefficients in spec.coefficients.items():
             for part in ("sequence", "batch", "layers", "constant"):
-                value = getattr(found, part)
+                value = getattr(coefficients, part)
                 check_number(f"throughput.coefficients.{name}.{part}", value, signed=True)
     elif isinstance(spec, TableThroughput):
         for number, row in enumerate(spec.rows):

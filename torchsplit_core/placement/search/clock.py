@@ -12,7 +12,7 @@ quarter and four times of either are no different, to its noise of a third."""
 
 
 @dataclass(frozen=True)
-class Clock:
+class SearchClock:
     """When the search must end (seconds of the monotonic clock), and its counters by name."""
 
     started_s: float
@@ -20,7 +20,7 @@ class Clock:
     counts: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, limit_s: float) -> Clock:
+    def start(cls, limit_s: float) -> SearchClock:
         """A clock that runs from now."""
         return cls(time.monotonic(), limit_s)
 
@@ -36,9 +36,9 @@ class Clock:
         """Seconds that are left, at least 0."""
         return max(0.0, self.limit_s - self.passed_s())
 
-    def part(self, seconds: float) -> Clock:
+    def part(self, seconds: float) -> SearchClock:
         """A clock that ends after `seconds`, or with this one where that is sooner; it shares the counters."""
-        return Clock(time.monotonic(), min(seconds, self.left_s()), self.counts)
+        return SearchClock(time.monotonic(), min(seconds, self.left_s()), self.counts)
 
     def over(self) -> bool:
         """Whether the time has ended."""

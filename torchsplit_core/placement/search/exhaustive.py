@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
 
-from torchsplit_core.placement.model.instance import Found, Instance
-from torchsplit_core.placement.search.segments import worth
+from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 
 MOST_MOVES = 600
 """Segments (GPU sets × layer counts) of an instance that is small."""
@@ -25,34 +25,34 @@ Move = tuple[float, int, int]
 """A segment's throughput, its layer count, and the index of its GPU set."""
 
 
-def search_exhaustively(instance: Instance) -> Found | None:
+def search_exhaustively(instance: ProblemInstance) -> SearchResult | None:
     """The proven best, of the fewest GPUs; None where the instance is not small, or the look took too many steps."""
     gpus = len(instance.kinds)
     sets = sum(comb(gpus, size) for size in range(1, instance.max_gpus + 1))
     if sets * instance.layers > MOST_MOVES:
         return None
     begun = time.perf_counter()
-    look = _Look(instance)
+    enumeration = _Enumeration(instance)
     try:
-        look.best_value()
-        if look.chosen:
-            look.fewest_gpus()
-    except _TooMany:
+        enumeration.maximize_throughput()
+        if enumeration.chosen:
+            enumeration.minimize_gpus()
+    except _TooManySteps:
         return None
-    segments = tuple((count, look.sets[index]) for count, index in look.chosen)
-    statistics = {"steps": look.steps, "search_s": time.perf_counter() - begun}
-    return Found(look.best, look.best, True, segments, statistics)
+    segments = tuple((count, enumeration.sets[index]) for count, index in enumeration.chosen)
+    statistics = {"steps": enumeration.steps, "search_s": time.perf_counter() - begun}
+    return SearchResult(enumeration.best, enumeration.best, True, segments, statistics)
 
 
-class _TooMany(Exception):
+class _TooManySteps(Exception):
     """More steps than a look at all is worth."""
 
 
 @dataclass
-class _Look:
+class _Enumeration:
     """The search with the best pipeline so far: `chosen` has (layer count, index of the set) for each segment."""
 
-    instance: Instance
+    instance: ProblemInstance
     best: float = 0.0
     chosen: tuple[tuple[int, int], ...] = ()
     steps: int = 0
@@ -63,16 +63,16 @@ class _Look:
     known: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        found = self.instance
-        gpus, layers = range(len(found.kinds)), found.layers
+        problem = self.instance
+        gpus, layers = range(len(problem.kinds)), problem.layers
         self.sets = tuple(
-            chosen for size in range(1, found.max_gpus + 1) for chosen in combinations(gpus, size)
+            chosen for size in range(1, problem.max_gpus + 1) for chosen in combinations(gpus, size)
         )
         self.masks = [sum(1 << gpu for gpu in chosen) for chosen in self.sets]
-        self.links = found.links.tolist()
-        kinds = [tuple(sorted(found.kinds[gpu] for gpu in chosen)) for chosen in self.sets]
+        self.links = problem.links.tolist()
+        kinds = [tuple(sorted(problem.kinds[gpu] for gpu in chosen)) for chosen in self.sets]
         worth = {
-            (kind, count): found.value(kind, count)
+            (kind, count): problem.value(kind, count)
             for kind in dict.fromkeys(kinds)
             for count in range(1, layers + 1)
         }
@@ -88,41 +88,41 @@ class _Look:
         for rest in range(1, layers + 1):
             self.reach.append(max(min(top[c], self.reach[rest - c]) for c in range(1, rest + 1)))
 
-    def best_value(self) -> None:
+    def maximize_throughput(self) -> None:
         """Raise `best` and `chosen` to the highest throughput there is."""
-        self._higher(self.instance.layers, -1, 0, float("inf"), ())
+        self._extend_better(self.instance.layers, -1, 0, float("inf"), ())
 
-    def _higher(
+    def _extend_better(
         self, rest: int, last: int, used: int, value: float, chosen: tuple[tuple[int, int], ...]
     ) -> None:
         for throughput, count, index in self.moves:
-            self._step()
+            self._count_step()
             if throughput <= self.best or value <= self.best:
                 return
             if count > rest or self.masks[index] & used:
                 continue
-            reached = self._joined(min(value, throughput), last, index)
+            reached = self._with_link(min(value, throughput), last, index)
             left = rest - count
             if reached <= self.best or self.reach[left] <= self.best:
                 continue
             if left:
-                self._higher(left, index, used | self.masks[index], reached, (*chosen, (count, index)))
+                self._extend_better(left, index, used | self.masks[index], reached, (*chosen, (count, index)))
                 continue
-            whole = self._worth((*chosen, (count, index)), reached)
+            whole = self._throughput((*chosen, (count, index)), reached)
             if whole > self.best:
                 self.best, self.chosen = whole, (*chosen, (count, index))
 
-    def fewest_gpus(self) -> None:
+    def minimize_gpus(self) -> None:
         """Of the pipelines of the best value one of the fewest GPUs."""
         self.moves = [move for move in self.moves if move[0] >= self.best]
         self.moves.sort(key=lambda move: (len(self.sets[move[2]]), -move[1], move[2]))
-        self._fewer(self.instance.layers, -1, 0, 0, ())
+        self._extend_smaller(self.instance.layers, -1, 0, 0, ())
 
-    def _fewer(
+    def _extend_smaller(
         self, rest: int, last: int, used: int, taken: int, chosen: tuple[tuple[int, int], ...]
     ) -> None:
         for _, count, index in self.moves:
-            self._step()
+            self._count_step()
             left, gpus = rest - count, taken + len(self.sets[index])
             if gpus + (left > 0) >= self._gpus():
                 # The moves come by the size of their sets, but one that ends the pipeline needs no other.
@@ -131,28 +131,28 @@ class _Look:
                 continue
             if left < 0 or self.masks[index] & used or self.reach[left] < self.best:
                 continue
-            if self._joined(self.best, last, index) < self.best:
+            if self._with_link(self.best, last, index) < self.best:
                 continue
             if left:
-                self._fewer(left, index, used | self.masks[index], gpus, (*chosen, (count, index)))
-            elif self._worth((*chosen, (count, index)), self.best) >= self.best:
+                self._extend_smaller(left, index, used | self.masks[index], gpus, (*chosen, (count, index)))
+            elif self._throughput((*chosen, (count, index)), self.best) >= self.best:
                 self.chosen = (*chosen, (count, index))
 
-    def _worth(self, chosen: tuple[tuple[int, int], ...], reached: float) -> float:
+    def _throughput(self, chosen: tuple[tuple[int, int], ...], reached: float) -> float:
         """What a whole pipeline is worth whose segments and links reach this."""
         if self.instance.flight is None:
             return reached
-        return worth(self.instance, tuple((count, self.sets[index]) for count, index in chosen))
+        return pipeline_throughput(self.instance, tuple((count, self.sets[index]) for count, index in chosen))
 
     def _gpus(self) -> int:
         return sum(len(self.sets[index]) for _, index in self.chosen)
 
-    def _step(self) -> None:
+    def _count_step(self) -> None:
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise _TooMany
+            raise _TooManySteps
 
-    def _joined(self, value: float, last: int, index: int) -> float:
+    def _with_link(self, value: float, last: int, index: int) -> float:
         """The value with the link from the last set to this one."""
         if last < 0:
             return value

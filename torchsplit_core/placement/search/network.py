@@ -20,7 +20,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Classes:
+class GpuClasses:
     """Symmetry classes of a component: GPUs of one kind with equal links, that a plan can exchange for each other.
 
     members: GPUs ascending, one tuple a class. kinds: of each class. links: (classes, classes), the diagonal
@@ -42,7 +42,7 @@ def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[
         return [Component(usable, fast, True)]
     joined = fast | fast.T
     left = np.ones(len(usable), dtype=bool)
-    found = []
+    parts = []
     while left.any():
         inside = np.zeros(len(usable), dtype=bool)
         edge = inside.copy()
@@ -52,11 +52,11 @@ def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[
             edge = joined[edge].any(axis=0) & ~inside
         left &= ~inside
         block = fast[np.ix_(inside, inside)]
-        found.append(Component(usable[inside], block, bool(block.all())))
-    return found
+        parts.append(Component(usable[inside], block, bool(block.all())))
+    return parts
 
 
-def classes(component: Component, kinds: tuple[int, ...]) -> Classes:
+def gpu_classes(component: Component, kinds: tuple[int, ...]) -> GpuClasses:
     """Merge GPUs that can be exchanged. GPUs i and j can where exchanging them leaves the graph as it is: rows and
     columns are equal with the diagonal true (then they are linked with each other) or with it false (then not)."""
     size = len(component.gpus)
@@ -67,19 +67,19 @@ def classes(component: Component, kinds: tuple[int, ...]) -> Classes:
         np.fill_diagonal(fast, linked)
         rows, columns = np.packbits(fast, axis=1), np.packbits(fast.T, axis=1)
         alike: dict[tuple[int, bytes, bytes], list[int]] = {}
-        for one in range(size):
-            key = (kinds[component.gpus[one]], rows[one].tobytes(), columns[one].tobytes())
-            alike.setdefault(key, []).append(one)
+        for index in range(size):
+            key = (kinds[component.gpus[index]], rows[index].tobytes(), columns[index].tobytes())
+            alike.setdefault(key, []).append(index)
         for group in alike.values():
             if len(group) > 1:
-                for one in group:
-                    owner[one] = len(groups)
+                for index in group:
+                    owner[index] = len(groups)
                 groups.append(group)
-    groups += [[one] for one in range(size) if owner[one] < 0]
+    groups += [[index] for index in range(size) if owner[index] < 0]
     groups.sort()
     first = [group[0] for group in groups]
     links = component.links[np.ix_(first, first)].copy()
     for number, group in enumerate(groups):
         links[number, number] = len(group) > 1 and component.links[group[0], group[1]]
     members = tuple(tuple(component.gpus[group].tolist()) for group in groups)
-    return Classes(members, tuple(kinds[group[0]] for group in members), links)
+    return GpuClasses(members, tuple(kinds[group[0]] for group in members), links)

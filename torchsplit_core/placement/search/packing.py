@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.search.clock import Clock
-from torchsplit_core.placement.search.table import Items
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.segment_table import Items
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values.status import SearchVerdict
@@ -33,7 +33,7 @@ class Packing:
     gpus: int = 0
 
 
-def holds(items: Items, chosen: tuple[int, ...], layers: int) -> bool:
+def can_hold(items: Items, chosen: tuple[int, ...], layers: int) -> bool:
     """Whether layer counts of these items can add up to `layers`: any sum between the extremes can be met."""
     picked = list(chosen)
     return bool(items.low[picked].sum() <= layers <= items.high[picked].sum())
@@ -43,7 +43,7 @@ def pack(
     items: Items,
     fleet: np.ndarray,
     layers: int,
-    clock: Clock,
+    clock: SearchClock,
     *,
     fewest: bool = False,
     segments: tuple[int, int] | None = None,
@@ -56,7 +56,7 @@ def pack(
     if not len(usable):
         return Packing("none")
     if not fewest:
-        quick = greedy(items, usable, fleet, layers)
+        quick = greedy_items(items, usable, fleet, layers)
         if quick and (segments is None or segments[0] <= len(quick) <= segments[1]):
             return Packing("found", quick, int(items.sizes[list(quick)].sum()))
     counts = items.counts[usable]
@@ -72,20 +72,20 @@ def pack(
     if segments is not None:
         program.add_row(*segments, every, np.ones(len(usable)))
     clock.count("packings")
-    answer = program.solve(clock.left_s(), first=not fewest)
-    if answer.status == "infeasible":
+    solution = program.solve(clock.left_s(), first=not fewest)
+    if solution.status == "infeasible":
         return Packing("none")
-    if answer.status == "unknown" or (fewest and answer.status != "optimal"):
+    if solution.status == "unknown" or (fewest and solution.status != "optimal"):
         return Packing("unknown")
-    times = np.rint(answer.values).astype(np.int64)
+    times = np.rint(solution.values).astype(np.int64)
     chosen = tuple(np.repeat(usable, times).tolist())
     fits = (counts * times[:, None]).sum(axis=0) <= fleet
-    if not (fits.all() and holds(items, chosen, layers)):
+    if not (fits.all() and can_hold(items, chosen, layers)):
         return Packing("unknown")
     return Packing("found", chosen, int(items.sizes[list(chosen)].sum()))
 
 
-def greedy(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
+def greedy_items(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
     """Items for all layers, most layers a GPU first; empty where that does not hold them all."""
     order = usable[np.lexsort((usable, items.sizes[usable], -items.high[usable] / items.sizes[usable]))]
     left, low, high, chosen = fleet.copy(), 0, 0, []

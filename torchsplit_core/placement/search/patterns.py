@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 
-from torchsplit_core.placement.search.network import Classes
-from torchsplit_core.placement.search.table import Items
+from torchsplit_core.placement.search.network import GpuClasses
+from torchsplit_core.placement.search.segment_table import Items
 
 MOST_PATTERNS, MOST_ARCS = 6_000, 200_000
 """Larger trail programs are not made; an arc is a column of a program. In
@@ -17,7 +17,7 @@ benchmarks/placement_constants.py a quarter and four times of either are no diff
 
 
 @dataclass(frozen=True)
-class Patterns:
+class SegmentPatterns:
     """counts: (patterns, classes), GPUs of each class. item: of each pattern. gate_of: the gate behind a pattern.
 
     A gate is a set of classes, all those that every GPU of a pattern has a fast link to: patterns with one gate
@@ -31,28 +31,28 @@ class Patterns:
     arcs: np.ndarray
 
 
-def build_patterns(classes: Classes, items: Items) -> Patterns | None:
+def build_patterns(classes: GpuClasses, items: Items) -> SegmentPatterns | None:
     """All patterns of these items that some segment can follow or precede; None where there are too many."""
     width = len(classes.kinds)
-    found = list(islice(_segments(classes, items), MOST_PATTERNS + 1))
+    segments = list(islice(_list_segments(classes, items), MOST_PATTERNS + 1))
     gates: dict[int, int] = {}
-    gate_of = [gates.setdefault(gate, len(gates)) for _, _, gate in found]
-    if len(found) > MOST_PATTERNS:
+    gate_of = [gates.setdefault(gate, len(gates)) for _, _, gate in segments]
+    if len(segments) > MOST_PATTERNS:
         return None
-    counts = np.zeros((len(found), width), dtype=np.int64)
-    for number, (_, chosen, _) in enumerate(found):
+    counts = np.zeros((len(segments), width), dtype=np.int64)
+    for number, (_, chosen, _) in enumerate(segments):
         np.add.at(counts[number], list(chosen), 1)
-    outside = np.array([[not gate >> one & 1 for one in range(width)] for gate in gates], dtype=np.float32)
+    outside = np.array([[not gate >> class_index & 1 for class_index in range(width)] for gate in gates], dtype=np.float32)
     inside = outside.reshape(len(gates), width) @ (counts > 0).T.astype(np.float32) == 0
     if np.count_nonzero(inside) > MOST_ARCS:
         return None
     arcs = np.array(np.nonzero(inside), dtype=np.int64)
-    return Patterns(counts, np.array([item for item, _, _ in found]), np.array(gate_of), len(gates), arcs)
+    return SegmentPatterns(counts, np.array([item for item, _, _ in segments]), np.array(gate_of), len(gates), arcs)
 
 
-def _segments(classes: Classes, items: Items) -> Iterator[tuple[int, tuple[int, ...], int]]:
+def _list_segments(classes: GpuClasses, items: Items) -> Iterator[tuple[int, tuple[int, ...], int]]:
     """(item, classes ascending by kind, gate) of every set of GPUs that has a common neighbour on some side."""
-    after, before = ([_mask(row) for row in links] for links in (classes.links, classes.links.T))
+    after, before = ([_bit_mask(row) for row in links] for links in (classes.links, classes.links.T))
     sizes = [len(members) for members in classes.members]
     of_kind: dict[int, list[int]] = {}
     for one, kind in enumerate(classes.kinds):
@@ -68,9 +68,9 @@ def _segments(classes: Classes, items: Items) -> Iterator[tuple[int, tuple[int, 
             return
         kind = kinds[len(chosen)]
         least = chosen[-1] if chosen and kinds[len(chosen) - 1] == kind else 0
-        for one in of_kind.get(kind, ()):
-            if one >= least and chosen.count(one) < sizes[one]:
-                yield from extend(kinds, (*chosen, one), gate & after[one], source & before[one])
+        for class_index in of_kind.get(kind, ()):
+            if class_index >= least and chosen.count(class_index) < sizes[class_index]:
+                yield from extend(kinds, (*chosen, class_index), gate & after[class_index], source & before[class_index])
 
     every = (1 << len(sizes)) - 1
     for item in range(len(items.sizes)):
@@ -79,5 +79,5 @@ def _segments(classes: Classes, items: Items) -> Iterator[tuple[int, tuple[int, 
             yield item, chosen, gate
 
 
-def _mask(row: np.ndarray) -> int:
-    return sum(1 << one for one in np.flatnonzero(row).tolist())
+def _bit_mask(row: np.ndarray) -> int:
+    return sum(1 << bit for bit in np.flatnonzero(row).tolist())

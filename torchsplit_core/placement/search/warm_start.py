@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torchsplit_core.placement.model.instance import Found
+from torchsplit_core.placement.model.instance import SearchResult
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 
 
-def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Found | None:
+def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> SearchResult | None:
     """The outcome's pipeline on the GPUs of the request; None where one of them is gone or the layers are others.
 
     What it is worth now is the search's to reckon.
@@ -20,4 +20,4 @@ def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> Fou
         segments.append((part.end_layer - part.start_layer + 1, gpus))
     if sum(count for count, _ in segments) != request.model.layers:
         return None
-    return Found(0.0, float("inf"), False, tuple(segments), {})
+    return SearchResult(0.0, float("inf"), False, tuple(segments), {})

@@ -180,7 +180,7 @@ def _measured_servers(
 
 def _measured_points(outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[MeasuredPoint]:
     """A point for each size of batch that came often enough: the computing alone, as a profile has it."""
-    from torchsplit_core.responding.servers import server_id
+    from torchsplit_core.latency_slo.simulation_input import server_id
 
     times_by_point: dict[tuple[str, ...], tuple[str, str, Tenant, dict[int, list[float]]]] = {}
     for gpu in outcome.gpus:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from torchsplit_core.hardware import discover_host, instability_words, measure_cores
-from torchsplit_core.responding.front import beside_generator, front_load, front_ms, held_ms, short_words
-from torchsplit_core.responding.servers import simulation_request
-from torchsplit_core.responding.spread import simulate_drawn, with_spread
+from torchsplit_core.latency_slo.frontend import with_load_generator, frontend_load, frontend_ms, worker_busy_ms, describe_shortfall
+from torchsplit_core.latency_slo.simulation_input import simulation_request
+from torchsplit_core.latency_slo.service_variance import simulate_with_variance, with_lognormal_service
 from torchsplit_core.serving.load_test.comparison import LoadTestData, build_measurement
 from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
 from torchsplit_core.serving.plan import ServingPlan
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
-from torchsplit_core.simulation.arrivals import offered_rps, times_ms
+from torchsplit_core.simulation.arrivals import offered_rps, arrival_times_ms
 from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     InputFault,
@@ -98,7 +98,7 @@ def measure(
         warnings = server.warnings
     progress(0.95, "simulating the same arrivals")
     sim_request = build_simulation(outcome, request, times, hand_over_by_server(hops))
-    simulated = simulate_drawn(sim_request)
+    simulated = simulate_with_variance(sim_request)
     report = discover_host()
     processor = f"{report.cpu_name}, {report.cpu_cores} cores"
     gpus = sorted({bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"})
@@ -126,8 +126,8 @@ def front_warning(outcome: PlanOutcome, request: PlanRequest, load: float = 1.0)
 
     Empty where all of it passes, and where the request does not tell what the front costs.
     """
-    overload = front_load(beside_generator(request, outcome, load), outcome)
-    return "" if overload is None else short_words(overload)
+    overload = frontend_load(with_load_generator(request, outcome, load), outcome)
+    return "" if overload is None else describe_shortfall(overload)
 
 
 def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def arrival_times(
             # Which states it goes through is drawn for all of the requests.
             check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
-        due = times_ms(kind, most, rng, load.load) / 1e3
+        due = arrival_times_ms(kind, most, rng, load.load) / 1e3
         times_s[model.name] = [float(time) for time in due[due <= load.duration_s]]
     if not any(times_s.values()):
         problem = f"is {load.duration_s:g}, and no request is due in that time"
@@ -243,12 +243,12 @@ def build_simulation(
         replace(request, front=None),
         lambda model: TraceArrivals(tuple(times.get(model.name) or (0.0,))),
     )
-    front = front_ms(beside_generator(request, outcome, 1.0), outcome)
+    front = frontend_ms(with_load_generator(request, outcome, 1.0), outcome)
     servers = tuple(
         replace(
             server,
             batch_ms={
-                size: held_ms(ms, size, hand_over_ms.get(server.id, 0.0), front.get(server.model, 0.0))
+                size: worker_busy_ms(ms, size, hand_over_ms.get(server.id, 0.0), front.get(server.model, 0.0))
                 for size, ms in server.batch_ms.items()
             },
         )
@@ -256,4 +256,4 @@ def build_simulation(
     )
     models = tuple(replace(model, front_ms=front.get(model.name, 0.0)) for model in sim_request.models)
     sim_request = replace(sim_request, models=models, servers=servers, replications=1)
-    return with_spread(sim_request, outcome, request)
+    return with_lognormal_service(sim_request, outcome, request)

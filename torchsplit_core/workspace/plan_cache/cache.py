@@ -39,7 +39,7 @@ class PlanCache:
 
     def store(self, request: PlanRequest, outcome: PlanOutcome) -> None:
         """Keep a verified answer of the request, unless a better one is known; a timeout is none."""
-        from torchsplit_core.responding.standing import improved
+        from torchsplit_core.latency_slo.incumbent import update_incumbent
 
         if outcome.status == "timeout":
             return
@@ -49,7 +49,7 @@ class PlanCache:
         with self.workspace.store.connect(write=True) as database:
             stored = self._outcome(database, key)
             known = None if stored is None else with_ids(request, stored)
-            best = outcome if known is None else improved(request, known, outcome)
+            best = outcome if known is None else update_incumbent(request, known, outcome)
             if known is not None and replace(best, statistics=known.statistics, explanation=None) == known:
                 return
             summary_row = json.dumps(summarize(request, best).as_row())

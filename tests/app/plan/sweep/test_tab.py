@@ -22,7 +22,7 @@ from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, request_at, sweep_points, sweep_requests
-from torchsplit_core.responding.worst import WorstResponse, worst_response
+from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
 from torchsplit_core.values import (
     InputFault,
     Objective,

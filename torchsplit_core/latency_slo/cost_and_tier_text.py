@@ -1,0 +1,34 @@
+"""What a plan costs and which models come first, as one clause each; empty where nobody gave prices, or tiers."""
+
+from __future__ import annotations
+
+from torchsplit_core.planning.outcome.money import unpriced_types
+from torchsplit_core.planning.request.objective import tiered
+from torchsplit_core.planning.sureness.words import figure
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+
+def describe_cost(request: PlanRequest, plan: PlanOutcome) -> str:
+    """What the GPUs in use cost, in the currency of the prices; which price is missing where some are there."""
+    if plan.objective.value is None or all(entry.cost is None for entry in request.gpus):
+        return ""
+    missing = unpriced_types(request, plan.gpus)
+    if missing:
+        return f"cost n/a: no price of {', '.join(missing)}"
+    if plan.cost_per_hour is None:
+        return "cost n/a: this plan was made without it"
+    cost = f"cost {figure(plan.cost_per_hour)} an hour"
+    each = plan.cost_per_million_requests
+    return cost if each is None else f"{cost}, {figure(each)} per million requests served"
+
+
+def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
+    """The tiers, the highest first, with what the worst served of each gets of weight · demand."""
+    if plan.objective.value is None or not tiered(request):
+        return ""
+    worst: dict[int, float] = {}
+    for spec, planned in zip(request.models, plan.models, strict=True):
+        worst[spec.tier] = min(planned.normalised, worst.get(spec.tier, planned.normalised))
+    of = "demand" if all(spec.weight == 1 for spec in request.models) else "weight · demand"
+    tiers = (f"tier {tier} at least {figure(worst[tier])} × its {of}" for tier in sorted(worst, reverse=True))
+    return f"by tier, the highest first: {', '.join(tiers)}"

@@ -1,0 +1,264 @@
+"""What the front of a served plan carries: the one process that clients talk to, beside what the slices carry.
+
+A request costs the front ms of a core (`FrontCosts`), and its event loop has no more than one core. Where a host has a
+core without a slice the front is on it; else its time is the slices': then both together have the cores there are. The
+largest common factor of the demands is the least of 1 / (the front's share of a core at the demands) and, on shared
+cores, cores / (the front's and the slices' core time at the demands). Batches are taken as full: so they
+become where more comes than passes.
+
+A worker gets no batch for `hand_over_ms` after it has given one back, and none before the front is done with the
+requests of the next, on which it works while the worker computes: a batch keeps a worker for
+hand-over + max(computing, its requests · ms of the front).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchsplit_core.hardware import gpu_type, profile_cores
+from torchsplit_core.planning.problem.transfers import bytes_across_cuts
+from torchsplit_core.planning.tolerance import equal
+from torchsplit_core.values import (
+    PlanModel,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Tenant,
+    Variant,
+    point_type,
+)
+from torchsplit_core.values.plan.front import FrontCosts, PlannedFront
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendModelLoad:
+    """A served model: what it asks for, what its slices give with the hand-overs between their batches, what passes.
+
+    `ms` of the front a request. `told` False: its bytes are not known, and count for nothing.
+    """
+
+    name: str
+    demand_rps: float
+    slices_rps: float
+    passed_rps: float
+    ms: float
+    bytes_known: bool
+
+    @property
+    def short(self) -> bool:
+        """Whether less than the demand passes."""
+        return self.passed_rps < self.demand_rps and not equal(self.passed_rps, self.demand_rps)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendLoad:
+    """What the front carries of a plan."""
+
+    costs: FrontCosts
+    planned: PlannedFront
+    models: tuple[FrontendModelLoad, ...]
+
+    @property
+    def factor(self) -> float:
+        """So many times all demands pass at the most, the hand-overs between the slices' batches counted."""
+        return min(model.passed_rps / model.demand_rps for model in self.models)
+
+    @property
+    def carries(self) -> bool:
+        """Whether the front itself passes all demands."""
+        return self.planned.load_factor >= 1 or equal(self.planned.load_factor, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedInstance:
+    gpu: PlannedGpu
+    slice: PlannedSlice
+    tenant: Tenant
+
+    @property
+    def busy_cores(self) -> float:
+        """Cores that it keeps busy while it works, by its share; none on a GPU."""
+        on_cores = point_type(self.gpu.type) != self.gpu.type
+        return self.tenant.share * (profile_cores(self.slice.profile) or 0) if on_cores else 0.0
+
+
+def with_load_generator(request: PlanRequest, outcome: PlanOutcome, load: float) -> PlanRequest:
+    """The request as our own load generator asks it of a front: `load` times the demands, and on a host without two
+    cores for the two of them the generator's time is the front's."""
+    models = tuple(replace(model, demand_rps=load * model.demand_rps) for model in request.models)
+    costs = request.front
+    if costs is not None and costs.cores is not None:
+        cores, taken = _cores(costs, outcome)
+        if cores - taken < 2:
+            costs = replace(costs, ms_per_request=costs.ms_per_request + costs.generator_ms)
+    return replace(request, models=models, front=costs)
+
+
+def uses_cpu_slices(outcome: PlanOutcome) -> bool:
+    """Whether a plan uses slices of cores: only of such plans the front is reckoned with."""
+    return any(gpu.slices and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
+
+
+def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | None:
+    """Of a plan that uses slices of cores, where the request tells the front's costs; else None."""
+    if request.front is None or not uses_cpu_slices(outcome):
+        return None
+    costs = request.front
+    model_instances = [(model, list(_instances(outcome, model.name))) for model in request.models]
+    served = [(model, _variant(model, instances), instances) for model, instances in model_instances if instances]
+    hosts = sum(bool(gpu.slices) and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
+    ms = {model.name: _frontend_ms(costs, model, variant, instances) for model, variant, instances in served}
+    share = math.fsum(model.demand_rps * ms[model.name] for model, _, _ in served) / 1e3
+    factor = hosts / share
+    cores, taken = _cores(costs, outcome)
+    shared = costs.cores is not None and taken >= cores
+    if shared:
+        busy = math.fsum(model.demand_rps * _core_s(variant, instances) for model, variant, instances in served)
+        factor = min(factor, cores / (share + busy))
+    models = []
+    for model, variant, instances in served:
+        slices = min(_stage_rps(costs, ms[model.name], instances, stage.name) for stage in variant.stages)
+        passed = min(slices, factor * model.demand_rps)
+        bytes_known = model.bytes_per_request is not None
+        models.append(FrontendModelLoad(model.name, model.demand_rps, slices, passed, ms[model.name], bytes_known))
+    return FrontendLoad(costs, PlannedFront(factor, share / hosts, shared), tuple(models))
+
+
+def with_frontend(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
+    """The outcome with what the front carries of it, where that is known."""
+    load = frontend_load(request, outcome)
+    if load is None:
+        return outcome
+    passed = {model.name: model.passed_rps for model in load.models}
+    return replace(
+        outcome,
+        front=load.planned,
+        models=tuple(replace(model, front_rps=passed.get(model.name)) for model in outcome.models),
+    )
+
+
+def frontend_ms(request: PlanRequest, outcome: PlanOutcome) -> Mapping[str, float]:
+    """ms of the front for a request of each served model; empty where there is not one front, or nobody knows."""
+    hosts = [gpu for gpu in outcome.gpus if gpu.slices and point_type(gpu.type) != gpu.type]
+    if request.front is None or len(hosts) != 1:
+        return {}
+    model_instances = ((model, list(_instances(outcome, model.name))) for model in request.models)
+    return {model.name: _frontend_ms(request.front, model, _variant(model, instances), instances) for model, instances in model_instances if instances}
+
+
+REMEDY = (
+    "Ask for fewer requests/s, put several rows into a request, or deploy a server for each slice (torchsplit deploy) "
+    "and let clients ask them without a router."
+)
+
+
+def describe_shortfall(load: FrontendLoad) -> str:
+    """What passes of what is asked, of which host that was measured, and what helps; empty where everything passes."""
+    short = [model for model in load.models if model.short]
+    if not short:
+        return ""
+    if load.carries:
+        rates = ", ".join(f"{model_load.name} {_rate(model_load.passed_rps)} of {_rate(model_load.demand_rps)}" for model_load in short)
+        return (
+            "Between two batches a worker waits for the front, which leaves of the requests/s demanded: "
+            f"{rates} ({_basis(load)}). Use larger batches, or more slices."
+        )
+    demand_rps = math.fsum(model.demand_rps for model in load.models)
+    many = f" of these {len(load.models)} models" if len(load.models) > 1 else ""
+    beside = ", on cores that it shares with the slices," if load.planned.shared else ""
+    return (
+        f"The front{beside} passes about {_rate(load.factor * demand_rps)} requests/s{many} "
+        f"({_basis(load)}), and {_rate(demand_rps)} are demanded. {REMEDY}"
+    )
+
+
+def describe_frontend(load: FrontendLoad) -> str:
+    """How much of a core it needs, and what is not known of that."""
+    bare = [model.name for model in load.models if not model.bytes_known]
+    without = f"; without the bytes of {', '.join(bare)}, which the request does not tell" if bare else ""
+    factor, percent = _times(load.factor), _times(100 * load.planned.core_share)
+    return f"{factor} × the demands at most, {percent} % of a core at them, {_basis(load)}{without}"
+
+
+def _basis(load: FrontendLoad) -> str:
+    return f"{load.costs.basis}{f' on {load.costs.host}' if load.costs.host else ''}"
+
+
+def _times(value: float) -> str:
+    return f"{float(f'{value:.3g}'):.10g}"
+
+
+def _rate(value: float) -> str:
+    """Three digits, thousands apart."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _instances(outcome: PlanOutcome, model: str) -> Iterator[_PlannedInstance]:
+    for gpu in outcome.gpus:
+        for item in gpu.slices:
+            for tenant in item.tenants:
+                if tenant.model == model:
+                    yield _PlannedInstance(gpu, item, tenant)
+
+
+def _variant(model: PlanModel, instances: Sequence[_PlannedInstance]) -> Variant:
+    return next(variant for variant in model.variants if variant.name == instances[0].tenant.variant)
+
+
+def _stage_tenants(instances: Sequence[_PlannedInstance], stage: str) -> list[Tenant]:
+    return [instance.tenant for instance in instances if instance.tenant.stage == stage]
+
+
+def _frontend_ms(costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[_PlannedInstance]) -> float:
+    """ms of the front for a request: its own bytes and, in and out, those across its cuts; a batch for each stage."""
+    tenants = [_stage_tenants(instances, stage.name) for stage in variant.stages]
+    batches = [_mean_batch(stage) for stage in tenants]
+    crossing = 2 * bytes_across_cuts(variant, batches) if variant.cut_bytes else 0.0
+    return costs.ms((model.bytes_per_request or 0.0) + crossing, math.fsum(1 / batch for batch in batches))
+
+
+def _mean_batch(tenants: Sequence[Tenant]) -> float:
+    """Requests a full batch, of a stage whose instances have different ones by what each of them serves."""
+    total = math.fsum(tenant.throughput_rps for tenant in tenants)
+    if not total:
+        return min(tenant.batch_size for tenant in tenants)
+    return total / math.fsum(tenant.throughput_rps / tenant.batch_size for tenant in tenants)
+
+
+def worker_busy_ms(computing_ms: float, requests: int, hand_over_ms: float, front_ms: float) -> float:
+    """How long a batch keeps its worker; `front_ms` is the front's of one request."""
+    return hand_over_ms + max(computing_ms, requests * front_ms)
+
+
+def _stage_rps(costs: FrontCosts, front_ms: float, instances: Sequence[_PlannedInstance], stage: str) -> float:
+    """What the stage's instances serve with the front between their batches."""
+    rates = []
+    for tenant in _stage_tenants(instances, stage):
+        if tenant.throughput_rps:
+            computing = 1e3 * tenant.processes * tenant.batch_size / tenant.throughput_rps
+            busy_ms = worker_busy_ms(computing, tenant.batch_size, costs.hand_over_ms, front_ms)
+            rates.append(1e3 * tenant.processes * tenant.batch_size / busy_ms)
+    return math.fsum(rates)
+
+
+def _core_s(variant: Variant, instances: Sequence[_PlannedInstance]) -> float:
+    """Seconds of a core that the slices need for a request, all stages together."""
+    total = 0.0
+    for stage in variant.stages:
+        rate = math.fsum(tenant.throughput_rps for tenant in _stage_tenants(instances, stage.name))
+        cores = math.fsum(instance.busy_cores for instance in instances if instance.tenant.stage == stage.name)
+        total += cores / rate if rate else 0.0
+    return total
+
+
+def _cores(costs: FrontCosts, outcome: PlanOutcome) -> tuple[int, int]:
+    """Cores of the hosts that the plan uses, and of their slices."""
+    host_cores = taken = 0
+    for gpu in outcome.gpus:
+        if gpu.slices and point_type(gpu.type) != gpu.type:
+            host_cores += max(costs.cores or 0, gpu_type(gpu.type).memory_slices)
+            taken += sum(profile_cores(item.profile) or 0 for item in gpu.slices if item.tenants)
+    return host_cores, taken

@@ -1,0 +1,62 @@
+"""A plan that stands while a search for the same request goes on: what it leaves open, and what replaces it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsplit_core.planning.infeasibility.notes import open_reasons
+from torchsplit_core.planning.manual.what_if import better
+from torchsplit_core.planning.request.objective import goal_of, reached
+from torchsplit_core.planning.tolerance import equal
+from torchsplit_core.latency_slo.slo_check import limited_models
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+
+def is_settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
+    """Whether a further search can say no more: the plan is proven, and simulated where responses are limited; or that
+    there is none is proven, with its reasons."""
+    if outcome.status == "infeasible":
+        return not open_reasons(outcome)
+    return outcome.status == "optimal" and is_simulated(request, outcome)
+
+
+def is_simulated(request: PlanRequest, outcome: PlanOutcome) -> bool:
+    """Whether every model of the plan with a limited response time has its simulated responses."""
+    waits = {model.name for model in limited_models(request)}
+    return all(model.response_ms is not None for model in outcome.models if model.name in waits)
+
+
+def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
+    """What a further search leaves of the plan that stands: what it found, unless that is worse.
+
+    A better plan that stands takes over the bound that the search proved.
+    """
+    if candidate.status == "optimal" or not is_simulated(request, incumbent):
+        return candidate
+    if not candidate.gpus:
+        if incumbent.gpus or candidate.status == "timeout":
+            return incumbent
+        # Of a request without a plan the longer search mostly gives the better reasons.
+        settled = incumbent.status == "infeasible" and len(open_reasons(incumbent)) < len(open_reasons(candidate))
+        return incumbent if settled else candidate
+    if not incumbent.gpus or not better(request, incumbent, candidate):
+        return candidate
+    return _with_proof(request, incumbent, candidate)
+
+
+def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
+    """The better plan that stands, with what the other search has proven: its bound, and levels that are the same."""
+    goal, incumbent_value, candidate_value = goal_of(request), incumbent.objective, candidate.objective
+    if incumbent_value.value is None or candidate_value.bound is None or candidate_value.proven_levels < incumbent_value.proven_levels:
+        return incumbent
+    values, candidate_values = reached(incumbent_value), reached(candidate_value)
+    proven = candidate_value.proven_levels
+    if not all(equal(a, b) for a, b in zip(values[:proven], candidate_values[:proven], strict=True)) or proven >= len(
+        values
+    ):
+        return incumbent
+    # The bound speaks of the first level that is not proven.
+    also = (incumbent_value.bound,) if incumbent_value.bound is not None and incumbent_value.proven_levels == proven else ()
+    tight = goal.held(goal.tightest(candidate_value.bound, *also), values[proven])
+    proof = replace(incumbent_value, bound=tight, gap=goal.gap(values[proven], tight), proven_levels=proven)
+    return replace(incumbent, objective=proof)

@@ -1,0 +1,134 @@
+"""The largest rate of a slice that serves alone, within a limit of the response time: by point, and the best point.
+
+One slice, its processes as servers of one queue, batches that start as soon as a server is free. The rates are of
+short simulations with the same draws at every rate: they guide the search, and no plan rests on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from torchsplit_core.latency_slo.simulation_input import batch_times
+from torchsplit_core.simulation.arrivals import offered_rps
+from torchsplit_core.simulation.output_statistics import percentile, without_warmup
+from torchsplit_core.simulation.replication import PreparedModel, prepare_model, run_model
+from torchsplit_core.values import (
+    GammaArrivals,
+    MmppArrivals,
+    PlanModel,
+    Point,
+    PoissonArrivals,
+    Server,
+    SimulatedModel,
+    SimulationRequest,
+    Stage,
+)
+
+STEPS = 6
+"""Halvings between nothing and what can be served at most: to 1.6 % of it."""
+
+BATCHES, FEWEST_REQUESTS, MOST_REQUESTS = 300, 6_000, 30_000
+"""About so many batches of each process are simulated for one rate, within these numbers of requests."""
+
+MOST_BEHIND = 4
+"""Points that are tried after the best yet."""
+
+BETTER = 1.03
+"""A point is tried in full where it carries so much more than the best before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaxRate:
+    """A point with the requests/s that it carries alone within the limit."""
+
+    point: Point
+    rate_rps: float
+
+
+def best_rates(model: PlanModel, stage: Stage, limit_ms: float) -> tuple[MaxRate, ...]:
+    """Of every slice the point that carries most.
+
+    `limit_ms` is the stage's. Slices that carry nothing within it are left out.
+    """
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for point in stage.points:
+        if point.throughput_rps > 0:
+            groups.setdefault((point.gpu_type, point.profile), []).append(point)
+    rates = (_best_rate(model, stage, points, limit_ms) for points in groups.values())
+    return tuple(rate for rate in rates if rate is not None)
+
+
+def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms: float) -> MaxRate | None:
+    """Points that could carry most come first; one that could not carry more than the best is not tried."""
+    tables = {
+        id(point): batch_times(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
+        for point in points
+    }
+    most = {id(point): max_rps_within(tables[id(point)], limit_ms, point.processes) for point in points}
+    best: MaxRate | None = None
+    tries_since_best = 0
+    for point in sorted(points, key=lambda point: (-most[id(point)], point.batch_size)):
+        floor = 0.0 if best is None else best.rate_rps * BETTER
+        if most[id(point)] <= floor or tries_since_best == MOST_BEHIND:
+            break
+        tries_since_best += best is not None
+        rate = _max_rate_rps(model, point, tables[id(point)], limit_ms, floor)
+        if rate > floor:
+            best, tries_since_best = MaxRate(point, rate), 0
+    return best
+
+
+def max_rps_within(times: Mapping[int, float], limit_ms: float, processes: int) -> float:
+    """Most requests/s in batches that take no longer than the limit, of all processes."""
+    return max(
+        (processes * size / time * 1000 for size, time in interpolate_batch_ms(times).items() if time <= limit_ms),
+        default=0.0,
+    )
+
+
+def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
+    """ms of a batch of every size up to the largest: linear between those given, below the smallest as that."""
+    sizes = sorted(times)
+    batch_ms = dict.fromkeys(range(1, sizes[0] + 1), times[sizes[0]])
+    for low, high in pairwise(sizes):
+        slope = (times[high] - times[low]) / (high - low)
+        batch_ms.update({size: times[low] + slope * (size - low) for size in range(low + 1, high + 1)})
+    return batch_ms
+
+
+def _max_rate_rps(model: PlanModel, point: Point, times: Mapping[int, float], limit_ms: float, floor: float) -> float:
+    """Largest rate within the limit, 0 where it is not above the floor."""
+    most = point.processes * point.batch_size / times[point.batch_size] * 1000
+    prepared = _isolated_model(model, point, times, most)
+
+    def holds(rate: float) -> bool:
+        responses = run_model(prepared, 0, rate / most).response_ms
+        return percentile(without_warmup(responses, 0.1), model.response_percentile) <= limit_ms
+
+    if floor >= most or (floor and not holds(floor)):
+        return 0.0
+    low, high = floor, most
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _isolated_model(model: PlanModel, point: Point, times: Mapping[int, float], rate: float) -> PreparedModel:
+    """The point alone under the model's kind of arrivals at this rate; Poisson where nothing is drawn."""
+    arrivals = model.expected_arrivals
+    if isinstance(arrivals, GammaArrivals):
+        arrivals = replace(arrivals, rate_rps=rate)
+    elif isinstance(arrivals, MmppArrivals):
+        scale = rate / (offered_rps(arrivals) or rate)
+        states = (replace(state, rate_rps=state.rate_rps * scale) for state in arrivals.states)
+        arrivals = MmppArrivals(tuple(states))
+    else:
+        arrivals = PoissonArrivals(rate)
+    wanted = BATCHES * point.batch_size * point.processes
+    requests = min(MOST_REQUESTS, max(FEWEST_REQUESTS, wanted))
+    simulated = SimulatedModel(model.name, ("alone",), arrivals)
+    server = Server("alone", model.name, "alone", point.batch_size, times, point.processes)
+    return prepare_model(SimulationRequest((simulated,), (server,), requests_per_model=requests), 0)

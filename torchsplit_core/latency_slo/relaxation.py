@@ -1,0 +1,144 @@
+"""Requests without waiting that stand for one with limits of the response time, for their proof or as a first try.
+
+*relaxed*: every plan that keeps the limits is a plan of it too, and worth no less there: its bound is a bound.
+*halved*: the published rule, which no bound and no proof rests on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.problem.transfers import bytes_per_request
+from torchsplit_core.planning.request.objective import goal_of, must_survive
+from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
+from torchsplit_core.latency_slo.simulation_input import batch_times
+from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
+from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values.units import GB
+
+MULTIPLIERS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+"""Multipliers of the constraint on responses within the limit that are tried for the bound."""
+
+
+def without_limits(request: PlanRequest) -> PlanRequest:
+    """The request with nothing said of responses."""
+    models = tuple(
+        replace(model, max_response_ms=None, response_percentile=95.0, arrivals=None)
+        for model in request.models
+    )
+    return replace(request, models=models)
+
+
+def halve_limits(request: PlanRequest) -> PlanRequest:
+    """The published rule as a request: a batch may take half of the limit, and what arrives is a minimum."""
+    models = list(without_limits(request).models)
+    for number, spec in enumerate(request.models):
+        if spec.max_response_ms is not None:
+            service = spec.max_response_ms / 2
+            models[number] = replace(
+                models[number],
+                max_latency_ms=min(service, spec.max_latency_ms or service),
+                min_throughput_rps=max(offered_by(spec), spec.min_throughput_rps or 0.0) or None,
+            )
+    return replace(request, models=tuple(models))
+
+
+def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
+    """ms of one request alone on the quickest slice of these GPU types; None where it has no point on any."""
+    return min(
+        (
+            min(
+                batch_times(
+                    stage, (point.gpu_type, point.profile, point.processes), point.batch_size
+                ).values()
+            )
+            for point in stage.points
+            if point.gpu_type in types and point.throughput_rps > 0
+        ),
+        default=None,
+    )
+
+
+def transfers_ms(request: PlanRequest, variant: Variant) -> float:
+    """ms that a request alone takes across all cuts, inside a node."""
+    if request.link_gb_per_s is None:
+        return 0.0
+    carried = sum(fixed + bytes_per_request(variant, cut) for cut, fixed in enumerate(variant.cut_bytes))
+    return carried / (request.link_gb_per_s * GB) * 1000
+
+
+def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
+    """A request of which every plan that keeps the limits is a plan, at the same value of the objective.
+
+    What arrives must be served, so it is a minimum. Where GPUs are counted throughputs are only those that
+    count for the responses within the limit (`_priced`).
+    """
+    names = {model.name for model in limited_models(request)}
+    models = []
+    for spec, plain in zip(request.models, without_limits(request).models, strict=True):
+        rate = offered_by(spec)
+        if spec.name not in names or spec.expected_arrivals.kind == "trace" or must_survive(request):
+            # What a trace ends with may be served later, and a minimum would have to survive a loss.
+            models.append(plain)
+        elif goal_of(request).by_cost and rate >= (spec.min_throughput_rps or 0.0):
+            models.append(_lagrangian_model(request, spec, plain, types))
+        else:
+            least = max(rate, spec.min_throughput_rps or 0.0)
+            models.append(replace(plain, min_throughput_rps=least))
+    return replace(request, models=tuple(models))
+
+
+def _lagrangian_model(request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]) -> PlanModel:
+    """The model with throughputs E = max(A, (1 + a) G) / (1 + q a) of its points, its rate a minimum.
+
+    A slice serves at most A requests/s, and at most G in batches that end within the limit. Of a rate r a share q
+    is within it: with the time g of y that a slice works on those, sum G g >= q r and sum G g + A (y - g) >= r.
+    a times the first and the second once give sum E y >= r, whatever a >= 0. The a is chosen for which the best
+    slice for its size counts least.
+    """
+    share = spec.response_percentile / 100
+
+    def with_multiplier(multiplier: float) -> PlanModel:
+        variants = []
+        for variant in plain.variants:
+            quickest = [fastest_ms(stage, types) or 0.0 for stage in variant.stages]
+            stages = []
+            for number, stage in enumerate(variant.stages):
+                others = sum(quickest) - quickest[number]
+                left = (spec.max_response_ms or 0.0) - transfers_ms(request, variant) - others
+                points = tuple(_lagrangian_point(stage, point, left, multiplier, share) for point in stage.points)
+                stages.append(replace(stage, points=points))
+            variants.append(replace(variant, stages=tuple(stages)))
+        return replace(plain, variants=tuple(variants), min_throughput_rps=offered_by(spec))
+
+    return min(map(with_multiplier, MULTIPLIERS), key=_best_rate_per_gib)
+
+
+def _lagrangian_point(stage: Stage, point: Point, limit_ms: float, multiplier: float, share: float) -> Point:
+    if point.throughput_rps <= 0:
+        return point
+    times = batch_times(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
+    most = max_rps_within(times, float("inf"), point.processes)
+    good = max_rps_within(times, limit_ms, point.processes)
+    counts = max(most, (1 + multiplier) * good) / (1 + share * multiplier)
+    return replace(point, throughput_rps=counts, low_rps=None, high_rps=None)
+
+
+def _best_rate_per_gib(model: PlanModel) -> float:
+    return max(
+        (
+            point.throughput_rps / _size(point)
+            for variant in model.variants
+            for stage in variant.stages
+            for point in stage.points
+        ),
+        default=0.0,
+    )
+
+
+def _size(point: Point) -> float:
+    """GiB of the slice, 1 where nobody knows."""
+    if point.profile == WHOLE_GPU or point.gpu_type == CPU:
+        return 1.0
+    return gpu_type(point.gpu_type).profile(point.profile).memory_gib or 1.0

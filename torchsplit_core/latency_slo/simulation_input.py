@@ -1,0 +1,214 @@
+"""A plan as servers and queues: the simulation request that a plan and its request make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
+from torchsplit_core.values import (
+    InputFault,
+    PlanModel,
+    PlannedGpu,
+    PlannedSlice,
+    PlanOutcome,
+    PlanRequest,
+    Point,
+    Server,
+    SimulatedModel,
+    SimulationRequest,
+    Stage,
+    Tenant,
+    Variant,
+    point_type,
+)
+from torchsplit_core.values.simulation.request import Arrivals
+from torchsplit_core.values.units import GB
+
+ArrivalsAt = Callable[[PlanModel], Arrivals]
+"""The arrivals of a model of a plan request, by its demand."""
+
+
+def simulation_request(
+    outcome: PlanOutcome, request: PlanRequest, arrivals: ArrivalsAt | None = None
+) -> SimulationRequest:
+    """What a plan is as servers and queues. Raises InputFault where the plan has no slices, or is of other models.
+
+    One queue a stage for all its instances; those first that need least for a request of a full batch. Arrivals are
+    the model's own, Poisson at the demand where it has none, unless told. Models without an instance are left out:
+    they serve nobody. Where the request tells the front's costs and one front serves slices of cores, it is there too,
+    and between batches a worker waits for it.
+    """
+    if not any(gpu.slices for gpu in outcome.gpus):
+        raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
+    requested = {model.name: model for model in request.models}
+    instances = [
+        _PlannedInstance(gpu, item, tenant, _variant(requested.get(tenant.model), tenant))
+        for gpu in outcome.gpus
+        for item in gpu.slices
+        for tenant in item.tenants
+    ]
+    arrivals_of = arrivals or (lambda model: model.expected_arrivals)
+    front = frontend_ms(request, outcome)
+    hand_over_ms = request.front.hand_over_ms if request.front and front else 0.0
+    models = tuple(
+        _model(
+            request,
+            requested[name],
+            [instance for instance in instances if instance.tenant.model == name],
+            arrivals_of(requested[name]),
+            front.get(name, 0.0),
+        )
+        for name in requested
+        if any(instance.tenant.model == name for instance in instances)
+    )
+    # Sorting is stable: equal ones stay as the plan lists them.
+    waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
+    servers = sorted(
+        (_server(instance, waits, hand_over_ms, front.get(instance.tenant.model, 0.0)) for instance in instances),
+        key=lambda server: server.batch_ms[server.max_batch] / server.max_batch,
+    )
+    return SimulationRequest(models, tuple(servers))
+
+
+def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:
+    """The models that no slice of the plan serves."""
+    served = {tenant.model for gpu in outcome.gpus for item in gpu.slices for tenant in item.tenants}
+    return tuple(model.name for model in request.models if model.name not in served)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedInstance:
+    """A tenant where it stands, and the variant that it is a stage of."""
+
+    gpu: PlannedGpu
+    slice: PlannedSlice
+    tenant: Tenant
+    variant: Variant
+
+
+def _variant(model: PlanModel | None, tenant: Tenant) -> Variant:
+    """The variant of the request that a tenant runs. Raises InputFault where the request has not got it."""
+    for variant in model.variants if model else ():
+        if variant.name == tenant.variant and any(stage.name == tenant.stage for stage in variant.stages):
+            return variant
+    raise InputFault(
+        "the plan",
+        f"runs {tenant.model} / {tenant.variant} / {tenant.stage}, which the request does not have",
+        "Give the request that this plan answers.",
+    )
+
+
+def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
+    """The id that a tenant of a plan has among the servers of the plan's simulation."""
+    id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
+    return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
+
+
+def points_of(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> tuple[Point, ...]:
+    """The points that time the batches of a tenant. Raises InputFault where the request has not got its stage."""
+    requested = next((model for model in request.models if model.name == tenant.model), None)
+    stage = _stage(_variant(requested, tenant), tenant)
+    return tuple(_timing(stage, (point_type(gpu.type), item.profile, tenant.processes), tenant.batch_size))
+
+
+def _stage(variant: Variant, tenant: Tenant) -> Stage:
+    return next(stage for stage in variant.stages if stage.name == tenant.stage)
+
+
+def _server(instance: _PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float) -> Server:
+    """An instance as the servers that its processes are."""
+    gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
+    id = server_id(gpu, item, tenant)
+    stage = _stage(instance.variant, tenant)
+    wanted = (point_type(gpu.type), item.profile, tenant.processes)
+    times = batch_times(stage, wanted, tenant.batch_size, tenant.share)
+    if tenant.batch_size not in times:
+        raise InputFault(
+            f"the plan: {id}",
+            f"runs {tenant.model} in batches of {tenant.batch_size} with {tenant.processes} "
+            f"process{'es' if tenant.processes > 1 else ''}, and the request has no throughput for that",
+            "Give the request that this plan answers.",
+        )
+    times = {size: worker_busy_ms(ms, size, hand_over_ms, front_ms) for size, ms in times.items()}
+    wait = waits.get(tenant.model, 0.0)
+    return Server(
+        id, tenant.model, tenant.stage, tenant.batch_size, times, tenant.processes, max_wait_ms=wait
+    )
+
+
+def batch_times(
+    stage: Stage, slice_: tuple[str, str, int], largest: int, share: float = 1.0
+) -> dict[int, float]:
+    """ms of a batch by its size up to the largest, of one process on (gpu_type, profile, processes).
+
+    1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
+    """
+    rates = {point.batch_size: point.throughput_rps for point in _timing(stage, slice_, largest)}
+    times: dict[int, float] = {}
+    longest = 0.0
+    for size in sorted(rates):
+        # Measured batches are now and then faster than smaller ones by noise: a batch takes no less than those.
+        longest = max(longest, 1000.0 * slice_[2] * size / rates[size] / share)
+        times[size] = longest
+    return times
+
+
+def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterator[Point]:
+    """The points of batches up to the largest on (gpu_type, profile, processes)."""
+    return (
+        point
+        for point in stage.points
+        if (point.gpu_type, point.profile, point.processes) == slice_
+        and point.batch_size <= largest
+        and point.throughput_rps > 0
+    )
+
+
+def _model(
+    request: PlanRequest,
+    spec: PlanModel,
+    instances: Sequence[_PlannedInstance],
+    arrivals: Arrivals,
+    front_ms: float,
+) -> SimulatedModel:
+    """A model with the stages of the variant that it runs, and the transfers between them."""
+    variants = {instance.variant.name: instance.variant for instance in instances}
+    if len(variants) > 1:
+        raise InputFault(
+            f"the plan: {spec.name}", f"runs several variants ({', '.join(variants)})", "Plan again."
+        )
+    (variant,) = variants.values()
+    missing = {stage.name for stage in variant.stages} - {instance.tenant.stage for instance in instances}
+    if missing:
+        raise InputFault(f"the plan: {spec.name}", f"has no instance of {min(missing)}", "Plan again.")
+    return SimulatedModel(
+        spec.name,
+        tuple(stage.name for stage in variant.stages),
+        arrivals,
+        _transfers_ms(request, variant, instances),
+        spec.max_latency_ms if spec.max_response_ms is None else spec.max_response_ms,
+        variant.cut_bytes,
+        variant.cut_bytes_per_request,
+        front_ms,
+    )
+
+
+def _transfers_ms(
+    request: PlanRequest, variant: Variant, instances: Sequence[_PlannedInstance]
+) -> tuple[float, ...]:
+    """Across each cut, of a batch as large as the largest in use on either side: as the planner counts them."""
+    node_of = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
+    link = link_between(request, {node_of.get(instance.gpu.id) for instance in instances})
+    if link is None:
+        return ()
+    largest = [
+        max(instance.tenant.batch_size for instance in instances if instance.tenant.stage == stage.name)
+        for stage in variant.stages
+    ]
+    return tuple(
+        (fixed + max(largest[cut], largest[cut + 1]) * bytes_per_request(variant, cut)) / (link * GB) * 1e3
+        for cut, fixed in enumerate(variant.cut_bytes)
+    )

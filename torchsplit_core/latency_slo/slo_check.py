@@ -1,0 +1,230 @@
+"""A plan's models under load: whether a percentile of their responses keeps its limit, and up to which rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchsplit_core.latency_slo.simulation_input import simulation_request
+from torchsplit_core.simulation.arrivals import is_random, offered_rps
+from torchsplit_core.simulation.capacity import capacity_rps
+from torchsplit_core.simulation.tandem import ReplicationRun
+from torchsplit_core.simulation.output_statistics import half_width, mean, percentile, without_warmup
+from torchsplit_core.simulation.replication import PreparedModel, prepare_model, replication_count, run_model
+from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, ResponsePercentiles
+from torchsplit_core.values.plan.outcome import ResponseBinding
+
+OTHER_SEED = 1
+"""Of the simulation that confirms. What a plan tells is of `simulate` with its defaults, with seed 0."""
+
+RUNS, OTHER_RUNS, WARMUP = 5, 3, 0.1
+"""Replications of the two, and the share of the first requests that is left out."""
+
+CLEAR = 3.0
+"""A limit that lies so many half-widths of the 95 % interval above the percentile needs no confirmation."""
+
+QUICK_REQUESTS = 40_000
+"""In each of QUICK_RUNS replications of a first look, which spares those that fail by far the whole simulation."""
+QUICK_RUNS = 2
+FAR_ABOVE, FAR_BELOW = 1.1, 0.8
+"""Of the limit: no longer run brings what is above the first below it, hardly any what is below the second above."""
+
+BUSY, TOO_BUSY = 0.98, 0.995
+"""Shares of what can be served: above the first ten times the requests are simulated, for short runs that begin
+with empty queues flatter; from the second on no run of this length tells what comes (random arrivals)."""
+
+SUSTAINED_STEPS = 8
+HIGHEST_FACTOR = 4.0
+"""Rates are looked for up to so many times the one that is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedResponse:
+    """One model under load. `upper_ms` is the upper end of the 95 % interval of the limited percentile."""
+
+    response_ms: ResponsePercentiles
+    upper_ms: float
+    bound_by: ResponseBinding
+
+
+@dataclass(frozen=True, slots=True)
+class SloResult:
+    """What simulation says of a plan: of each model that holds its figures, and the names of those that do not."""
+
+    responses: dict[str, CheckedResponse]
+    failing: tuple[str, ...]
+
+
+def limited_models(request: PlanRequest) -> tuple[PlanModel, ...]:
+    """The models with a limit of their response time."""
+    return tuple(model for model in request.models if model.max_response_ms is not None)
+
+
+def offered_by(model: PlanModel) -> float:
+    """Requests/s that arrive on the average; of a trace without a length none that is known, so 0."""
+    return offered_rps(model.expected_arrivals) or 0.0
+
+
+class SloChecker:
+    """Simulates plans of one request; what was simulated once is remembered by the servers it had."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.simulated = 0
+        self._checked: dict[object, CheckedResponse | None] = {}
+        self._quick_shares: dict[object, float] = {}
+        self._sustained: dict[object, float] = {}
+
+    def check(self, outcome: PlanOutcome) -> SloResult:
+        """Of a plan whose points are those of the request."""
+        prepared = self._prepare(outcome)
+        specs = limited_models(self.request)
+        known = [spec for spec in specs if spec.name in prepared]
+        failing = [spec.name for spec in specs if spec.name not in prepared]
+        quick_shares = {spec.name: self._quick_share(spec, prepared[spec.name]) for spec in known}
+        failing += [name for name, share in quick_shares.items() if share > FAR_ABOVE]
+        if failing:
+            return SloResult({}, tuple(failing))
+        responses: dict[str, CheckedResponse] = {}
+        # The most doubtful come first: where one fails, those far below their limits are spared.
+        for spec in sorted(known, key=lambda model: -quick_shares[model.name]):
+            if failing and quick_shares[spec.name] < FAR_BELOW:
+                break
+            checked = self._check_model(spec, prepared[spec.name])
+            if checked is None:
+                failing.append(spec.name)
+            else:
+                responses[spec.name] = checked
+        return SloResult(responses, tuple(failing))
+
+    def sustained(self, outcome: PlanOutcome) -> dict[str, float]:
+        """By model, how many times its rate its own instances carry within the limit; 0 where they carry nothing."""
+        ready = self._prepare(outcome)
+        return {
+            spec.name: self._sustained_factor(spec, ready[spec.name]) if spec.name in ready else 0.0
+            for spec in limited_models(self.request)
+        }
+
+    def _prepare(self, outcome: PlanOutcome) -> dict[str, PreparedModel]:
+        """By model; those that no slice serves are left out."""
+        if not any(gpu.slices for gpu in outcome.gpus):
+            return {}
+        simulated = simulation_request(outcome, self.request)
+        return {model.name: prepare_model(simulated, number) for number, model in enumerate(simulated.models)}
+
+    def _quick_share(self, spec: PlanModel, prepared: PreparedModel) -> float:
+        """A first look at the limited percentile, as a share of its limit; 0 where only the whole simulation tells."""
+        key = (spec.name, prepared.number, _server_key(prepared))
+        if key not in self._quick_shares:
+            self._quick_shares[key] = self._simulate_quickly(spec, prepared)
+        return self._quick_shares[key]
+
+    def _simulate_quickly(self, spec: PlanModel, prepared: PreparedModel) -> float:
+        drawn = is_random(prepared.model.arrivals)
+        if not _is_trace(spec) and _utilization(spec, prepared) >= (TOO_BUSY if drawn else 1.0):
+            return math.inf
+        if not drawn:
+            return 0.0
+        quick = replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests), seed=OTHER_SEED)
+        self.simulated += QUICK_RUNS * quick.requests
+        percentiles = [_percentile(run_model(quick, k), spec) for k in range(QUICK_RUNS)]
+        return mean(percentiles) / (spec.max_response_ms or math.inf)
+
+    def _check_model(self, spec: PlanModel, prepared: PreparedModel) -> CheckedResponse | None:
+        key = (spec.name, prepared.number, _server_key(prepared))
+        if key not in self._checked:
+            self._checked[key] = self._simulate_model(spec, prepared)
+        return self._checked[key]
+
+    def _simulate_model(self, spec: PlanModel, prepared: PreparedModel) -> CheckedResponse | None:
+        """Its figures, None where it does not hold: by the simulation that they are of, and by one of other draws."""
+        limit = spec.max_response_ms or 0.0
+        runs = [run_model(prepared, k) for k in range(replication_count(prepared, RUNS))]
+        self.simulated += len(runs) * prepared.requests
+        percentiles = [_percentile(run, spec) for run in runs]
+        upper = _upper(percentiles)
+        if upper > limit:
+            return None
+        clear = _utilization(spec, prepared) <= BUSY and mean(percentiles) + CLEAR * (upper - mean(percentiles)) <= limit
+        if is_random(prepared.model.arrivals) and not clear:
+            longer = prepared.requests * (10 if _utilization(spec, prepared) > BUSY else 1)
+            other = replace(prepared, requests=longer, seed=OTHER_SEED)
+            self.simulated += OTHER_RUNS * longer
+            if _upper([_percentile(run_model(other, k), spec) for k in range(OTHER_RUNS)]) > limit:
+                return None
+        response_ms = [
+            mean([percentile(without_warmup(run.response_ms, WARMUP), percent) for run in runs])
+            for percent in (50, 95, 99)
+        ]
+        return CheckedResponse(ResponsePercentiles(*response_ms), upper, bound_by(prepared, runs[0], spec.response_percentile))
+
+    def _sustained_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
+        key = (spec.name, prepared.number, _server_key(prepared))
+        if key not in self._sustained:
+            self._sustained[key] = self._search_factor(spec, prepared)
+        return self._sustained[key]
+
+    def _search_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
+        """By halves, with the same draws at every rate."""
+        quick = prepared if _is_trace(spec) else replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests))
+        limit = spec.max_response_ms or 0.0
+        high = HIGHEST_FACTOR
+        if not _is_trace(spec) and offered_by(spec):
+            high = min(high, TOO_BUSY * capacity_rps(prepared) / offered_by(spec))
+        low = 0.0
+        for _ in range(SUSTAINED_STEPS):
+            middle = (low + high) / 2
+            self.simulated += quick.requests
+            if _percentile(run_model(quick, 0, middle), spec) <= limit:
+                low = middle
+            else:
+                high = middle
+        return low
+
+
+def _is_trace(spec: PlanModel) -> bool:
+    return spec.expected_arrivals.kind == "trace"
+
+
+def _utilization(spec: PlanModel, prepared: PreparedModel) -> float:
+    """The share of what its servers can serve that arrives."""
+    return offered_by(spec) / capacity_rps(prepared)
+
+
+def _server_key(prepared: PreparedModel) -> tuple[object, ...]:
+    """All that a simulation of it rests on, beside the request itself."""
+    return (
+        prepared.model.transfer_ms,
+        tuple(
+            tuple((server.max_batch, server.count, tuple(server.batch_ms.items())) for _, server in stage)
+            for stage in prepared.stages
+        ),
+    )
+
+
+def _percentile(run: ReplicationRun, spec: PlanModel) -> float:
+    return percentile(without_warmup(run.response_ms, WARMUP), spec.response_percentile)
+
+
+def _upper(values: Sequence[float]) -> float:
+    return mean(values) + (half_width(values) or 0.0)
+
+
+def bound_by(prepared: PreparedModel, run: ReplicationRun, percent: float) -> ResponseBinding:
+    """What most of the responses around a percentile is: waiting, the rest of the batch, or the request alone."""
+    order = np.argsort(run.response_ms)
+    place = min(len(order) - 1, int(len(order) * percent / 100))
+    around = max(1, len(order) // 200)
+    near = order[max(0, place - around) : place + around]
+    waited = float(run.wait_ms[near].mean())
+    alone = sum(prepared.model.transfer_ms)
+    for stage, served in zip(prepared.stages, run.stages, strict=True):
+        least = {entry: min(server.batch_ms.values()) for entry, server in stage}
+        times = np.array([least[entry] for entry in served.entries])
+        alone += float(np.average(times, weights=served.sizes))
+    rest = float(run.response_ms[near].mean()) - waited - alone
+    parts: dict[ResponseBinding, float] = {"service": alone, "fill": rest, "rate": waited}
+    return max(parts, key=lambda name: parts[name])

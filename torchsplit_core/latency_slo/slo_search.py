@@ -1,0 +1,291 @@
+"""Rounds of planning and simulation: plan with what slices carry, simulate, correct what they carry, plan again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
+from torchsplit_core.planning.planner import plan
+from torchsplit_core.planning.request.fleet import list_gpus
+from torchsplit_core.planning.request.objective import for_the_worst, goal_of
+from torchsplit_core.planning.tolerance import equal
+from torchsplit_core.planning.verification.outcome import violations
+from torchsplit_core.latency_slo.derating import DeratedRequests, KnownRates, with_request_points
+from torchsplit_core.latency_slo.relaxation import halve_limits, relax, without_limits
+from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited_models, offered_by
+from torchsplit_core.values import (
+    PlannedGpu,
+    PlanOutcome,
+    PlanRequest,
+    PlanStatistics,
+    Progress,
+)
+
+ROUNDS = 4
+"""Plans of one kind, each with what the simulation of the one before has taught."""
+
+SHORTER = 0.98
+"""What a model's slices are taken to carry, of what they did, after a plan whose long simulation failed."""
+
+HOPELESS, BETTER = 0.85, 1.01
+"""Rounds end where the second plan or a later one lets a model carry less than this share of its rate, or the model
+that is worst off carries hardly more than before."""
+
+LEAST_S = 0.3
+"""Seconds below which no further search is begun."""
+
+NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan of the request (without its limits' figures) whose simulation holds every limit."""
+
+    outcome: PlanOutcome
+    judgement: SloResult
+
+
+class SloSearch:
+    """Looks for plans that hold, the best first; `best` is the best yet."""
+
+    def __init__(
+        self, request: PlanRequest, types: frozenset[str], judge: SloChecker, deadline: float, progress: Progress
+    ) -> None:
+        self.request, self.judge = request, judge
+        self.deadline, self.progress = deadline, progress
+        self.plain = without_limits(request)
+        self.fleet = list_gpus(request.gpus)
+        self.best: Candidate | None = None
+        self.plans = 0
+        self.failing: tuple[str, ...] = ()
+        known: KnownRates = {}
+        self.derated = [DeratedRequests(request, types, known, deadline)]
+        if request.sharing == "fractional":
+            # Plans of whole slices are plans too, and waiting is shorter on them.
+            self.derated.append(DeratedRequests(replace(request, sharing="exclusive"), types, known, deadline))
+
+    def left(self) -> float:
+        """Seconds."""
+        return self.deadline - time.perf_counter()
+
+    def run(self, bound: PlanOutcome | None) -> None:
+        """Until a plan meets the bound, nothing is learned any more, or the time is over."""
+        if bound is not None and self._accept(self._fleet_of(bound)) and self._meets_bound(bound):
+            return
+        if bound is not None and self._try_halved_limits(bound):
+            return
+        steps = self._minimize_gpus(bound) if goal_of(self.request).by_cost else self._maximize_worst(bound)
+        for _ in steps:
+            if self._meets_bound(bound) or self.left() < LEAST_S:
+                return
+
+    def _meets_bound(self, bound: PlanOutcome | None) -> bool:
+        """Whether the best plan is as good as the first level of what bounds it."""
+        if self.best is None or bound is None:
+            return False
+        values = self._values(self.best.outcome)
+        return all(map(equal, values, self._values(bound)))
+
+    def _fleet_of(self, bound: PlanOutcome) -> tuple[PlannedGpu, ...]:
+        """The GPUs of the plan of the problem without waiting, with the request's points."""
+        return self._on_whole_fleet(with_request_points(self.request, bound.gpus, {}))
+
+    def _values(self, outcome: PlanOutcome) -> list[float]:
+        return level_values(self.plain, outcome.gpus, outcome.models)
+
+    def _minimize_gpus(self, bound: PlanOutcome | None) -> Iterator[None]:
+        """As few GPUs as the bound has; else as few as slices carry; else between the two."""
+        # Plans of whole slices come first: they are found in less time.
+        for derated in reversed(self.derated):
+            if bound is not None:
+                yield from self._balance_on(derated, tuple(gpu.id for gpu in bound.gpus if gpu.used))
+            yield from self._learn_factors(derated, derated.rate_request)
+        alike = len({replace(gpu, id="") for gpu in self.fleet}) == 1
+        if self.best is None:
+            for derated in reversed(self.derated):
+                yield from self._balance_on(derated, tuple(gpu.id for gpu in self.fleet))
+        if self.best is not None and alike:
+            least = 1 if bound is None else sum(gpu.used for gpu in bound.gpus) + 1
+            most = sum(gpu.used for gpu in self.best.outcome.gpus)
+            for count in range(least, most):
+                before = self.best
+                for derated in reversed(self.derated):
+                    yield from self._balance_on(derated, tuple(gpu.id for gpu in self.fleet[:count]))
+                    if self.best is not before:
+                        return
+
+    def _balance_on(self, derated: DeratedRequests, ids: tuple[str, ...]) -> Iterator[None]:
+        """Plans on these GPUs alone in which the model nearest to its limit is as far from it as can be."""
+        yield from self._learn_factors(derated, lambda: self._balanced_request(derated.rate_request(), ids))
+
+    def _balanced_request(self, request: PlanRequest, ids: tuple[str, ...]) -> PlanRequest | None:
+        """A derived request on these GPUs: as much for everyone, by what arrives, as can be; None: it cannot be."""
+        offered_rps = {model.name: offered_by(model) for model in limited_models(self.request)}
+        models = []
+        for model in request.models:
+            rate = max(offered_rps.get(model.name, 0.0), model.min_throughput_rps or 0.0)
+            if rate:
+                # What arrives may be more than the slices seem to carry before their factor is known.
+                least = None if model.name in offered_rps else model.min_throughput_rps
+                models.append(
+                    replace(
+                        model,
+                        weight=1.0,
+                        demand_rps=rate,
+                        cap_at_demand=False,
+                        min_throughput_rps=least,
+                        tier=0,
+                    )
+                )
+        if len(models) < len(request.models) and request.colocations:
+            # Models that are owed nothing would be left out, and a pair may name them.
+            return None
+        entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
+        return replace(
+            request, gpus=entries, models=tuple(models), objective=for_the_worst(request.objective)
+        )
+
+    def _try_halved_limits(self, bound: PlanOutcome) -> bool:
+        """Whether the published rule, a batch may take half of the limit, holds on as many GPUs as the bound has.
+
+        No slice was simulated for it, so it is tried first; throughputs are as far above the rates as can be.
+        """
+        request: PlanRequest | None = halve_limits(self.request)
+        if goal_of(self.request).by_cost and request is not None:
+            request = self._balanced_request(request, tuple(gpu.id for gpu in bound.gpus if gpu.used))
+        planned = None if request is None else self._plan_request(request)
+        return planned is not None and self._accept(self._fleet_of(planned)) and self._meets_bound(bound)
+
+    def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
+        """The request's own throughputs with higher minima for what fails; then what slices carry."""
+        if bound is not None:
+            yield from self._raise_minima(self.derated[0], bound)
+        for derated in self.derated[1:]:
+            whole = self._plan_request(relax(derated.request, derated.types))
+            if whole is not None:
+                yield from self._raise_minima(derated, whole)
+        for derated in self.derated:
+            yield from self._learn_factors(derated, derated.rate_request)
+
+    def _raise_minima(self, derated: DeratedRequests, easier: PlanOutcome) -> Iterator[None]:
+        """From a plan without waiting on: whoever fails must have more, as its instances carry too little."""
+        least: dict[str, float] = {}
+        gpus = self._fleet_of(easier)
+        for _ in range(ROUNDS):
+            held = self._accept(gpus)
+            yield
+            if held:
+                return
+            before = unproven_outcome(self.plain, gpus, NOTHING)
+            has = {model.name: model.throughput_rps for model in before.models}
+            sustained = self.judge.sustained(before)
+            for spec in limited_models(self.request):
+                factor = sustained[spec.name]
+                if spec.name in self.failing:
+                    missing = min(2.0, max(1.02, 1.0 / factor if factor else 2.0))
+                    least[spec.name] = max(least.get(spec.name, 0.0), has[spec.name] * missing, offered_by(spec))
+            replanned = self._plan_gpus(derated, derated.minimum_request(least))
+            if replanned is None:
+                return
+            gpus = replanned
+        self._accept(gpus)
+
+    def _learn_factors(self, derated: DeratedRequests, make_request: Callable[[], PlanRequest | None]) -> Iterator[None]:
+        """Plan, simulate, set every model's factor to what its slices really carry together, plan again."""
+        seen: set[object] = set()
+        worst = 0.0
+        for _ in range(ROUNDS):
+            request = make_request()
+            gpus = None if request is None else self._plan_gpus(derated, request)
+            if gpus is None:
+                return
+            key = _instance_counts(gpus)
+            before = self.best
+            held = self._accept(gpus)
+            yield
+            if key in seen or (held and self.best is before):
+                return
+            least = self._update_factors(derated, gpus, held)
+            if not held and seen and least < max(HOPELESS, BETTER * worst):
+                return
+            worst = max(worst, least)
+            seen.add(key)
+
+    def _update_factors(self, derated: DeratedRequests, gpus: tuple[PlannedGpu, ...], held: bool) -> float:
+        """A model's factor: the rate that its instances carry together over the sum of what each carries alone.
+
+        Returned is how many times its rate the model that is worst off carries.
+        """
+        outcome = unproven_outcome(self.plain, gpus, NOTHING)
+        sustained = self.judge.sustained(outcome)
+        isolated = derated.isolated_rps(gpus)
+        for spec in limited_models(self.request):
+            if not isolated.get(spec.name):
+                continue
+            factor = sustained[spec.name] * offered_by(spec) / isolated[spec.name]
+            if not held and spec.name in self.failing and sustained[spec.name] >= 1:
+                factor = SHORTER * min(factor, offered_by(spec) / isolated[spec.name])
+            derated.factors[spec.name] = max(factor, 0.05)
+        return min(sustained.values())
+
+    def _plan_gpus(self, derated: DeratedRequests, request: PlanRequest) -> tuple[PlannedGpu, ...] | None:
+        """The GPUs of a derived request's plan as the request has them; None where it has none in time."""
+        planned = self._plan_request(request)
+        return None if planned is None else self._on_whole_fleet(derated.restore(planned.gpus))
+
+    def _plan_request(self, request: PlanRequest) -> PlanOutcome | None:
+        """A plan of a derived request, None where it has none in time."""
+        seconds = self.left()
+        if seconds < LEAST_S:
+            return None
+        self.plans += 1
+        self.progress(min(0.95, 0.3 + 0.08 * self.plans), f"plan {self.plans} and its simulation")
+        seconds = min(seconds, max(LEAST_S, seconds / 3))
+        planned = plan(replace(request, solver=replace(request.solver, time_limit_s=seconds)), reasons=False)
+        return planned if planned.gpus else None
+
+    def _on_whole_fleet(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
+        """All GPUs of the fleet, those not named unused."""
+        known = {gpu.id: gpu for gpu in gpus}
+        return tuple(known.get(gpu.id, PlannedGpu(gpu.id, gpu.type, False)) for gpu in self.fleet)
+
+    def _accept(self, gpus: tuple[PlannedGpu, ...]) -> bool:
+        """Whether these GPUs keep every demand and every limit; they are kept where they are the best yet."""
+        outcome = unproven_outcome(self.plain, gpus, NOTHING)
+        if any(True for _ in violations(self.plain, outcome)):
+            self.failing = ()
+            return False
+        if self.best is not None and not goal_of(self.request).better(
+            self._values(outcome), self._values(self.best.outcome)
+        ):
+            self.failing = ()
+            return True
+        judgement = self.judge.check(outcome)
+        self.failing = judgement.failing
+        if judgement.failing:
+            return False
+        self.best = Candidate(outcome, judgement)
+        return True
+
+
+def _instance_counts(gpus: tuple[PlannedGpu, ...]) -> object:
+    """What of a plan counts for waiting: how many of which instances each model has."""
+    return tuple(
+        sorted(
+            (
+                tenant.model,
+                tenant.variant,
+                tenant.stage,
+                gpu.type,
+                item.profile,
+                tenant.batch_size,
+                tenant.processes,
+                tenant.share,
+            )
+            for gpu in gpus
+            for item in gpu.slices
+            for tenant in item.tenants
+        )
+    )

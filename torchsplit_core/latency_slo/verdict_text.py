@@ -1,0 +1,216 @@
+"""The words of a verdict: its sentences, and an answer for each question that it settles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torchsplit_core.planning.request.coverage import without_figures
+from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness
+from torchsplit_core.planning.sureness.words import (
+    low_percent,
+    low_words,
+    named,
+    nominal_words,
+    share_percent,
+)
+from torchsplit_core.latency_slo.expected_response import ExpectedResponse
+from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_frontend
+from torchsplit_core.values import PlannedModel, PlanRequest
+
+FactAnswer = Literal["yes", "no", "unknown", "not asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A question about a plan, the answer to it, and why."""
+
+    question: str
+    answer: FactAnswer
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The answer with its reason."""
+        return f"{self.answer} ({self.why})" if self.why else self.answer
+
+
+def list_facts(
+    confidence: Sureness,
+    expected: tuple[ExpectedResponse, ...] | str,
+    late: Sequence[ExpectedResponse],
+    excess: Sequence[str],
+    unknown: Sequence[str],
+    unserved: Sequence[str],
+    front: FrontendLoad | None = None,
+) -> tuple[Fact, ...]:
+    """Demand, low end, response under load, memory; the front where its costs are known; who is not served, where
+    somebody is not. None of nobody."""
+    if len(unserved) == len(confidence.models):
+        return ()
+    served = (Fact("Serves every model", "no", f"not served: {', '.join(unserved)}"),) if unserved else ()
+    return (
+        Fact("Meets its demand", "yes" if confidence.meets else "no", nominal_words(confidence)),
+        Fact("Meets its demand even at the low end", confidence.low_end, low_words(confidence)),
+        _response_fact(expected, late),
+        _memory_fact(excess, unknown),
+        *(() if front is None else (_frontend_fact(front),)),
+        *served,
+    )
+
+
+def _response_fact(expected: tuple[ExpectedResponse, ...] | str, late: Sequence[ExpectedResponse]) -> Fact:
+    question = "Keeps its limits under load"
+    if isinstance(expected, str):
+        return Fact(question, "unknown", expected.removesuffix("."))
+    if not expected:
+        return Fact(question, "not asked", "no model that is served has a limit")
+    exceeding = [response for response in late if response.exceeds]
+    if exceeding:
+        return Fact(question, "no", _list_late(exceeding))
+    return Fact(question, "unknown", f"too close to tell: {_list_late(late)}") if late else Fact(question, "yes")
+
+
+def _frontend_fact(front: FrontendLoad) -> Fact:
+    passes = not any(model.short for model in front.models)
+    return Fact("Passes the front", "yes" if passes else "no", describe_frontend(front))
+
+
+def _memory_fact(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
+    question = "Fits in memory"
+    if excess:
+        return Fact(question, "no", named(excess))
+    if unknown:
+        return Fact(question, "unknown", f"no memory figure for {named(unknown)}")
+    return Fact(question, "yes")
+
+
+def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedModel]) -> str:
+    """Which batches take longer than they may."""
+    limits = {model.name: model.max_latency_ms for model in request.models}
+    excesses = [f"{model_.name} {_format_ms(model_.latency_ms)} of {_format_ms(limits[model_.name])} ms" for model_ in slow]
+    verb = "is" if len(slow) == 1 else "are"
+    return f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: {named(excesses)}."
+
+
+def describe_missing_figures(request: PlanRequest) -> str:
+    """Where that is why a model is not served."""
+    bare, fleet = without_figures(request), ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
+    if not bare:
+        return ""
+    who = "No model has"
+    if len(bare) < len(request.models):
+        who = f"{named(bare)} {'has' if len(bare) == 1 else 'have'} no"
+    return f" {who} figures for {fleet}."
+
+
+def describe_below_demand(confidence: Sureness) -> str:
+    """Who gets less than the demand, the worst first."""
+    less = _worst_first(model for model in confidence.models if not model.meets)
+    verb = "does not get its demand" if len(less) == 1 else "do not get their demand"
+    return f"{_count_of_models(len(less), len(confidence.models))} {verb}: {_format_shares(less)}."
+
+
+def describe_minima_only(confidence: Sureness) -> str:
+    """Every minimum is met and some demand is not."""
+    less = _worst_first(model for model in confidence.models if not model.meets)
+    verb = "gets" if len(less) == 1 else "get"
+    return (
+        f"Every minimum is met, but {_count_of_models(len(less), len(confidence.models))} {verb} less than the demand:"
+        f" {_format_shares(less)}."
+    )
+
+
+def describe_frontend_shortfall(confidence: Sureness, short: str) -> str:
+    """Every demand is met by the slices, and not all of it passes the front."""
+    total = len(confidence.models)
+    them = f"The slices give all {total} models" if total > 1 else f"The slices give {confidence.models[0].name}"
+    return f"{them} the demand, but not all of it passes. {short}"
+
+
+def describe_other_late(late: Sequence[ExpectedResponse]) -> str:
+    """Of models that get their demand, beside others that do not."""
+    return f" Under load {_describe_late(late, 'the others')}." if late else ""
+
+
+def describe_met_but_late(confidence: Sureness, late: Sequence[ExpectedResponse]) -> str:
+    """Every demand is met, and not every limit holds once requests queue."""
+    without_queues = "" if any(response.promised for response in late) else " Without queues every limit holds."
+    return f"{_all_models_met(confidence)}, but under load {_describe_late(late, str(len(confidence.models)))}.{without_queues}"
+
+
+def describe_met_at_nominal(confidence: Sureness, late: Sequence[ExpectedResponse]) -> str:
+    """Every demand is met by the figures themselves, and not by their low end."""
+    failing = [f"{model.name} {low_percent(model)}" for model in confidence.failing_low]
+    under_load = f" Under load {_describe_late(late, str(len(confidence.models)))}." if late else ""
+    return (
+        f"{_all_models_met(confidence)} at the nominal figures, but at their low end {len(failing)} of {len(confidence.models)}"
+        f" {'does' if len(failing) == 1 else 'do'} not: {named(failing)}.{under_load} {_describe_tightest(confidence)}"
+    )
+
+
+def describe_met(confidence: Sureness, limits: int) -> str:
+    """Every demand is met, and every limit if there are any."""
+    low = ", also at the low end of the figures" if confidence.low_end == "yes" else ""
+    held = ", and every limit holds under load" if limits else ""
+    return f"{_all_models_met(confidence)}{low}{held}. {_describe_tightest(confidence)}"
+
+
+def _describe_late(late: Sequence[ExpectedResponse], total: str) -> str:
+    """Who exceeds a limit; where nobody surely does, who may. `total` says of how many models."""
+    exceeding = [response for response in late if response.exceeds]
+    those = exceeding or late
+    verb = "may exceed" if not exceeding else "exceeds" if len(those) == 1 else "exceed"
+    its = "its limit" if len(those) == 1 else "their limits"
+    return f"{len(those)} of {total} {verb} {its}: {_list_late(those)}"
+
+
+def _list_late(late: Sequence[ExpectedResponse]) -> str:
+    """Queues that grow first, then the worst first."""
+    growing = [response.model for response in late if response.response_ms is None]
+    parts = []
+    if growing:
+        queues, verb = ("queue", "grows") if len(growing) == 1 else ("queues", "grow")
+        parts.append(f"the {queues} of {named(growing)} {verb} without end")
+    rest = [response for response in late if response.response_ms is not None]
+    rest.sort(key=lambda response: -(response.response_ms or 0.0) / response.limit_ms)
+    if rest:
+        parts.append(named([_format_response(response) for response in rest]))
+    return "; ".join(parts)
+
+
+def _format_response(response: ExpectedResponse) -> str:
+    width = "" if response.exceeds else f" ± {_format_ms(response.width_ms)}"
+    if response.high_ms is not None and not response.exceeds:
+        width = f", up to {_format_ms(response.high_ms)} as the host changes its speed"
+    return f"{response.model} p{response.percentile:g} {_format_ms(response.response_ms)}{width} of {_format_ms(response.limit_ms)} ms"
+
+
+def _format_ms(value: float | None) -> str:
+    """Three significant figures."""
+    return "n/a" if value is None else f"{float(f'{value:.3g}'):.10g}"
+
+
+def _count_of_models(number: int, total: int) -> str:
+    return f"{number} of {total} model{'' if total == 1 else 's'}"
+
+
+def _all_models_met(confidence: Sureness) -> str:
+    total = len(confidence.models)
+    return f"All {total} models get their demand" if total > 1 else f"{confidence.models[0].name} gets its demand"
+
+
+def _worst_first(models: Iterable[ModelSureness]) -> list[ModelSureness]:
+    return sorted(models, key=lambda model: (model.share, model.name))
+
+
+def _format_shares(models: Sequence[ModelSureness]) -> str:
+    return named(
+        [f"{model.name} {share_percent(model.share) if model.throughput_rps else 'not served'}" for model in models]
+    )
+
+
+def _describe_tightest(confidence: Sureness) -> str:
+    model = _worst_first(confidence.models)[0]
+    return f"Tightest: {model.name} at {float(f'{model.share:.3g}'):.10g} × its demand."

@@ -1,0 +1,90 @@
+"""The largest common factor of all rates at which every model keeps a percentile within its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from torchsplit_core.simulation.arrivals import is_random, offered_rps
+from torchsplit_core.simulation.capacity import capacity_rps
+from torchsplit_core.simulation.output_statistics import mean, percentile, without_warmup
+from torchsplit_core.simulation.replication import PreparedModel, replication_count, run_model
+from torchsplit_core.values import HighestLoad, Progress, SimulationRequest
+
+WITHIN = 1.01
+"""The ends of the interval lie at most 1 % apart."""
+STEP = 0.8
+"""How far a try goes below one that failed, until one holds."""
+LEAST, MOST = 1e-6, 1e6
+"""Factors that are tried, of the first."""
+
+
+Steps = Generator[tuple[float, str], None, HighestLoad]
+"""What of the search is done (0 to 1, in words) before every simulation of one model; what was found."""
+
+
+def find_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel], progress: Progress) -> HighestLoad:
+    """The search at one go."""
+    steps = search_max_load(request, prepared)
+    while True:
+        try:
+            progress(*next(steps))
+        except StopIteration as ended:
+            max_load: HighestLoad = ended.value
+            return max_load
+
+
+def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel]) -> Steps:
+    """By tries with the same draws: from above down to the first that holds, then halving what lies between.
+
+    Looked for from above, because with batches that wait a lower load need not be a faster one.
+    """
+    assert request.find is not None
+    percent = request.find.percentile
+    limited = [model for model in prepared if model.model.slo_ms is not None]
+    tries = _LoadTrials(request, limited, percent)
+    high = min(capacity_rps(model) / (offered_rps(model.model.arrivals) or capacity_rps(model)) for model in limited)
+    bounded = any(is_random(model.model.arrivals) for model in limited)
+    low = None
+    first = high
+    if not bounded:
+        # A trace ends, so a load above what can be served may keep the limit.
+        while (yield from tries.keeps_all_limits(high)) and high < MOST * first:
+            low, high = high, 2 * high
+        if low == high / 2 and high >= MOST * first:
+            return HighestLoad(percent, None, low, None, "every load that was tried keeps the limits")
+    while low is None and high > LEAST * first:
+        lower = STEP * high
+        low, high = (lower, high) if (yield from tries.keeps_all_limits(lower)) else (None, lower)
+    if low is None:
+        return HighestLoad(percent, None, None, high, "no load that was tried keeps the limits")
+    while high > WITHIN * low:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if (yield from tries.keeps_all_limits(middle)) else (low, middle)
+    return HighestLoad(percent, low, low, high)
+
+
+class _LoadTrials:
+    """Whether every model keeps its limit at a factor; the model that failed last is asked first."""
+
+    def __init__(self, request: SimulationRequest, models: Sequence[PreparedModel], percent: float) -> None:
+        self.request, self.models, self.percent = request, list(models), percent
+        self.tries = 0
+
+    def keeps_all_limits(self, factor: float) -> Generator[tuple[float, str], None, bool]:
+        self.tries += 1
+        for place, model in enumerate(self.models):
+            yield 1 - 0.9**self.tries, f"trying {factor:.4g} times the rates"
+            if not self._keeps_limit(model, factor):
+                self.models.insert(0, self.models.pop(place))
+                return False
+        return True
+
+    def _keeps_limit(self, model: PreparedModel, factor: float) -> bool:
+        offered = offered_rps(model.model.arrivals)
+        if is_random(model.model.arrivals) and offered is not None and offered * factor >= capacity_rps(model):
+            return False
+        percentiles = []
+        for replication in range(replication_count(model, self.request.replications)):
+            run = run_model(model, replication, factor)
+            percentiles.append(percentile(without_warmup(run.response_ms, self.request.warmup_share), self.percent))
+        return mean(percentiles) <= (model.model.slo_ms or 0.0)

@@ -1,0 +1,73 @@
+"""Figures of one replication, and of several together: nearest ranks, means, intervals by Student's t."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.simulation.time_base import as_fraction
+
+PERCENTILES = {"p50": Fraction(1, 2), "p95": Fraction(95, 100), "p99": Fraction(99, 100)}
+
+
+def nearest_rank(share: Fraction, count: int) -> int:
+    """The nearest rank, from 1: ⌈share · count⌉."""
+    return max(1, math.ceil(share * count))
+
+
+def percentile(values: NDArray[np.float64], percent: float) -> float:
+    """The nearest rank of a percentile of 0 to 100, of values in any order."""
+    place = nearest_rank(as_fraction(percent) / 100, len(values)) - 1
+    return float(np.partition(values, place)[place])
+
+
+def response_statistics(values: NDArray[np.float64]) -> dict[str, float]:
+    """mean, p50, p95, p99 and max."""
+    places = {name: nearest_rank(share, len(values)) - 1 for name, share in PERCENTILES.items()}
+    ordered = np.partition(values, sorted(set(places.values())))
+    quantiles = {name: float(ordered[place]) for name, place in places.items()}
+    return {"mean": float(values.mean()), **quantiles, "max": float(values.max())}
+
+
+def without_warmup(values: NDArray[np.float64], warmup_share: float) -> NDArray[np.float64]:
+    """All but the first ⌊share · n⌋."""
+    return values[math.floor(as_fraction(warmup_share) * len(values)) :]
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the mean of independent replications; None with one.
+
+    t(0.975, n - 1) · s / √n: Law, Simulation Modeling and Analysis, 9.4.1.
+    """
+    if len(values) < 2:
+        return None
+    return _student_t(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+@cache
+def _student_t(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t: SciPy has it too, and takes as long to load as a small plan with its summary.
+
+    P(|T| ≤ √ν · tan θ) in closed form: Abramowitz and Stegun, 26.7.3 and 26.7.4; θ by halving what it may be.
+    """
+    odd = degrees % 2
+    low, high = 0.0, math.pi / 2
+    while low < (angle := (low + high) / 2) < high:
+        sine, cosine = math.sin(angle), math.cos(angle)
+        term, total = cosine if odd else 1.0, 0.0
+        for power in range(1 + odd, degrees, 2):
+            total += term
+            term *= cosine**2 * power / (power + 1)
+        inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+        low, high = (angle, high) if inside < 0.95 else (low, angle)
+    return math.sqrt(degrees) * math.tan(angle)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of the replications; of equal ones exactly theirs."""
+    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
