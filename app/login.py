@@ -42,7 +42,7 @@ _required = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LoginTerms:
     """What a visitor needs: `origin` is the dashboard's address, `provider` a host, `emails` the list in lower case."""
 
     origin: str
@@ -58,14 +58,14 @@ class Terms:
         # An address that the provider did not verify is whatever the owner of the account wrote there.
         if not isinstance(email, str) or user.get("email_verified") is not True:
             return "This dashboard admits by e-mail address, and the login gave none that its provider has verified."
-        folded = _folded(email)
+        folded = _normalise(email)
         name, *domain = folded.split("@")
         if not name or len(domain) != 1 or self.emails.isdisjoint((folded, f"@{domain[0]}")):
             return f"{email} is not among those whom this dashboard admits."
         return None
 
 
-def admitted() -> bool:
+def is_admitted() -> bool:
     """Whether the app may run for this visitor; if not, the page says why and has the one button that helps."""
     try:
         terms = login_terms()
@@ -76,7 +76,7 @@ def admitted() -> bool:
     if terms is None:
         return True
     if st.user.get("is_logged_in") is not True:
-        _ask(terms)
+        _render_gate(terms)
         return False
     if refusal := terms.refusal(st.user):
         st.title("TorchSplit", anchor=False)
@@ -89,7 +89,7 @@ def admitted() -> bool:
     return True
 
 
-def request_admitted(cookies: Mapping[str, str]) -> bool:
+def is_request_admitted(cookies: Mapping[str, str]) -> bool:
     """Whether a request outside of the pages' sessions (an upload, a download) is of one who may see the dashboard."""
     try:
         terms = login_terms()
@@ -119,16 +119,16 @@ def announce() -> None:
             )
 
 
-def login_terms() -> Terms | None:
+def login_terms() -> LoginTerms | None:
     """What the secrets demand; None without [auth]. Raises InputFault, without a secret in it, where they are broken.
 
     Read on every run: a change counts from the next one on.
     """
     secrets = _secrets()
-    auth, own = secrets.get("auth"), secrets.get("torchsplit")
+    auth, app_section = secrets.get("auth"), secrets.get("torchsplit")
     if auth is not None:
         _required.set()
-    elif ALLOWED in secrets or own is not None or _required.is_set():
+    elif ALLOWED in secrets or app_section is not None or _required.is_set():
         raise InputFault("[auth]", "is missing from Streamlit's secrets, though they ask for a login", GUIDE)
     else:
         return None
@@ -139,26 +139,26 @@ def login_terms() -> Terms | None:
     _check_library()
     _check_secrets(auth)
     provider = _provider(_text(auth, "server_metadata_url"))
-    return Terms(_origin(_text(auth, "redirect_uri")), provider, _emails(own))
+    return LoginTerms(_origin(_text(auth, "redirect_uri")), provider, _emails(app_section))
 
 
 def _secrets() -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = st.secrets.to_dict()
+        values: Mapping[str, Any] = st.secrets.to_dict()
     except (OSError, ValueError, RecursionError) as fault:
         if getattr(fault, "error_id", None) == "no-secrets-found":
             return {}
         # The parser's own words may quote the file.
         raise InputFault("secrets.toml", "cannot be read as TOML", "Mend or remove the file.") from None
-    return found
+    return values
 
 
 def _text(auth: Mapping[str, Any], key: str) -> str:
     """A text of [auth]; what stands there instead is not shown."""
-    found = auth.get(key)
-    if not isinstance(found, str) or not found.strip():
-        raise InputFault(f"[auth] {key}", "is missing" if found is None else "is empty or no text", GUIDE)
-    return found
+    value = auth.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise InputFault(f"[auth] {key}", "is missing" if value is None else "is empty or no text", GUIDE)
+    return value
 
 
 def _check_secrets(auth: Mapping[str, Any]) -> None:
@@ -236,20 +236,20 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _emails(own: object) -> frozenset[str] | None:
+def _emails(section: object) -> frozenset[str] | None:
     """The list of [torchsplit]; None without one. A key that is not known may be a list misspelt: nobody gets in."""
-    if own is None:
+    if section is None:
         return None
-    found = own.get(ALLOWED) if isinstance(own, Mapping) and set(own) == {ALLOWED} else None
-    if not isinstance(found, list) or not found or not all(map(_is_entry, found)):
+    entries = section.get(ALLOWED) if isinstance(section, Mapping) and set(section) == {ALLOWED} else None
+    if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
         raise InputFault(
             f"[torchsplit] {ALLOWED}",
-            f"is {quoted(found)}, with an entry that is no address or domain"
-            if isinstance(found, list) and found
+            f"is {quoted(entries)}, with an entry that is no address or domain"
+            if isinstance(entries, list) and entries
             else "is missing, empty, no list, or not the only key of its section",
             'Give a list of addresses ("ann@example.com") and domains ("@example.com").',
         )
-    return frozenset(map(_folded, found))
+    return frozenset(map(_normalise, entries))
 
 
 def _is_entry(entry: object) -> bool:
@@ -259,16 +259,16 @@ def _is_entry(entry: object) -> bool:
     return bool(at and domain) and "*" not in entry
 
 
-def _folded(email: str) -> str:
+def _normalise(email: str) -> str:
     """In lower case; letters beyond ASCII stay: some of them would become another's (the Kelvin sign a k)."""
     return email.lower() if email.isascii() else email
 
 
-def _ask(terms: Terms) -> None:
+def _render_gate(terms: LoginTerms) -> None:
     """The gate. A login begun at another address than redirect_uri's comes back without the cookie it began with."""
     st.title("TorchSplit", anchor=False)
-    here = urlsplit(st.context.url or terms.origin)
-    if f"{here.scheme}://{here.netloc}" == terms.origin:
+    visited = urlsplit(st.context.url or terms.origin)
+    if f"{visited.scheme}://{visited.netloc}" == terms.origin:
         st.write(escape_markdown(f"To see this dashboard, log in with your account at {terms.provider}."))
         st.button("Log in", type="primary", on_click=st.login)
     else:

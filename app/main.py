@@ -14,7 +14,7 @@ sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROO
 
 import streamlit as st  # noqa: E402
 
-from app import ahead, login  # noqa: E402
+from app import login, preload
 from app.shell import frame, navigation  # noqa: E402
 
 st.set_page_config(
@@ -24,7 +24,7 @@ st.set_page_config(
     initial_sidebar_state=210,
 )
 st.logo(str(ROOT / "app" / "logo.svg"), icon_image=str(ROOT / "app" / "icon.svg"))
-if login.admitted():
+if login.is_admitted():
     frame.run(navigation.menu)
-    ahead.begin()
-    ahead.tidy()
+    preload.start_once()
+    preload.collect_garbage()

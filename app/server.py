@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 # Not public, and so pinned with Streamlit: both doors must go by one rule.
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from app import ahead, login
+from app import login, preload
 
 HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
@@ -66,7 +66,7 @@ class Guard:
     async def _named(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request by a name of this server."""
         content = scope["type"] == "http" and any(part in scope["path"] for part in CONTENT)
-        if content and not login.request_admitted(HTTPConnection(scope).cookies):
+        if content and not login.is_request_admitted(HTTPConnection(scope).cookies):
             refused = PlainTextResponse("401: log in to this dashboard first.\n", status_code=401)
             await refused(scope, receive, send)
         else:
@@ -92,7 +92,7 @@ def main() -> None:
         "server.headless": True,
         "server.allowedHosts": hosts,
     }
-    ahead.serve()
+    preload.enable()
     with contextlib.suppress(KeyboardInterrupt):
         app.run(config=settings)
 

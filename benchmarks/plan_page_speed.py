@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from app.plan.report import report
+from app.plans.report import report
 from benchmarks.explorer_speed import FLAGS, server
 from benchmarks.planner_instances import instance
 from torchsplit_core import workflow

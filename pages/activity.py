@@ -3,5 +3,5 @@
 from app.overview import work
 from app.shell import frame
 
-with frame.telling():
-    work.show(frame.open_page("Activity"))
+with frame.fault_boundary():
+    work.render(frame.open_page("Activity"))

@@ -1,7 +1,7 @@
 """The address of earlier versions for the files of a plan."""
 
 from app.shell import frame
-from app.things import scenario
+from app.object_pages import scenario
 
-with frame.telling():
-    scenario.show("Deploy")
+with frame.fault_boundary():
+    scenario.render("Deploy")

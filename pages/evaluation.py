@@ -4,5 +4,5 @@ from app.evaluation import page
 from app.shell import frame
 from torchsplit_core.jobs.job_kinds import EVALUATE
 
-with frame.telling():
-    page.show(frame.open_page("Evaluation", EVALUATE))
+with frame.fault_boundary():
+    page.render(frame.open_page("Evaluation", EVALUATE))

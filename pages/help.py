@@ -3,5 +3,5 @@
 from app.overview import glossary
 from app.shell import frame
 
-with frame.telling():
-    glossary.show(frame.open_page("Help"))
+with frame.fault_boundary():
+    glossary.render(frame.open_page("Help"))

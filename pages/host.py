@@ -3,5 +3,5 @@
 from app.host import page
 from app.shell import frame
 
-with frame.telling():
-    page.show(frame.open_page("Host"))
+with frame.fault_boundary():
+    page.render(frame.open_page("Host"))

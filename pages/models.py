@@ -4,5 +4,5 @@ from app.models import page, upload
 from app.shell import frame
 from torchsplit_core.jobs.job_kinds import PARTITION, PROFILE, QUICK_START, TRACE
 
-with frame.telling():
-    page.show(frame.open_page("Models", TRACE, PROFILE, PARTITION, QUICK_START, apart=upload.told_in_form))
+with frame.fault_boundary():
+    page.render(frame.open_page("Models", TRACE, PROFILE, PARTITION, QUICK_START, apart=upload.failed_job_in_form))

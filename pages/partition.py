@@ -1,7 +1,7 @@
 """The address of earlier versions for the cuts of a model."""
 
 from app.shell import frame
-from app.things import model
+from app.object_pages import model
 
-with frame.telling():
-    model.show("Cuts")
+with frame.fault_boundary():
+    model.render("Cuts")

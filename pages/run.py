@@ -1,7 +1,7 @@
 """A training run: what does it do, and how does it stand?"""
 
 from app.shell import frame
-from app.things import run
+from app.object_pages import run
 
-with frame.telling():
-    run.show()
+with frame.fault_boundary():
+    run.render()

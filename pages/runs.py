@@ -1,7 +1,7 @@
 """Training runs: which are there, several side by side, a new one. Addresses of earlier versions name one here."""
 
 from app.shell import frame
-from app.things import run
+from app.object_pages import run
 
-with frame.telling():
-    run.show_all()
+with frame.fault_boundary():
+    run.render_list()

@@ -1,9 +1,9 @@
 """A training: how is a model trained on a fleet?"""
 
-from app.session.thing import TRAINING
+from app.session.result_kind import TRAINING
 from app.shell import frame
-from app.things import asked
-from app.training import page
+from app.object_pages import request_page
+from app.trainings import page
 
-with frame.telling():
-    asked.show(TRAINING, "Train", page.show)
+with frame.fault_boundary():
+    request_page.render(TRAINING, "Train", page.render)

@@ -1,8 +1,8 @@
 """Trainings: which are there, and a new one."""
 
-from app.session.thing import TRAINING
+from app.session.result_kind import TRAINING
 from app.shell import frame
-from app.training import shelf
+from app.trainings import list_page
 
-with frame.telling():
-    shelf.show(frame.open_page("Training", *TRAINING.work))
+with frame.fault_boundary():
+    list_page.render(frame.open_page("Training", *TRAINING.job_kinds))

@@ -3,5 +3,5 @@
 from app.shell import frame
 from app.workspace import page
 
-with frame.telling():
-    page.show(frame.open_page("Workspace"))
+with frame.fault_boundary():
+    page.render(frame.open_page("Workspace"))

@@ -51,7 +51,7 @@ VIEWS = (
     ("dark", 390, 900),
 )  # fmt: skip
 TOUR_SEEN = "torchsplit_tour"
-"""The cookie of who has seen the tour; `app.plan.screen.tour` writes it."""
+"""The cookie of who has seen the tour; `app.plans.screen.tour` writes it."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WAIT_MS = 180_000
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, INK, Theme, axis, faint, lay_out, log_axis, themed
+from app.charts.theme import AMBER, INK, Theme, axis, with_opacity, apply_layout, log_axis, theme_name
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
@@ -48,23 +48,23 @@ class Line:
     place: str
     rows: tuple[ProfileRow, ...]
     curve: Curve | None = None
-    far_off: frozenset[int] = frozenset()
+    outliers: frozenset[int] = frozenset()
 
 
 def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
     """The figure of some lines; `view` says what lies on the axes."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     places = sorted({line.place for line in lines})
     figure = go.Figure()
     for line in lines:
         dash = DASHES[places.index(line.place) % len(DASHES)]
-        figure.add_trace(_named(line, dash, theme))
+        figure.add_trace(_legend_entry(line, dash, theme))
         _bands(figure, line, view)
         if line.curve is not None:
-            figure.add_trace(_fitted(line, line.curve, view, dash))
+            figure.add_trace(_curve_trace(line, line.curve, view, dash))
         figure.add_trace(_points(line, view, dash, theme))
-    _rings(figure, lines, view, theme)
-    lay_out(figure, theme, height=420, key=f"curves {view}")
+    _outlier_rings(figure, lines, view, theme)
+    apply_layout(figure, theme, height=420, key=f"curves {view}")
     batches = sorted({row.batch_size for line in lines for row in line.rows})
     times = log_axis("p95 of one batch, ms", theme, [row.latency_ms for line in lines for row in line.rows])
     figure.update_layout(
@@ -107,7 +107,7 @@ def interval(row: ProfileRow, view: View) -> tuple[float, float] | None:
     return None
 
 
-def _named(line: Line, dash: str, theme: Theme) -> go.Scatter:
+def _legend_entry(line: Line, dash: str, theme: Theme) -> go.Scatter:
     """The line's entry in the legend: a curve and its points are one thing there."""
     surest = min((row.basis for row in line.rows), key=list(_SYMBOLS).index)
     colour = AMBER[theme] if surest == "estimated" else line.colour
@@ -158,7 +158,7 @@ def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
             "line": {"width": 2, "color": colours},
         },
         customdata=[
-            (row.basis, row.throughput_rps, row.latency_ms, row.batch_size, _words(row)) for row in line.rows
+            (row.basis, row.throughput_rps, row.latency_ms, row.batch_size, _hover_text(row)) for row in line.rows
         ],
         hovertemplate=(
             "%{fullData.name}<br>batch %{customdata[3]}<br>%{customdata[1]:.6g} req/s, p95 %{customdata[2]:.6g} ms"
@@ -167,13 +167,13 @@ def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
     )
 
 
-def _words(row: ProfileRow) -> str:
+def _hover_text(row: ProfileRow) -> str:
     if row.low_rps is None or row.high_rps is None:
         return ", no interval known"
     return f", 90 % within {row.low_rps:.4g} to {row.high_rps:.4g} req/s"
 
 
-def _fitted(line: Line, curve: Curve, view: View, dash: str) -> go.Scatter:
+def _curve_trace(line: Line, curve: Curve, view: View, dash: str) -> go.Scatter:
     return go.Scatter(
         x=curve.latency_ms if view == VIEWS[0] else curve.batch_sizes,
         y=curve.latency_ms if view == VIEWS[2] else curve.rps,
@@ -202,11 +202,11 @@ def _bands(figure: go.Figure, line: Line, view: View) -> None:
             ends = (_over(scale, curve.high_rps), _over(scale, curve.low_rps))
         else:
             ends = (curve.low_rps, curve.high_rps)
-        figure.add_trace(_band(curve.batch_sizes, ends, faint(line.colour, _BAND), line.label))
+        figure.add_trace(_band(curve.batch_sizes, ends, with_opacity(line.colour, _BAND), line.label))
     estimated = [
-        (row, found)
+        (row, bounds)
         for row in line.rows
-        if row.basis == "estimated" and (found := interval(row, view)) is not None
+        if row.basis == "estimated" and (bounds := interval(row, view)) is not None
     ]
     if len(estimated) > 1:
         batches = [row.batch_size for row, _ in estimated]
@@ -215,7 +215,7 @@ def _bands(figure: go.Figure, line: Line, view: View) -> None:
 
 
 def _over(scale: Sequence[float], rates: Sequence[float]) -> tuple[float, ...]:
-    return tuple(one / rate for one, rate in zip(scale, rates, strict=True))
+    return tuple(numerator / rate for numerator, rate in zip(scale, rates, strict=True))
 
 
 def _band(
@@ -236,8 +236,8 @@ def _band(
     )
 
 
-def _rings(figure: go.Figure, lines: Sequence[Line], view: View, theme: Theme) -> None:
-    far = [row for line in lines for row in line.rows if _is_far(line, row)]
+def _outlier_rings(figure: go.Figure, lines: Sequence[Line], view: View, theme: Theme) -> None:
+    far = [row for line in lines for row in line.rows if _is_outlier(line, row)]
     if far:
         figure.add_trace(
             go.Scatter(
@@ -251,5 +251,5 @@ def _rings(figure: go.Figure, lines: Sequence[Line], view: View, theme: Theme) -
         )
 
 
-def _is_far(line: Line, row: ProfileRow) -> bool:
-    return row.basis != "estimated" and row.batch_size in line.far_off
+def _is_outlier(line: Line, row: ProfileRow) -> bool:
+    return row.basis != "estimated" and row.batch_size in line.outliers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, Theme, axis, lay_out, legend_mark, themed
+from app.charts.theme import AMBER, GRID, INK, Theme, axis, apply_layout, legend_mark, theme_name
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
@@ -18,7 +18,7 @@ FAINT = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class CutDot:
     """A cut: its key, how many stages, bytes across all cuts, ms by the objective, peak bytes of its largest stage."""
 
     key: str
@@ -26,13 +26,13 @@ class Dot:
     cut_bytes: int
     value_ms: float
     peak_bytes: int
-    beaten: bool = False
+    dominated: bool = False
     chosen: bool = False
-    own: bool = False
+    by_user: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class StageBar:
     """One stage of a cut: where it stands, its time, its transfers."""
 
     label: str
@@ -41,16 +41,16 @@ class Bar:
     transfer_ms: float
 
 
-def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool) -> go.Figure:
+def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, dark: bool) -> go.Figure:
     """Every cut as a dot; what the chosen one is has a ring, the user's own is a star, the bound a dotted line.
 
     The stepped line joins what no other beats in these two respects. Points carry their key as customdata[0].
     """
-    theme = themed(dark)
+    theme = theme_name(dark)
     widest = max((dot.cut_bytes for dot in dots), default=0) or 1
     scale, unit = _unit(widest)
     figure = go.Figure()
-    line = _steps([dot for dot in dots if not dot.own])
+    line = _steps([dot for dot in dots if not dot.by_user])
     if len(line) > 1:
         figure.add_trace(
             go.Scatter(
@@ -62,15 +62,15 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
                 showlegend=False,
             )
         )
-    for stages in sorted({dot.stages for dot in dots if not dot.own}):
-        of = [dot for dot in dots if dot.stages == stages and not dot.own]
+    for stages in sorted({dot.stages for dot in dots if not dot.by_user}):
+        group = [dot for dot in dots if dot.stages == stages and not dot.by_user]
         name = "whole" if stages == 1 else f"{stages} stages"
         colour = PALETTE[(stages - 1) % len(PALETTE)]
-        figure.add_trace(_dots(of, name, colour, "circle", scale, theme))
+        figure.add_trace(_dots(group, name, colour, "circle", scale, theme))
         figure.add_trace(legend_mark(name, {"color": colour, "symbol": "circle", "size": 10}))
-    own = [dot for dot in dots if dot.own]
-    if own:
-        figure.add_trace(_dots(own, "your cut", INK[theme], "star", scale, theme))
+    user_cuts = [dot for dot in dots if dot.by_user]
+    if user_cuts:
+        figure.add_trace(_dots(user_cuts, "your cut", INK[theme], "star", scale, theme))
         figure.add_trace(legend_mark("your cut", {"color": INK[theme], "symbol": "star", "size": 12}))
     if bound_ms is not None:
         figure.add_hline(
@@ -79,7 +79,7 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
             annotation={"text": f"none can be below {short(bound_ms, 'ms')}", "font": {"size": 12}},
             annotation_position="bottom right",
         )
-    lay_out(figure, theme, height=320, key="front")
+    apply_layout(figure, theme, height=320, key="front")
     top = max((dot.value_ms for dot in dots), default=1.0)
     figure.update_layout(
         showlegend=True,
@@ -91,11 +91,11 @@ def front(dots: Sequence[Dot], bound_ms: float | None, what: str, *, dark: bool)
     return figure
 
 
-def bars(groups: Sequence[tuple[str, Sequence[Bar]]], bound_ms: float | None, *, dark: bool) -> go.Figure:
+def bars(groups: Sequence[tuple[str, Sequence[StageBar]]], bound_ms: float | None, *, dark: bool) -> go.Figure:
     """The load of every stage of each named cut: time solid, transfers hatched; the bound as a dotted line."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
-    rows = [(name, bar) for name, found in groups for bar in found]
+    rows = [(name, bar) for name, group in groups for bar in group]
     for kind in ("time", "transfers"):
         figure.add_trace(
             go.Bar(
@@ -117,7 +117,7 @@ def bars(groups: Sequence[tuple[str, Sequence[Bar]]], bound_ms: float | None, *,
         )
     if bound_ms is not None:
         figure.add_vline(x=bound_ms, line={"color": INK[theme], "width": 1, "dash": "dot"})
-    lay_out(figure, theme, height=110 + 42 * len(rows), key="bars")
+    apply_layout(figure, theme, height=110 + 42 * len(rows), key="bars")
     figure.update_layout(
         barmode="stack",
         bargap=0.3,
@@ -130,23 +130,23 @@ def bars(groups: Sequence[tuple[str, Sequence[Bar]]], bound_ms: float | None, *,
 
 
 def _dots(
-    found: Sequence[Dot], name: str, colour: str, symbol: str, scale: float, theme: Theme
+    dots: Sequence[CutDot], name: str, colour: str, symbol: str, scale: float, theme: Theme
 ) -> go.Scatter:
     return go.Scatter(
-        x=[dot.cut_bytes / scale for dot in found],
-        y=[dot.value_ms for dot in found],
-        customdata=[[dot.key, size(dot.cut_bytes), memory_size(dot.peak_bytes)] for dot in found],
+        x=[dot.cut_bytes / scale for dot in dots],
+        y=[dot.value_ms for dot in dots],
+        customdata=[[dot.key, size(dot.cut_bytes), memory_size(dot.peak_bytes)] for dot in dots],
         mode="markers",
         name=name,
         showlegend=False,
         marker={
             "color": colour,
             "symbol": symbol,
-            "size": [15 if dot.chosen or dot.own else 10 for dot in found],
-            "opacity": [FAINT if dot.beaten and not dot.chosen else 1.0 for dot in found],
+            "size": [15 if dot.chosen or dot.by_user else 10 for dot in dots],
+            "opacity": [FAINT if dot.dominated and not dot.chosen else 1.0 for dot in dots],
             "line": {
-                "width": [3 if dot.chosen else 1 for dot in found],
-                "color": [INK[theme] if dot.chosen else AMBER[theme] for dot in found],
+                "width": [3 if dot.chosen else 1 for dot in dots],
+                "color": [INK[theme] if dot.chosen else AMBER[theme] for dot in dots],
             },
         },
         # Choosing one rings it; plotly's own fading of the others would say that they are beaten.
@@ -159,13 +159,13 @@ def _dots(
     )
 
 
-def _steps(dots: Sequence[Dot]) -> list[Dot]:
+def _steps(dots: Sequence[CutDot]) -> list[CutDot]:
     """From fewest bytes on, every dot that is lower than all before it."""
-    found: list[Dot] = []
+    steps: list[CutDot] = []
     for dot in sorted(dots, key=lambda dot: (dot.cut_bytes, dot.value_ms)):
-        if not found or dot.value_ms < found[-1].value_ms:
-            found.append(dot)
-    return found
+        if not steps or dot.value_ms < steps[-1].value_ms:
+            steps.append(dot)
+    return steps
 
 
 def _unit(most: float) -> tuple[float, str]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
-from app.charts.theme import GRID, INK, Theme, axis, faint, lay_out, themed
+from app.charts.theme import GRID, INK, Theme, axis, with_opacity, apply_layout, theme_name
 from torchsplit_core.pictures.numbers import exact
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FrontierDot:
     """One pipeline: its throughput, ms of a pass, and ms that none of this throughput can be below."""
 
     number: int
@@ -29,9 +29,9 @@ class Step:
     chosen: bool = False
 
 
-def frontier(steps: Sequence[Step], up: str, across: str, unit: str, *, dark: bool) -> go.Figure:
+def frontier(steps: Sequence[FrontierDot], y_title: str, x_title: str, unit: str, *, dark: bool) -> go.Figure:
     """The steps over throughput, joined by the line below which no known pipeline lies; the chosen one is ringed."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
     figure.add_trace(
         go.Scatter(
@@ -44,37 +44,37 @@ def frontier(steps: Sequence[Step], up: str, across: str, unit: str, *, dark: bo
         )
     )
     for proven, name in ((True, "proven"), (False, "a quicker one is not ruled out")):
-        of = [step for step in steps if step.proven == proven]
-        if of:
-            figure.add_trace(_marks(of, name, unit, theme, proven=proven))
-    lay_out(figure, theme, height=300, key="frontier")
+        group = [step for step in steps if step.proven == proven]
+        if group:
+            figure.add_trace(_marks(group, name, unit, theme, proven=proven))
+    apply_layout(figure, theme, height=300, key="frontier")
     figure.update_layout(
-        xaxis=axis(across, theme),
-        yaxis=axis(up, theme, rangemode="tozero"),
+        xaxis=axis(x_title, theme),
+        yaxis=axis(y_title, theme, rangemode="tozero"),
         clickmode="event+select",
         showlegend=any(not step.proven for step in steps),
     )
     return figure
 
 
-def _marks(of: Sequence[Step], name: str, unit: str, theme: Theme, *, proven: bool) -> go.Scatter:
+def _marks(group: Sequence[FrontierDot], name: str, unit: str, theme: Theme, *, proven: bool) -> go.Scatter:
     """The steps as dots, with a line down to the bound where a quicker one is not ruled out."""
     return go.Scatter(
-        x=[step.throughput for step in of],
-        y=[step.latency_ms for step in of],
+        x=[step.throughput for step in group],
+        y=[step.latency_ms for step in group],
         mode="markers",
         name=name,
         customdata=[
             [step.number, exact(step.throughput, unit), exact(step.latency_ms, "ms"), step.gpus]
-            for step in of
+            for step in group
         ],
         marker={
             "symbol": "circle" if proven else OPEN,
             "color": ACCENT[theme],
-            "size": [CHOSEN_PX if step.chosen else DOT_PX for step in of],
+            "size": [CHOSEN_PX if step.chosen else DOT_PX for step in group],
             "line": {
-                "width": [3 if step.chosen else 1 for step in of],
-                "color": [INK[theme] if step.chosen else ACCENT[theme] for step in of],
+                "width": [3 if step.chosen else 1 for step in group],
+                "color": [INK[theme] if step.chosen else ACCENT[theme] for step in group],
             },
         },
         error_y=None
@@ -82,9 +82,9 @@ def _marks(of: Sequence[Step], name: str, unit: str, theme: Theme, *, proven: bo
         else {
             "type": "data",
             "symmetric": False,
-            "array": [0.0] * len(of),
-            "arrayminus": [step.latency_ms - step.bound_ms for step in of],
-            "color": faint(ACCENT[theme], 0.6),
+            "array": [0.0] * len(group),
+            "arrayminus": [step.latency_ms - step.bound_ms for step in group],
+            "color": with_opacity(ACCENT[theme], 0.6),
             "thickness": 1.5,
         },
         selected={"marker": {"opacity": 1.0}},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, Theme, axis, lay_out, themed
+from app.charts.theme import AMBER, GRID, INK, RED, Theme, axis, apply_layout, theme_name
 
 PARTS = ("weights", "activations", "transient", "context")
 """Of the bottom one first; colours go from firm to faint in this order."""
@@ -26,7 +26,7 @@ SMALL_GIB = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class MemoryBar:
     """The peak of one batch size in GiB: its parts, or `peak` alone where they are not known."""
 
     batch_size: int
@@ -47,20 +47,20 @@ class Limit:
     gib: float
 
 
-def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool) -> go.Figure:
+def memory(bars: Sequence[MemoryBar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool) -> go.Figure:
     """Stacked bars by batch size, a line a limit that is near, a red cross where memory did not suffice."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     top = max([bar.total for bar in bars], default=0.0)
-    shown = near(limits, top)
+    shown = visible_limits(limits, top)
     height = HEAD_ROOM * max([top, *(limit.gib for limit in shown)], default=1.0) or 1.0
     unit, scale = unit_of(height)
     figure = go.Figure()
     for part in (*PARTS, "peak"):
-        found = {
+        values = {
             bar.batch_size: (value * scale, bar) for bar in bars for name, value in bar.parts if name == part
         }
-        if found:
-            figure.add_trace(_part(part, found, theme))
+        if values:
+            figure.add_trace(_part(part, values, theme))
     for limit in shown:
         figure.add_hline(
             y=limit.gib * scale,
@@ -79,7 +79,7 @@ def memory(bars: Sequence[Bar], limits: Sequence[Limit], failed: Sequence[int], 
                 hovertemplate="batch %{x}: out of memory<extra></extra>",
             )
         )
-    lay_out(figure, theme, height=380, key="memory")
+    apply_layout(figure, theme, height=380, key="memory")
     batches = [str(batch) for batch in sorted({bar.batch_size for bar in bars} | set(failed))]
     figure.update_layout(
         barmode="stack",
@@ -95,7 +95,7 @@ def unit_of(gib: float) -> tuple[str, float]:
     return ("GiB", 1.0) if gib >= SMALL_GIB else ("MiB", 1024.0)
 
 
-def near(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
+def visible_limits(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
     """The limits below the highest bar and the first above it, unless that would flatten the bars."""
     by_size: dict[float, list[str]] = {}
     for limit in limits:
@@ -106,11 +106,11 @@ def near(limits: Sequence[Limit], top: float) -> tuple[Limit, ...]:
     return tuple(shown[:-1] if shown and shown[-1].gib > FLAT * top else shown)
 
 
-def _part(part: str, found: dict[int, tuple[float, Bar]], theme: Theme) -> go.Bar:
-    bars = [bar for _, bar in found.values()]
+def _part(part: str, values: dict[int, tuple[float, MemoryBar]], theme: Theme) -> go.Bar:
+    bars = [bar for _, bar in values.values()]
     return go.Bar(
-        x=[str(batch) for batch in found],
-        y=[value for value, _ in found.values()],
+        x=[str(batch) for batch in values],
+        y=[value for value, _ in values.values()],
         name=part,
         customdata=[
             ["estimated" if bar.estimated else "measured", bar.total, dict(bar.parts)[part]] for bar in bars

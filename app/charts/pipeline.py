@@ -30,7 +30,7 @@ MANY_NODES, SMALL = 32, 9.0
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """GPUs that stand together: a node where ids are NODE/GPU, else all of one type."""
 
     name: str
@@ -38,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Seat:
+class GpuAssignment:
     """What a GPU serves: a segment by its place, of a pipeline by its number where there are several."""
 
     part: PlacedSegment
@@ -56,7 +56,7 @@ def type_colours(request: PlacementRequest) -> dict[str, str]:
     return model_colours(gpu.type for gpu in request.gpus)
 
 
-def least(outcome: PlacementOutcome) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def slowest(outcome: PlacementOutcome) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The segments and the links that are as slow as the whole, by their places."""
     limit = (outcome.throughput or 0.0) * (1 + 1e-9)
     return (
@@ -65,13 +65,13 @@ def least(outcome: PlacementOutcome) -> tuple[tuple[int, ...], tuple[int, ...]]:
     )
 
 
-def groups(request: PlacementRequest) -> tuple[Group, ...]:
+def groups(request: PlacementRequest) -> tuple[NodeGroup, ...]:
     """The fleet by nodes, or by types where an id names no node, in the order of the fleet."""
     named = all("/" in str(gpu.id) for gpu in request.gpus)
-    found: dict[str, list[PlacementGpu]] = {}
+    by_name: dict[str, list[PlacementGpu]] = {}
     for gpu in request.gpus:
-        found.setdefault(str(gpu.id).rpartition("/")[0] if named else gpu.type, []).append(gpu)
-    return tuple(Group(name, tuple(gpus)) for name, gpus in found.items())
+        by_name.setdefault(str(gpu.id).rpartition("/")[0] if named else gpu.type, []).append(gpu)
+    return tuple(NodeGroup(name, tuple(gpus)) for name, gpus in by_name.items())
 
 
 def pipeline_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
@@ -80,18 +80,18 @@ def pipeline_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
     A link stands with the segment that it leads to, so that in a new line the arrow comes from the line above.
     """
     types, colours = {gpu.id: gpu.type for gpu in request.gpus}, type_colours(request)
-    slow_segments, slow_links = least(outcome)
+    slow_segments, slow_links = slowest(outcome)
     # Where everything is equally slow, a frame around each would say nothing.
     framed = set(slow_segments) if len(slow_segments) < max(2, len(outcome.segments)) else set()
     parts: list[str] = []
-    for run in _runs(outcome, types, framed, set(slow_links)):
+    for run in _segment_runs(outcome, types, framed, set(slow_links)):
         kinds = {types[gpu] for place in run for gpu in outcome.segments[place].gpu_ids}
         colour = colours[kinds.pop()] if len(kinds) == 1 else ""
         link = _link(outcome, run[0] - 1, run[0] - 1 in slow_links) if run[0] else ""
         card = (
             _card(outcome, run, types, run[0] in framed, colour)
             if len(run) == 1
-            else _several(outcome, run, types, colour, framed=run[0] in framed and run[-1] in framed)
+            else _collapsed_card(outcome, run, types, colour, framed=run[0] in framed and run[-1] in framed)
         )
         parts.append(f'<div style="display:flex;max-width:100%">{link}{card}</div>')
     return f'<div style="display:flex;flex-wrap:wrap;row-gap:8px">{"".join(parts)}</div>'
@@ -103,16 +103,16 @@ def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
     Several pipelines have a colour each, else a GPU has that of its type. Of very many nodes the cells are small.
     """
     colours = type_colours(request)
-    pipelines = [one.segments for one in outcome.replicas] or [outcome.segments]
+    pipelines = [replica.segments for replica in outcome.replicas] or [outcome.segments]
     home = {
-        gpu: Seat(part, place, number if len(pipelines) > 1 else None)
+        gpu: GpuAssignment(part, place, number if len(pipelines) > 1 else None)
         for number, parts in enumerate(pipelines)
         for place, part in enumerate(parts)
         for gpu in part.gpu_ids
     }
     small = len({str(gpu).rpartition("/")[0] for gpu in home}) > MANY_NODES
     boxes: list[str] = []
-    unused: dict[tuple[str, ...], list[Group]] = {}
+    unused: dict[tuple[str, ...], list[NodeGroup]] = {}
     for group in groups(request):
         if any(gpu.id in home for gpu in group.gpus):
             boxes.append((_small_box if small else _box)(group, home, colours))
@@ -123,22 +123,22 @@ def topology_html(outcome: PlacementOutcome, request: PlacementRequest) -> str:
     return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:{gap}">{"".join(boxes)}</div>'
 
 
-def _runs(
+def _segment_runs(
     outcome: PlacementOutcome, types: dict[GpuId, str], framed: set[int], slow_links: set[int]
 ) -> list[list[int]]:
     """The places of segments, neighbours that are alike in one run where the pipeline is long."""
     places = range(len(outcome.segments))
     brief = len(places) <= MOST_CARDS
     links = {*slow_links, *(link + 1 for link in slow_links)}
-    own = links if brief else {0, len(places) - 1, *framed, *links}
+    single = links if brief else {0, len(places) - 1, *framed, *links}
     # So many that bound it are no exception: they are folded too.
-    if len(own) > MOST_CARDS:
-        own = {0, len(places) - 1, *sorted(framed)[:2], *sorted(slow_links)[:2]}
+    if len(single) > MOST_CARDS:
+        single = {0, len(places) - 1, *sorted(framed)[:2], *sorted(slow_links)[:2]}
 
     def look(place: int) -> tuple[object, ...]:
         part = outcome.segments[place]
         kinds = tuple(sorted(types[gpu] for gpu in part.gpu_ids))
-        alone = place if place in own else None
+        alone = place if place in single else None
         return (alone, brief and place in framed, part.end_layer - part.start_layer, kinds)
 
     runs = [list(run) for _, run in groupby(places, key=look)]
@@ -146,12 +146,12 @@ def _runs(
         return [
             part for run in runs for part in ([run] if len(run) >= JOINED else [[place] for place in run])
         ]
-    return runs if len(runs) <= 2 * MOST_CARDS else _by_number(own, len(places))
+    return runs if len(runs) <= 2 * MOST_CARDS else _split_runs(single, len(places))
 
 
-def _by_number(own: set[int], count: int) -> list[list[int]]:
+def _split_runs(single: set[int], count: int) -> list[list[int]]:
     """Every segment of its own, and between these one run each."""
-    return [list(run) for _, run in groupby(range(count), key=lambda place: place if place in own else -1)]
+    return [list(run) for _, run in groupby(range(count), key=lambda place: place if place in single else -1)]
 
 
 def _card(
@@ -160,19 +160,19 @@ def _card(
     (place,) = run
     part = outcome.segments[place]
     ids = ", ".join(map(str, part.gpu_ids))
-    layers = _layers(part.start_layer, part.end_layer)
+    layers = _format_layers(part.start_layer, part.end_layer)
     lines = (
         (f"{place + 1}. {layers}", True),
-        (_counted(types[gpu] for gpu in part.gpu_ids), False),
+        (_describe_counts(types[gpu] for gpu in part.gpu_ids), False),
         (ids, False),
         (short(part.throughput, "tokens/s"), framed),
         ("slowest" if framed else "", True),
     )
     title = f"Segment {place + 1}: {layers} on {ids}, {exact(part.throughput, 'tokens/s')}"
-    return _drawn(CARD, title, lines, colour=colour, framed=framed)
+    return _card_svg(CARD, title, lines, colour=colour, framed=framed)
 
 
-def _several(
+def _collapsed_card(
     outcome: PlacementOutcome,
     run: Sequence[int],
     types: dict[GpuId, str],
@@ -189,12 +189,12 @@ def _several(
     lines = (
         (f"{run[0] + 1}–{run[-1] + 1}: {len(run)} segments", True),
         (f"{each} layer{'s' if each != '1' else ''} each", False),
-        (_counted(types[gpu] for part in parts for gpu in part.gpu_ids) if colour else f"{gpus} GPUs", False),
+        (_describe_counts(types[gpu] for part in parts for gpu in part.gpu_ids) if colour else f"{gpus} GPUs", False),
         (f"from {short(slow, 'tokens/s')}", framed),
         ("slowest" if framed else "", True),
     )
     title = f"Segments {run[0] + 1} to {run[-1] + 1}: the slowest gives {exact(slow, 'tokens/s')}; the table has each"
-    return _drawn(CARD, title, lines, colour=colour, framed=framed)
+    return _card_svg(CARD, title, lines, colour=colour, framed=framed)
 
 
 def _link(outcome: PlacementOutcome, place: int, slow: bool) -> str:
@@ -212,7 +212,7 @@ def _link(outcome: PlacementOutcome, place: int, slow: bool) -> str:
     )
 
 
-def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colour: str, framed: bool) -> str:
+def _card_svg(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colour: str, framed: bool) -> str:
     stroke, weight = ("currentColor", 3.0) if framed else (colour or "currentColor", 1.5)
     fill = (
         f'fill="{colour}" fill-opacity="{LOAD_OPACITY / 2:g}"'
@@ -229,7 +229,7 @@ def _drawn(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colou
     )
 
 
-def _box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]) -> str:
+def _box(group: NodeGroup, home: dict[GpuId, GpuAssignment], colours: Mapping[str, str]) -> str:
     """One node: a cell for each GPU in use with its segment's number, then the unused ones by type."""
     used = [gpu for gpu in group.gpus if gpu.id in home]
     cells = [
@@ -243,23 +243,23 @@ def _box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]) -> s
             rest[gpu.type] = rest.get(gpu.type, 0) + 1
     for row, (kind, count) in enumerate(rest.items()):
         cells.append(_unused(top + row * CELL_HEIGHT, count, kind))
-    return _node(group.name, _counted(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT)
+    return _node(group.name, _describe_counts(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT)
 
 
-def _small_box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]) -> str:
+def _small_box(group: NodeGroup, home: dict[GpuId, GpuAssignment], colours: Mapping[str, str]) -> str:
     """One of very many nodes: a small cell for each GPU, its words on hover; hollow is unused."""
     rows = (len(group.gpus) + ROW - 1) // ROW
     cells = []
     for place, gpu in enumerate(group.gpus):
         x, y = place % ROW * SMALL, place // ROW * SMALL
         seat = home.get(gpu.id)
-        colour = "" if seat is None else _seat_colour(gpu, seat, colours)
+        colour = "" if seat is None else _assignment_colour(gpu, seat, colours)
         look = (
             f'fill="{colour}" fill-opacity="{LOAD_OPACITY * 2:g}" stroke="{colour}"'
             if colour
             else 'fill="none" stroke="currentColor" stroke-opacity=".35"'
         )
-        title = f"{gpu.id}: {gpu.type}, unused" if seat is None else _seat_words(gpu, seat)
+        title = f"{gpu.id}: {gpu.type}, unused" if seat is None else _describe_assignment(gpu, seat)
         cells.append(
             f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{SMALL:g}"'
             f' height="{SMALL:g}"><title>{escaped(title)}</title><rect x=".5" y=".5" width="{SMALL - 1.5:g}"'
@@ -268,18 +268,18 @@ def _small_box(group: Group, home: dict[GpuId, Seat], colours: Mapping[str, str]
     width, height = ROW * SMALL, rows * SMALL
     return (
         f'<svg class="node" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">'
-        f"<title>{escaped(group.name)}: {escaped(_counted(gpu.type for gpu in group.gpus))}</title>"
+        f"<title>{escaped(group.name)}: {escaped(_describe_counts(gpu.type for gpu in group.gpus))}</title>"
         f"{''.join(cells)}</svg>"
     )
 
 
-def _unused_box(alike: Sequence[Group]) -> str:
-    each = _counted(gpu.type for gpu in alike[0].gpus)
-    count = sum(len(group.gpus) for group in alike)
-    if len(alike) == 1:
-        return _node(alike[0].name, each, [_unused(0, count, "")], CELL_HEIGHT)
-    name, last = f"{len(alike)} nodes", alike[-1].name
-    return _node(name, f"each {each}", [_unused(0, count, "")], CELL_HEIGHT, f", {alike[0].name} to {last}")
+def _unused_box(equal_groups: Sequence[NodeGroup]) -> str:
+    each = _describe_counts(gpu.type for gpu in equal_groups[0].gpus)
+    count = sum(len(group.gpus) for group in equal_groups)
+    if len(equal_groups) == 1:
+        return _node(equal_groups[0].name, each, [_unused(0, count, "")], CELL_HEIGHT)
+    name, last = f"{len(equal_groups)} nodes", equal_groups[-1].name
+    return _node(name, f"each {each}", [_unused(0, count, "")], CELL_HEIGHT, f", {equal_groups[0].name} to {last}")
 
 
 def _node(name: str, note: str, cells: Sequence[str], height: float, more: str = "") -> str:
@@ -291,27 +291,27 @@ def _node(name: str, note: str, cells: Sequence[str], height: float, more: str =
     )
 
 
-def _seat_colour(gpu: PlacementGpu, seat: Seat, colours: Mapping[str, str]) -> str:
-    return colours[gpu.type] if seat.pipeline is None else colour_of(seat.pipeline)
+def _assignment_colour(gpu: PlacementGpu, assignment: GpuAssignment, colours: Mapping[str, str]) -> str:
+    return colours[gpu.type] if assignment.pipeline is None else colour_of(assignment.pipeline)
 
 
-def _seat_words(gpu: PlacementGpu, seat: Seat) -> str:
-    part = seat.part
-    whose = "" if seat.pipeline is None else f"pipeline {seat.pipeline + 1}, "
-    words = f"{gpu.id}: {gpu.type}, {whose}segment {seat.segment + 1}, {_layers(part.start_layer, part.end_layer)}"
+def _describe_assignment(gpu: PlacementGpu, assignment: GpuAssignment) -> str:
+    part = assignment.part
+    whose = "" if assignment.pipeline is None else f"pipeline {assignment.pipeline + 1}, "
+    words = f"{gpu.id}: {gpu.type}, {whose}segment {assignment.segment + 1}, {_format_layers(part.start_layer, part.end_layer)}"
     if part.memory_gib:
         need = part.memory_gib[part.gpu_ids.index(gpu.id)]
         words += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gib, 'GiB')}"
     return words
 
 
-def _cell(x: float, y: float, gpu: PlacementGpu, seat: Seat, colours: Mapping[str, str]) -> str:
-    colour, title = _seat_colour(gpu, seat, colours), _seat_words(gpu, seat)
+def _cell(x: float, y: float, gpu: PlacementGpu, assignment: GpuAssignment, colours: Mapping[str, str]) -> str:
+    colour, title = _assignment_colour(gpu, assignment, colours), _describe_assignment(gpu, assignment)
     return (
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'
         f' height="{CELL_HEIGHT:g}"><title>{escaped(title)}</title><rect x="1" y="1" width="{CELL - 3:g}"'
         f' height="{CELL_HEIGHT - 3:g}" rx="3" fill="{colour}" fill-opacity="{LOAD_OPACITY:g}" stroke="{colour}"/>'
-        f"{_text(CELL / 2 - 0.5, 17, str(seat.segment + 1), CELL, middle=True)}</svg>"
+        f"{_text(CELL / 2 - 0.5, 17, str(assignment.segment + 1), CELL, middle=True)}</svg>"
     )
 
 
@@ -334,13 +334,13 @@ def _text(x: float, y: float, text: str, room: float, *, bold: bool = False, mid
     return f'<text x="{x:g}" y="{y:g}" font-size="12" fill="currentColor"{look}>{shown}</text>'
 
 
-def _layers(first: int, last: int) -> str:
+def _format_layers(first: int, last: int) -> str:
     return f"layer {first}" if first == last else f"layers {first}–{last}"
 
 
-def _counted(types: Iterable[str]) -> str:
+def _describe_counts(types: Iterable[str]) -> str:
     """2 × H100 + 1 × A10, in the order of their first."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for kind in types:
-        found[kind] = found.get(kind, 0) + 1
-    return " + ".join(f"{count}{THIN}×{THIN}{kind}" for kind, count in found.items())
+        counts[kind] = counts.get(kind, 0) + 1
+    return " + ".join(f"{count}{THIN}×{THIN}{kind}" for kind, count in counts.items())

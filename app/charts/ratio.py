@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import INK, lay_out, log_axis, themed
+from app.charts.theme import INK, apply_layout, log_axis, theme_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
 
     The axis is logarithmic: twice and half are equally far from 1.
     """
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
     for line in lines:
         figure.add_trace(
@@ -61,8 +61,8 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
             )
         )
     figure.add_hline(y=1.0, line={"color": INK[theme], "width": 1, "dash": "dot"})
-    lay_out(figure, theme, height=340, key="ratio")
-    reach = _reach(lines)
+    apply_layout(figure, theme, height=340, key="ratio")
+    reach = _axis_range(lines)
     batches = sorted({batch for line in lines for batch in line.batch_sizes})
     figure.update_layout(
         xaxis=log_axis("batch size", theme, batches, at=batches),
@@ -71,7 +71,7 @@ def ratio(lines: Sequence[RatioLine], title: str, *, dark: bool) -> go.Figure:
     return figure
 
 
-def _reach(lines: Sequence[RatioLine]) -> tuple[float, float]:
+def _axis_range(lines: Sequence[RatioLine]) -> tuple[float, float]:
     """The ends of the axis, as powers of ten: all points and 1, and of the whiskers what is near."""
     ratios = [1.0, *(value for line in lines for value in line.ratios if value > 0)]
     lowest, highest = min(ratios), max(ratios)

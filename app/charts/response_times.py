@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, axis, lay_out, legend_mark, log_axis, themed
+from app.charts.theme import GRID, INK, RED, axis, apply_layout, legend_mark, log_axis, theme_name
 from torchsplit_core.pictures.colours import UNKNOWN
 
 PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
 """Where the axis of shares has its marks."""
-SIGNS = (("p50", "circle"), ("p95", "diamond"), ("p99", "square"))
+PERCENTILE_SYMBOLS = (("p50", "circle"), ("p95", "diamond"), ("p99", "square"))
 ROW_PX = 46
 LEAST_MS = 1e-3
 """On a logarithmic axis a time of zero stands here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DistributionLine:
     """Response times of one model: of each percentage of its requests the longest time, ms; its limit, ms.
 
     `dashed`: of the plan that stands beside.
@@ -36,7 +36,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class PercentileRow:
     """p50, p95 and p99 of one model, ms, with the half-widths of their 95 % intervals (None: one run); its limit.
 
     `percentiles` None: it has no times that could be told. `hollow`: of the plan that stands beside.
@@ -50,19 +50,19 @@ class Rung:
     hollow: bool = False
 
 
-def spreads(lines: Sequence[Spread], *, dark: bool) -> go.Figure:
+def distribution_chart(lines: Sequence[DistributionLine], *, dark: bool) -> go.Figure:
     """A line a model: the time within which a share of its requests is answered; its limit is dotted.
 
     The axis of shares is logarithmic in what is left, so that the last per cent, which clients feel, has room.
     """
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
-    far = max((place(line.percents[-1]) for line in lines if line.percents), default=place(99.0))
+    far = max((axis_position(line.percents[-1]) for line in lines if line.percents), default=axis_position(99.0))
     for line in lines:
         named = html.escape(line.label)
         figure.add_trace(
             go.Scatter(
-                x=[place(percent) for percent in line.percents],
+                x=[axis_position(percent) for percent in line.percents],
                 y=[max(time, LEAST_MS) for time in line.times_ms],
                 customdata=line.percents,
                 mode="lines",
@@ -82,14 +82,14 @@ def spreads(lines: Sequence[Spread], *, dark: bool) -> go.Figure:
                     hovertemplate=f"{named}: limit %{{y:.6g}} ms<extra></extra>",
                 )
             )
-    lay_out(figure, theme, height=340, key="load spreads")
-    marks = [percent for percent in PERCENTS if place(percent) <= far + 1e-9]
+    apply_layout(figure, theme, height=340, key="load spreads")
+    marks = [percent for percent in PERCENTS if axis_position(percent) <= far + 1e-9]
     figure.update_layout(
         xaxis=axis(
             "% of the requests",
             theme,
             range=[0, far],
-            tickvals=[place(percent) for percent in marks],
+            tickvals=[axis_position(percent) for percent in marks],
             ticktext=[f"{percent:g}" for percent in marks],
         ),
         yaxis=log_axis(
@@ -105,22 +105,22 @@ def spreads(lines: Sequence[Spread], *, dark: bool) -> go.Figure:
     return figure
 
 
-def place(percent: float) -> float:
+def axis_position(percent: float) -> float:
     """Where a percentage lies on the axis: at the power of ten of what is left of all requests."""
     return -math.log10(1 - percent / 100)
 
 
-def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
+def percentile_chart(rungs: Sequence[PercentileRow], *, dark: bool) -> go.Figure:
     """A row a model: p50, p95 and p99 with their 95 % intervals, and its limit as a red bar."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
     heights = [float(-number) for number in range(len(rungs))]
-    told = [
+    drawn = [
         (rung, height, rung.percentiles)
         for rung, height in zip(rungs, heights, strict=True)
         if rung.percentiles is not None
     ]
-    for rung, height, times in told:
+    for rung, height, times in drawn:
         figure.add_trace(
             go.Scatter(
                 x=[max(times[0], LEAST_MS), max(times[2], LEAST_MS)],
@@ -131,36 +131,36 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                 showlegend=False,
             )
         )
-    for number, (name, symbol) in enumerate(SIGNS):
+    for number, (name, symbol) in enumerate(PERCENTILE_SYMBOLS):
         figure.add_trace(
             go.Scatter(
-                x=[max(times[number], LEAST_MS) for _, _, times in told],
-                y=[height for _, height, _ in told],
+                x=[max(times[number], LEAST_MS) for _, _, times in drawn],
+                y=[height for _, height, _ in drawn],
                 customdata=[
-                    [html.escape(rung.label), _width(rung.half_widths[number])] for rung, _, _ in told
+                    [html.escape(rung.label), _format_half_width(rung.half_widths[number])] for rung, _, _ in drawn
                 ],
                 mode="markers",
                 showlegend=False,
                 error_x={
                     "type": "data",
-                    "array": [rung.half_widths[number] or 0.0 for rung, _, _ in told],
+                    "array": [rung.half_widths[number] or 0.0 for rung, _, _ in drawn],
                     "color": INK[theme],
                     "thickness": 1.5,
                     "width": 5,
                 },
                 marker={
-                    "symbol": [f"{symbol}-open" if rung.hollow else symbol for rung, _, _ in told],
+                    "symbol": [f"{symbol}-open" if rung.hollow else symbol for rung, _, _ in drawn],
                     "size": 9,
-                    "color": [rung.colour for rung, _, _ in told],
-                    "line": {"width": 2, "color": [rung.colour for rung, _, _ in told]},
+                    "color": [rung.colour for rung, _, _ in drawn],
+                    "line": {"width": 2, "color": [rung.colour for rung, _, _ in drawn]},
                 },
                 hovertemplate=f"%{{customdata[0]}}: {name} %{{x:.4g}} ms%{{customdata[1]}}<extra></extra>",
             )
         )
-    for name, symbol in SIGNS:
+    for name, symbol in PERCENTILE_SYMBOLS:
         # In no model's colour.
         figure.add_trace(legend_mark(name, {"symbol": symbol, "size": 11, "color": UNKNOWN}))
-    ends = [max(time, LEAST_MS) for _, _, times in told for time in times]
+    ends = [max(time, LEAST_MS) for _, _, times in drawn for time in times]
     limited = [(rung, height) for rung, height in zip(rungs, heights, strict=True) if rung.limit_ms]
     if limited:
         figure.add_trace(
@@ -174,7 +174,7 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
                 hovertemplate="%{customdata}: limit %{x:.6g} ms<extra></extra>",
             )
         )
-    lay_out(figure, theme, height=70 + ROW_PX * len(rungs), key="load ladder")
+    apply_layout(figure, theme, height=70 + ROW_PX * len(rungs), key="load ladder")
     for rung, height in zip(rungs, heights, strict=True):
         if rung.percentiles is None:
             figure.add_annotation(
@@ -196,5 +196,5 @@ def ladder(rungs: Sequence[Rung], *, dark: bool) -> go.Figure:
     return figure
 
 
-def _width(half: float | None) -> str:
+def _format_half_width(half: float | None) -> str:
     return "" if half is None else f" ± {half:.2g}"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, Theme, axis, faint, lay_out, themed
+from app.charts.theme import GRID, INK, RED, Theme, axis, with_opacity, apply_layout, theme_name
 
 ACCENT = {"light": "#0f766e", "dark": "#2dd4bf"}
 """The theme's accent for proof; on the dark ground a lighter teal, for a dot is small."""
@@ -24,7 +24,7 @@ FAINT = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SweepMark:
     """One value of the parameter: its number in the sweep, what its plan reaches, what none can pass.
 
     `y` None: there is no plan, `state` says how that is known and `text` why. `bound` is None where none is
@@ -41,28 +41,28 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class PlanDot:
     """A plan by the GPUs it uses and the worst-served model; `beaten`: another is no worse in both."""
 
     number: int
     gpus: int
-    least: float
+    worst_served: float
     label: str
-    beaten: bool
+    dominated: bool
     chosen: bool = False
 
 
 def curve(
-    marks: Sequence[Mark],
-    across: str,
-    up: str,
+    marks: Sequence[SweepMark],
+    x_title: str,
+    y_title: str,
     level: float | None,
     *,
     dark: bool,
     level_text: str = "its demand",
 ) -> go.Figure:
     """One figure of the plans over the parameter; `level` is a line that matters, None for none."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
     plans = [mark for mark in marks if mark.y is not None]
     if len(plans) > 1:
@@ -76,16 +76,16 @@ def curve(
         ("proven", "proven", "circle"),
         ("not proven: line to the bound", "open", OPEN),
     ):
-        found = [mark for mark in plans if mark.state == state]
-        if found:
-            figure.add_trace(_plans(found, name, symbol, theme))
+        group = [mark for mark in plans if mark.state == state]
+        if group:
+            figure.add_trace(_plans(group, name, symbol, theme))
     for name, state, symbol, colour in (
         ("impossible, proven", "infeasible", "x", RED[theme]),
         ("no plan found in time", "timeout", "x-thin-open", INK[theme]),
     ):
-        found = [mark for mark in marks if mark.state == state]
-        if found:
-            figure.add_trace(_without(found, name, symbol, colour))
+        group = [mark for mark in marks if mark.state == state]
+        if group:
+            figure.add_trace(_marks_without_plan(group, name, symbol, colour))
     if level is not None and plans:
         figure.add_hline(
             y=level,
@@ -93,46 +93,46 @@ def curve(
             annotation={"text": level_text, "font": {"size": 12}},
             annotation_position="top left",
         )
-    lay_out(figure, theme, height=330, key=f"sweep {up}")
+    apply_layout(figure, theme, height=330, key=f"sweep {y_title}")
     top = max((value for mark in plans for value in (mark.y, mark.bound) if value is not None), default=1.0)
     figure.update_layout(
-        xaxis=axis(across, theme, range=_room([mark.x for mark in marks])),
+        xaxis=axis(x_title, theme, range=_axis_range([mark.x for mark in marks])),
         # Crosses stand on the axis, and half of one would be cut off.
-        yaxis=axis(up, theme, range=[-0.05 * (top or 1.0), 1.1 * (max(top, level or 0.0) or 1.0)]),
+        yaxis=axis(y_title, theme, range=[-0.05 * (top or 1.0), 1.1 * (max(top, level or 0.0) or 1.0)]),
         clickmode="event+select",
     )
     return figure
 
 
-def front(spots: Sequence[Spot], *, dark: bool) -> go.Figure:
+def pareto_front(spots: Sequence[PlanDot], *, dark: bool) -> go.Figure:
     """GPUs used against the worst-served model; the stepped line joins what no other beats."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
-    best = sorted((spot for spot in spots if not spot.beaten), key=lambda spot: spot.gpus)
+    best = sorted((spot for spot in spots if not spot.dominated), key=lambda spot: spot.gpus)
     if len(best) > 1:
         figure.add_trace(
             go.Scatter(
-                x=[spot.gpus for spot in best], y=[spot.least for spot in best], mode="lines",
+                x=[spot.gpus for spot in best], y=[spot.worst_served for spot in best], mode="lines",
                 line={"shape": "hv", "color": GRID[theme], "width": 2}, hoverinfo="skip", showlegend=False,
             )
         )  # fmt: skip
-    for name, beaten in (("no other is better in both", False), ("beaten", True)):
-        found = [spot for spot in spots if spot.beaten is beaten]
-        if not found:
+    for name, dominated in (("no other is better in both", False), ("beaten", True)):
+        group = [spot for spot in spots if spot.dominated is dominated]
+        if not group:
             continue
         figure.add_trace(
             go.Scatter(
-                x=[spot.gpus for spot in found], y=[spot.least for spot in found], mode="markers", name=name,
-                customdata=[[spot.number, _hover(spot.label)] for spot in found],
-                marker=_marker(found, ACCENT[theme], "circle", theme, FAINT if beaten else 1.0),
+                x=[spot.gpus for spot in group], y=[spot.worst_served for spot in group], mode="markers", name=name,
+                customdata=[[spot.number, _hover_text(spot.label)] for spot in group],
+                marker=_marker(group, ACCENT[theme], "circle", theme, FAINT if dominated else 1.0),
                 **_STEADY,
                 hovertemplate="%{customdata[1]}<br>%{x} GPUs used<br>worst served %{y:.4g} ×<extra></extra>",
             )
         )  # fmt: skip
-    lay_out(figure, theme, height=330, key="sweep front")
+    apply_layout(figure, theme, height=330, key="sweep front")
     most = max((spot.gpus for spot in spots), default=1)
     figure.update_layout(
-        xaxis=axis("GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick(most)),
+        xaxis=axis("GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick_step(most)),
         yaxis=axis("worst-served model, × its demand", theme, rangemode="tozero"),
         clickmode="event+select",
     )
@@ -146,41 +146,41 @@ _STEADY: dict[str, Any] = {
 }
 
 
-def _plans(found: Sequence[Mark], name: str, symbol: str, theme: Theme) -> go.Scatter:
-    rooms = [(mark.bound if mark.bound is not None else mark.y or 0.0) - (mark.y or 0.0) for mark in found]
+def _plans(marks: Sequence[SweepMark], name: str, symbol: str, theme: Theme) -> go.Scatter:
+    gaps = [(mark.bound if mark.bound is not None else mark.y or 0.0) - (mark.y or 0.0) for mark in marks]
     return go.Scatter(
-        x=[mark.x for mark in found],
-        y=[mark.y for mark in found],
-        customdata=[[mark.number, _hover(mark.text)] for mark in found],
+        x=[mark.x for mark in marks],
+        y=[mark.y for mark in marks],
+        customdata=[[mark.number, _hover_text(mark.text)] for mark in marks],
         mode="markers",
         name=name,
-        marker=_marker(found, ACCENT[theme], symbol, theme),
+        marker=_marker(marks, ACCENT[theme], symbol, theme),
         error_y={
             "type": "data",
             "symmetric": False,
-            "array": [max(room, 0.0) for room in rooms],
-            "arrayminus": [max(-room, 0.0) for room in rooms],
-            "color": faint(ACCENT[theme], 0.55),
+            "array": [max(room, 0.0) for room in gaps],
+            "arrayminus": [max(-room, 0.0) for room in gaps],
+            "color": with_opacity(ACCENT[theme], 0.55),
             "thickness": 2,
-            "visible": any(rooms),
+            "visible": any(gaps),
         },
         **_STEADY,
         hovertemplate="%{x:.6g}: %{y:.4g}<br>%{customdata[1]}<extra></extra>",
     )
 
 
-def _without(found: Sequence[Mark], name: str, symbol: str, colour: str) -> go.Scatter:
+def _marks_without_plan(marks: Sequence[SweepMark], name: str, symbol: str, colour: str) -> go.Scatter:
     return go.Scatter(
-        x=[mark.x for mark in found],
-        y=[0.0] * len(found),
-        customdata=[[mark.number, _hover(mark.text)] for mark in found],
+        x=[mark.x for mark in marks],
+        y=[0.0] * len(marks),
+        customdata=[[mark.number, _hover_text(mark.text)] for mark in marks],
         mode="markers",
         name=name,
         cliponaxis=False,
         marker={
             "symbol": symbol,
             "color": colour,
-            "size": [CHOSEN_PX if mark.chosen else DOT_PX for mark in found],
+            "size": [CHOSEN_PX if mark.chosen else DOT_PX for mark in marks],
             "opacity": 1.0,
             "line": {"width": 2, "color": colour},
         },
@@ -190,31 +190,31 @@ def _without(found: Sequence[Mark], name: str, symbol: str, colour: str) -> go.S
 
 
 def _marker(
-    found: Sequence[Mark] | Sequence[Spot], colour: str, symbol: str, theme: Theme, opacity: float = 1.0
+    points: Sequence[SweepMark] | Sequence[PlanDot], colour: str, symbol: str, theme: Theme, opacity: float = 1.0
 ) -> dict[str, Any]:
     """A hollow marker's own line is its ring: only its size says that it is chosen."""
     ink = colour if symbol == OPEN else INK[theme]
     return {
         "color": colour,
         "symbol": symbol,
-        "size": [CHOSEN_PX if one.chosen else DOT_PX for one in found],
-        "opacity": [1.0 if one.chosen else opacity for one in found],
-        "line": {"width": [3 if one.chosen else 2 if symbol == OPEN else 0 for one in found], "color": ink},
+        "size": [CHOSEN_PX if point.chosen else DOT_PX for point in points],
+        "opacity": [1.0 if point.chosen else opacity for point in points],
+        "line": {"width": [3 if point.chosen else 2 if symbol == OPEN else 0 for point in points], "color": ink},
     }
 
 
-def _room(values: Sequence[float]) -> list[float]:
+def _axis_range(values: Sequence[float]) -> list[float]:
     """A range in which the first and last point are not on the edge, where they could not be clicked."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     space = 0.05 * (high - low) or 0.5
     return [low - space, high + space]
 
 
-def _hover(text: str) -> str:
+def _hover_text(text: str) -> str:
     """A text of ours with a user's names in it, as lines that plotly does not interpret."""
     return "<br>".join(html.escape(line) for line in textwrap.wrap(text, 64)[:8])
 
 
-def _tick(most: int) -> int | None:
+def _tick_step(most: int) -> int | None:
     """Whole GPUs on a short axis."""
     return 1 if most <= 12 else None

@@ -22,7 +22,7 @@ AXIS_PX = 48
 """Room of an axis: its labels and its title."""
 
 
-def themed(dark: bool) -> Theme:
+def theme_name(dark: bool) -> Theme:
     """The name of the theme."""
     return "dark" if dark else "light"
 
@@ -71,7 +71,7 @@ def _labels(decades: float) -> int:
     return 4 if whole < 0.9 else max(3, math.ceil(whole / 0.55))
 
 
-def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
+def apply_layout(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
     """Paper, font, a legend below the picture, and a zoom that stays when the figures change."""
     # A legend grows downward; about three names fit beside each other.
     named = sum(trace.showlegend is not False for trace in figure.data)
@@ -98,7 +98,7 @@ def lay_out(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
     )
 
 
-def faint(colour: str, opacity: float) -> str:
+def with_opacity(colour: str, opacity: float) -> str:
     """A colour #rrggbb as rgba."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {opacity})"

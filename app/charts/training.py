@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, axis, lay_out, log_axis, themed
+from app.charts.theme import AMBER, GRID, INK, RED, axis, apply_layout, log_axis, theme_name
 
 TIME_PARTS = {
     "compute": "#3f66cc",
@@ -29,31 +29,31 @@ MEMORY_PARTS = {
 ROW_PX = 34
 
 
-def stacked(
+def stacked_bars(
     names: Sequence[str],
     parts: Sequence[dict[str, float]],
     colours: dict[str, str],
-    across: str,
+    x_title: str,
     unit: str,
     *,
     dark: bool,
     limit: tuple[str, float] | None = None,
 ) -> go.Figure:
     """A bar a row in its parts, the first row on top; a dotted line at what there is, where that is near."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
     for part, colour in colours.items():
         values = [row.get(part, 0.0) for row in parts]
         if any(values):
-            said = part.replace("_", " ")
+            title = part.replace("_", " ")
             figure.add_trace(
                 go.Bar(
                     y=list(names),
                     x=values,
-                    name=said,
+                    name=title,
                     orientation="h",
                     marker={"color": colour},
-                    hovertemplate=f"%{{y}}<br>{said} %{{x:.4g}} {unit}<extra></extra>",
+                    hovertemplate=f"%{{y}}<br>{title} %{{x:.4g}} {unit}<extra></extra>",
                 )
             )
     if limit is not None:
@@ -63,19 +63,19 @@ def stacked(
             annotation={"text": limit[0], "font": {"size": 12}, "yanchor": "bottom", "y": 1.0},
             annotation_position="top left",
         )
-    lay_out(figure, theme, height=70 + ROW_PX * len(names), key="stacked")
+    apply_layout(figure, theme, height=70 + ROW_PX * len(names), key="stacked")
     figure.update_layout(
         barmode="stack",
         legend={"traceorder": "normal"},
         margin={"t": 30 if limit is not None else 10},
-        xaxis=axis(across, theme, rangemode="tozero"),
+        xaxis=axis(x_title, theme, rangemode="tozero"),
         yaxis=axis("", theme, autorange="reversed", showgrid=False),
     )
     return figure
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LabelledPoint:
     """A point with what is said of it, and whether it is the one that is shown."""
 
     x: float
@@ -84,43 +84,43 @@ class Point:
     chosen: bool = False
 
 
-def points(
-    of: Sequence[Point],
-    across: str,
-    up: str,
+def line_chart(
+    dots: Sequence[LabelledPoint],
+    x_title: str,
+    y_title: str,
     *,
     dark: bool,
     shape: str = "linear",
     limit: float | None = None,
 ) -> go.Figure:
     """Points joined by a line; a dotted vertical line at `limit`."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure(
         go.Scatter(
-            x=[one.x for one in of],
-            y=[one.y for one in of],
+            x=[dot.x for dot in dots],
+            y=[dot.y for dot in dots],
             mode="lines+markers",
             line={"color": GRID[theme], "width": 2, "shape": shape},
             marker={
-                "color": [AMBER[theme] if one.chosen else "#3f66cc" for one in of],
-                "size": [13 if one.chosen else 9 for one in of],
+                "color": [AMBER[theme] if dot.chosen else "#3f66cc" for dot in dots],
+                "size": [13 if dot.chosen else 9 for dot in dots],
                 "line": {"color": INK[theme], "width": 1},
             },
-            text=[one.words for one in of],
+            text=[dot.words for dot in dots],
             hovertemplate="%{text}<extra></extra>",
         )
     )
     if limit is not None:
         figure.add_vline(x=limit, line={"color": INK[theme], "width": 1, "dash": "dot"})
-    lay_out(figure, theme, height=300, key=f"points {across}")
+    apply_layout(figure, theme, height=300, key=f"points {x_title}")
     figure.update_layout(
-        xaxis=axis(across, theme, rangemode="tozero"), yaxis=axis(up, theme, rangemode="tozero")
+        xaxis=axis(x_title, theme, rangemode="tozero"), yaxis=axis(y_title, theme, rangemode="tozero")
     )
     return figure
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StepAccuracy:
     """A published step: its family, its seconds measured and reckoned without that family, its interval."""
 
     family: str
@@ -131,9 +131,9 @@ class Judged:
     high: float
 
 
-def measured_against_estimated(rows: Sequence[Judged], *, dark: bool) -> go.Figure:
+def measured_against_estimated(rows: Sequence[StepAccuracy], *, dark: bool) -> go.Figure:
     """Reckoned over measured seconds, both logarithmic, a colour a family; equal on the line, dotted 20 % off."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     ends = [min(row.measured for row in rows) / 1.5, max(row.measured for row in rows) * 1.5]
     figure = go.Figure()
     for factor, dash in ((1.0, "solid"), (1.2, "dot"), (1 / 1.2, "dot")):
@@ -163,11 +163,11 @@ def measured_against_estimated(rows: Sequence[Judged], *, dark: bool) -> go.Figu
         "bowtie",
     )
     for place, family in enumerate(dict.fromkeys(row.family for row in rows)):
-        own = [row for row in rows if row.family == family]
+        family_rows = [row for row in rows if row.family == family]
         figure.add_trace(
             go.Scatter(
-                x=[row.measured for row in own],
-                y=[row.estimated for row in own],
+                x=[row.measured for row in family_rows],
+                y=[row.estimated for row in family_rows],
                 mode="markers",
                 name=family,
                 marker={
@@ -176,11 +176,11 @@ def measured_against_estimated(rows: Sequence[Judged], *, dark: bool) -> go.Figu
                     "size": 8,
                     "opacity": 0.8,
                 },
-                text=[row.words for row in own],
+                text=[row.words for row in family_rows],
                 hovertemplate="%{text}<br>measured %{x:.4g} s, estimated %{y:.4g} s<extra></extra>",
             )
         )
-    lay_out(figure, theme, height=420, key="judged")
+    apply_layout(figure, theme, height=420, key="judged")
     figure.update_layout(
         xaxis=log_axis("measured, s a step", theme, ends),
         yaxis=log_axis("estimated, s a step", theme, [row.estimated for row in rows]),

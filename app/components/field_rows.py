@@ -18,7 +18,7 @@ import streamlit as st
 from app.components.keys import component_key
 
 NAME = "torchsplit_field_rows"
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 ADD, REMOVE, RESTORE = "add", "remove", "restore"
 """Fields of an edit that is about a whole row. The value of ADD has that of each field of the row, by column."""
 Kind = Literal["figure", "text", "check", "choice", "choices"]
@@ -69,10 +69,10 @@ class Row:
     locked: Sequence[str] = ()
     remove: str = ""
 
-    def told(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, Any]:
         """The row as the browser takes it, without what is empty."""
-        every = {name: getattr(self, name) for name in Row.__dataclass_fields__}
-        return {"values": {}} | {name: value for name, value in every.items() if value}
+        fields = {name: getattr(self, name) for name in Row.__dataclass_fields__}
+        return {"values": {}} | {name: value for name, value in fields.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Edit:
 @st.cache_resource
 def _component() -> Any:
     """Registered once a server, not once a run."""
-    js, css = (HERE.joinpath(f"field_rows.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+    js, css = (FOLDER.joinpath(f"field_rows.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
     return st.components.v2.component(
         NAME, html='<div class="field-rows"></div>', css=css, js=js, isolate_styles=False
     )
@@ -113,31 +113,31 @@ def field_rows(
     key = component_key(key)
 
     def edited() -> None:
-        on_edits(_edits(st.session_state[key].get("edits")))
+        on_edits(_parse_edits(st.session_state[key].get("edits")))
 
     data = {
-        "label": label, "fold": fold, "named": named, "stacked": stacked, "rows": [row.told() for row in rows],
-        "columns": [_told(column) for column in columns], "more": [_told(column) for column in more],
-        "answered": _serial(st.session_state.get(key)),
+        "label": label, "fold": fold, "named": named, "stacked": stacked, "rows": [row.as_data() for row in rows],
+        "columns": [_column_data(column) for column in columns], "more": [_column_data(column) for column in more],
+        "answered": _last_serial(st.session_state.get(key)),
     }  # fmt: skip
     _component()(data=data, key=key, on_edits_change=edited)
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _column_data(column: Column) -> dict[str, Any]:
     return {name: getattr(column, name) for name in Column.__dataclass_fields__}
 
 
-def _serial(state: Any) -> float:
+def _last_serial(state: Any) -> float:
     """The number of the last report that has come."""
     report = state.get("edits") if state else None
     number = report.get("serial") if isinstance(report, Mapping) else None
     return number if isinstance(number, (int, float)) else 0
 
 
-def _edits(report: Any) -> tuple[Edit, ...]:
+def _parse_edits(report: Any) -> tuple[Edit, ...]:
     listed = report.get("edits") if isinstance(report, Mapping) else None
     return tuple(
-        Edit(str(one.get("row")), str(one.get("field")), one.get("value"))
-        for one in (listed if isinstance(listed, list) else [])
-        if isinstance(one, Mapping)
+        Edit(str(entry.get("row")), str(entry.get("field")), entry.get("value"))
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, Mapping)
     )

@@ -152,13 +152,13 @@ def picture(
     if on_place is None:
         _component()(data={"markup": markup}, key=key)
         return
-    told = on_place
+    on_pick = on_place
     told_model = on_model or (lambda _model: None)
 
     def changed() -> None:
         place = st.session_state[key].get("place")
         if isinstance(place, str):
-            told(place.rpartition("|")[0] if picks else place)
+            on_pick(place.rpartition("|")[0] if picks else place)
 
     def picked() -> None:
         model = st.session_state[key].get("model")

@@ -51,7 +51,7 @@ def script() -> str:
 
 
 @contextlib.contextmanager
-def saved(what: str, file: str, *, key: str) -> Iterator[None]:
+def exportable(what: str, file: str, *, key: str) -> Iterator[None]:
     """What is drawn inside (a chart, a drawing) has buttons below it: SVG and PNG under the name `file`, and Copy.
 
     `what` names the picture to those who hear it: "Slices".
@@ -61,7 +61,7 @@ def saved(what: str, file: str, *, key: str) -> Iterator[None]:
         _buttons(key, what, file_name(file), lead="Save picture", instead="PNG")
 
 
-def listed(markup: str, what: str, file: str, *, key: str) -> None:
+def exportable_table(markup: str, what: str, file: str, *, key: str) -> None:
     """A table of HTML with buttons below it: CSV under the name `file`, and Copy, both as it reads.
 
     `what` names the table to those who hear it.
@@ -82,13 +82,13 @@ def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
     Returns what `st.dataframe` returns: the selection, where `more` asks for one.
     """
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
-    more["column_config"] = explained(frame, more.get("column_config"))
+    more["column_config"] = column_config(frame, more.get("column_config"))
     shown = st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, alt=alt, key=key, **more)
     csv_button(frame, file, key=key, alt=alt)
     return shown
 
 
-def explained(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def column_config(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The configuration of a table's columns: what is `given`, with the glossary's word on every head without one."""
     config = {name: dict(column) for name, column in (given or {}).items()}
     for name, meaning in column_explanations(map(str, frame.columns)).items():

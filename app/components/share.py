@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.components import tab
+from app.components import browser_tab
 
 NAME = "torchsplit_share"
 HTML = '<button type="button" class="share" aria-live="polite">Copy link</button>'
@@ -104,11 +104,11 @@ def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
     paths that have the theme in common."""
     data = {
         "cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type,
-        "tab": {"cookie": tab.COOKIE, "id": tab.identity(), "handed": tab.handed_over() is not None},
+        "tab": {"cookie": browser_tab.COOKIE, "id": browser_tab.identity(), "handed": browser_tab.previous_identity() is not None},
     }  # fmt: skip
     _component()(
         data=data,
         key="share",
         on_theme_change=lambda: None,
-        on_tab_change=lambda: tab.take(st.session_state["share"].get("tab")),
+        on_tab_change=lambda: browser_tab.set_identity(st.session_state["share"].get("tab")),
     )

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.components import saving
 from app.components.picture import picture
-from app.evaluation.shipped import shipped
+from app.evaluation.shipped import load_shipped
 from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
@@ -48,15 +48,15 @@ EMPTY = (
 )
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
     # The newest first.
     known = [name for name in names(workspace, "evaluation") if name in ("whole", "quick")]
     outcomes: dict[str, EvaluationOutcome] = {name: read(workspace, "evaluation", name) for name in known}
-    _start(workspace, outcomes)
+    _render_start(workspace, outcomes)
     if not known:
         st.write(EMPTY)
-    came = shipped()
+    came = load_shipped()
     if came is not None:
         outcomes[SHIPPED] = came
     if not outcomes:
@@ -67,12 +67,12 @@ def show(workspace: Workspace) -> None:
         name = st.segmented_control("Which", list(outcomes), default=name, key=WHICH, required=True)
     outcome = outcomes[name]
     if not outcome.complete:
-        st.info(_so_far(workspace, outcome))
+        st.info(_render_progress(workspace, outcome))
     origin = "This one came with TorchSplit. " if name == SHIPPED else ""
     st.caption(escape_markdown(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."))
     views = VIEWS if outcome.claims else VIEWS[1:]
-    turned = address.turned(address.TAB, views, TAB)
-    address.settle(workspace, {address.TAB: turned})
+    turned = address.selected_tab(address.TAB, views, TAB)
+    address.set_address(workspace, {address.TAB: turned})
     for view, tab in zip(views, st.tabs(views, key=TAB, on_change="rerun"), strict=True):
         if tab.open:
             with tab:
@@ -81,7 +81,7 @@ def show(workspace: Workspace) -> None:
         _downloads(outcome, name)
 
 
-def _so_far(workspace: Workspace, outcome: EvaluationOutcome) -> str:
+def _render_progress(workspace: Workspace, outcome: EvaluationOutcome) -> str:
     """How many cases are done, and who does the others."""
     done = f"{len(outcome.cases)} of {len(cases(outcome.settings.quick))} cases are done"
     if jobs.running(workspace, (EVALUATE,)):
@@ -90,7 +90,7 @@ def _so_far(workspace: Workspace, outcome: EvaluationOutcome) -> str:
     return f"{done}. Press *{label}* again: it goes on with the others, and the verdicts come with the last."
 
 
-def _start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> None:
+def _render_start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> None:
     """The buttons that run it, and beside each how long a plan may search, what it does and how long that takes."""
     running = bool(jobs.running(workspace, (EVALUATE,)))
     for quick, label in LABELS.items():
@@ -120,19 +120,19 @@ def _start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> Non
                 begin(workspace, "Evaluation")
                 jobs.start(workspace, f"Evaluation ({name})", EVALUATE, EvaluateParameters(quick, limit))
                 st.rerun()
-            st.caption(what_it_does(settings_of(quick, limit), before))
+            st.caption(describe_run(settings_of(quick, limit), before))
 
 
-def what_it_does(settings: EvaluationSettings, before: EvaluationOutcome | None = None) -> str:
+def describe_run(settings: EvaluationSettings, before: EvaluationOutcome | None = None) -> str:
     """The cases and searches behind a button, how long they take, and what becomes of what was there `before`."""
-    every = cases(settings.quick)
-    mixes = len({case.mix for case in every})
+    all_cases = cases(settings.quick)
+    mixes = len({case.mix for case in all_cases})
     plans = plans_to_search(settings=settings, known=before)
     anew = ""
     if before is not None and before.settings != settings:
         anew = " It begins anew and replaces the stored one, which has other settings."
     return (
-        f"{len(every)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It runs in the background "
+        f"{len(all_cases)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It runs in the background "
         f"and can be cancelled.{anew}"
     )
 
@@ -142,17 +142,17 @@ def _claims(outcome: EvaluationOutcome) -> None:
 
 
 def _pictures(outcome: EvaluationOutcome) -> None:
-    for one in bar_charts(outcome):
-        with st.container(border=True, key=f"evaluation-{one.name}"):
-            drawn = f'<div style="overflow-x: auto">{chart_svg(one)}</div>'
-            with saving.saved(one.title, f"evaluation.{one.name}", key=f"evaluation-{one.name}"):
-                picture(drawn, key=f"evaluation-picture-{one.name}")
+    for drawing in bar_charts(outcome):
+        with st.container(border=True, key=f"evaluation-{drawing.name}"):
+            drawn = f'<div style="overflow-x: auto">{chart_svg(drawing)}</div>'
+            with saving.exportable(drawing.title, f"evaluation.{drawing.name}", key=f"evaluation-{drawing.name}"):
+                picture(drawn, key=f"evaluation-picture-{drawing.name}")
 
 
 def _tables(outcome: EvaluationOutcome) -> None:
     for table in tables(outcome):
         st.header(table.title, anchor=False)
-        saving.listed(
+        saving.exportable_table(
             table_html(table), table.title, f"evaluation.{table.title}", key=f"evaluation-{table.title}"
         )
 

@@ -12,12 +12,12 @@ from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 SHIPPED = DOCS / "reference" / "evaluation.json"
 
 
-def shipped() -> EvaluationOutcome | None:
+def load_shipped() -> EvaluationOutcome | None:
     """The outcome, read once; None where the documents did not come along."""
     return _read(SHIPPED) if SHIPPED.is_file() else None
 
 
 @functools.lru_cache(maxsize=1)
 def _read(path: Path) -> EvaluationOutcome:
-    found: EvaluationOutcome = read_file(path, expected="torchsplit.evaluation")[1]
-    return found
+    outcome: EvaluationOutcome = read_file(path, expected="torchsplit.evaluation")[1]
+    return outcome

@@ -20,20 +20,20 @@ MOST_NODES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class DrawnNodes:
     """The nodes that travel: their indices in the hierarchy, and the place of each."""
 
     nodes: tuple[int, ...]
-    place: dict[int, int]
+    positions: dict[int, int]
 
 
-def kept_nodes(hierarchy: Hierarchy, scene: Scene) -> Kept:
+def drawn_nodes(hierarchy: Hierarchy, scene: Scene) -> DrawnNodes:
     """All nodes, or of a very large graph those that stand on their own in the scene."""
     if len(hierarchy.nodes) <= MOST_NODES:
         nodes: Sequence[int] = range(len(hierarchy.nodes))
     else:
         nodes = [item.nodes[0] for item in scene.view.items if len(item.nodes) == 1]
-    return Kept(tuple(nodes), {node: place for place, node in enumerate(nodes)})
+    return DrawnNodes(tuple(nodes), {node: place for place, node in enumerate(nodes)})
 
 
 def scene_data(scene: Scene) -> dict[str, Any]:
@@ -72,33 +72,33 @@ def _pixels(box: Box) -> tuple[int, int, int, int]:
     return int(box.x + 0.5), int(box.y + 0.5), int(box.width + 0.5), int(box.height + 0.5)
 
 
-def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, kept: Kept) -> dict[str, Any]:
+def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, drawn: DrawnNodes) -> dict[str, Any]:
     """Names, search texts, the item that shows each node, and its place in the trees and regions."""
     graph, unit_of = hierarchy.graph, analysis.prepared.unit_of
     order = analysis.regions.position
     cuts = frozenset(analysis.regions.cut_points)
-    found = [graph.by_id[hierarchy.nodes[node]] for node in kept.nodes]
-    ops, modules = _Table(), _Table()
-    units = [unit_of.get(node.id) for node in found]
+    graph_nodes = [graph.by_id[hierarchy.nodes[node]] for node in drawn.nodes]
+    ops, modules = _NameTable(), _NameTable()
+    units = [unit_of.get(node.id) for node in graph_nodes]
     return {
-        "id": [node.id for node in found],
-        "op": [ops.place(hierarchy.operations[node]) for node in kept.nodes],
+        "id": [node.id for node in graph_nodes],
+        "op": [ops.index_of(hierarchy.operations[node]) for node in drawn.nodes],
         "ops": ops.names,
-        "module": [modules.place(node.module) for node in found],
+        "module": [modules.index_of(node.module) for node in graph_nodes],
         "modules": modules.names,
-        "source": [node.source for node in found],
-        "shape": ["" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in found],
-        "home": [scene.view.home[node] for node in kept.nodes],
+        "source": [node.source for node in graph_nodes],
+        "shape": ["" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in graph_nodes],
+        "home": [scene.view.home[node] for node in drawn.nodes],
         "unit": [
-            -1 if unit is None or unit not in order else kept.place.get(hierarchy.index[unit], -1)
+            -1 if unit is None or unit not in order else drawn.positions.get(hierarchy.index[unit], -1)
             for unit in units
         ],
         "place": [-1 if unit is None else order.get(unit, -1) for unit in units],
-        "cut": [node.id in cuts for node in found],
+        "cut": [node.id in cuts for node in graph_nodes],
     }
 
 
-def regions_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept, by: str) -> dict[str, Any]:
+def regions_data(hierarchy: Hierarchy, analysis: Analysis, drawn: DrawnNodes, by: str) -> dict[str, Any]:
     """One icicle. `by` is "time" or "bytes"."""
     weights = analysis.weights(hierarchy.graph, by)
     patches = icicle(analysis.regions, weights)
@@ -113,7 +113,7 @@ def regions_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept, by: str) 
         "count": [region.count for region in regions],
         "label": [region_label(hierarchy, region) for region in regions],
         "end": [
-            kept.place.get(hierarchy.index[region.end], -1) if region.end in hierarchy.index else -1
+            drawn.positions.get(hierarchy.index[region.end], -1) if region.end in hierarchy.index else -1
             for region in regions
         ],
     }
@@ -135,43 +135,43 @@ def region_label(hierarchy: Hierarchy, region: Region) -> str:
     return ".".join(common[-2:]) or region.end.strip("<>")
 
 
-def trees_data(hierarchy: Hierarchy, analysis: Analysis, kept: Kept) -> dict[str, Any]:
+def trees_data(hierarchy: Hierarchy, analysis: Analysis, drawn: DrawnNodes) -> dict[str, Any]:
     """Both dominator trees as outlines; empty for a graph too large to send."""
     if len(hierarchy.nodes) > MOST_NODES:
         empty: dict[str, list[int]] = {"node": [], "indent": []}
         return {"dominators": empty, "post": empty}
-    found = {}
+    trees = {}
     for name, post in (("dominators", False), ("post", True)):
-        rows = drawn_rows(hierarchy, dominator_rows(analysis.dominance, post=post))
-        found[name] = {
-            "node": [kept.place[hierarchy.index[row.name]] for row in rows],
+        rows = visible_rows(hierarchy, dominator_rows(analysis.dominance, post=post))
+        trees[name] = {
+            "node": [drawn.positions[hierarchy.index[row.name]] for row in rows],
             "indent": [row.indent for row in rows],
         }
-    return found
+    return trees
 
 
-def drawn_rows(hierarchy: Hierarchy, rows: Sequence[Row]) -> list[Row]:
+def visible_rows(hierarchy: Hierarchy, rows: Sequence[Row]) -> list[Row]:
     """Without weights, which are values where they count as such but never drawn; what they dominate moves up."""
-    found: list[Row] = []
+    visible: list[Row] = []
     around: list[int] = []  # the indents of the rows left out that the present one is below
     for row in rows:
         while around and row.indent <= around[-1]:
             around.pop()
         if row.name in hierarchy.index:
-            found.append(Row(row.name, row.indent - len(around)))
+            visible.append(Row(row.name, row.indent - len(around)))
         else:
             around.append(row.indent)
-    return found
+    return visible
 
 
-class _Table:
+class _NameTable:
     """Names, each once."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._places: dict[str, int] = {}
 
-    def place(self, name: str) -> int:
+    def index_of(self, name: str) -> int:
         if name not in self._places:
             self._places[name] = len(self.names)
             self.names.append(name)

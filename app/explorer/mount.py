@@ -11,9 +11,9 @@ import streamlit as st
 
 from app.components.explorer import explorer
 from app.components.keys import component_key
-from app.explorer import look as explorer_look
-from app.explorer.data import kept_nodes, nodes_data, regions_data, scene_data, trees_data
-from app.explorer.look import Look
+from app.explorer import view_state as explorer_state
+from app.explorer.data import drawn_nodes, nodes_data, regions_data, scene_data, trees_data
+from app.explorer.view_state import ExplorerState
 from app.explorer.overlays import overlays
 from app.session.model import GraphModel
 from torchsplit_core.drawing.scene import Scene
@@ -23,7 +23,7 @@ from torchsplit_core.workspace.store import Workspace
 def mount(
     workspace: Workspace,
     model: GraphModel,
-    look: Look,
+    shown_state: ExplorerState,
     scene: Scene,
     *,
     key: str,
@@ -39,37 +39,37 @@ def mount(
     def on_action() -> None:
         action = state().get("action")
         if isinstance(action, Mapping):
-            current = explorer_look.look(workspace, place, model.hierarchy)
-            changed = explorer_look.acted(current, model.hierarchy, scene.view, action)
-            explorer_look.keep(workspace, place, changed)
+            current = explorer_state.load_state(workspace, place, model.hierarchy)
+            changed = explorer_state.apply_action(current, model.hierarchy, scene.view, action)
+            explorer_state.save_state(workspace, place, changed)
 
     def on_selection() -> None:
         chosen = state().get("selection")
         regions = len(model.analysis.regions.regions)
-        explorer_look.select(
+        explorer_state.select(
             workspace, place, model.hierarchy, regions, chosen if isinstance(chosen, Mapping) else {}
         )
 
     def on_overlay() -> None:
-        explorer_look.overlay(workspace, place, model.hierarchy, str(state().get("overlay") or "time"))
+        explorer_state.set_overlay(workspace, place, model.hierarchy, str(state().get("overlay") or "time"))
 
-    version = _version(model, look, panels)
+    version = _version(model, shown_state, panels)
     # Without times, their colour has nothing to show.
-    overlay = look.overlay if look.overlay != "time" or model.graph.metadata else "bytes"
+    overlay = shown_state.overlay if shown_state.overlay != "time" or model.graph.metadata else "bytes"
     data = {
         "version": version,
-        "focus": look.focus,
+        "focus": shown_state.focus,
         "overlay": overlay,
         "text": _text(version, model, scene, panels),
     }
     explorer(data, key=key, on_action=on_action, on_selection=on_selection, on_overlay=on_overlay)
 
 
-def _version(model: GraphModel, look: Look, panels: bool) -> str:
+def _version(model: GraphModel, state: ExplorerState, panels: bool) -> str:
     """Differs where anything that is drawn differs; a selection does not."""
     parts = (
-        model.name, model.sha256, model.profile_sha256, model.analysis.prepared.steps, look.opened,
-        look.unfolded, panels,
+        model.name, model.sha256, model.profile_sha256, model.analysis.prepared.steps, state.opened,
+        state.unfolded, panels,
         frozenset(model.stages.items()), frozenset(model.devices.items()),
     )  # fmt: skip
     return f"{hash(parts):x}"
@@ -83,7 +83,7 @@ def _text(version: str, _model: GraphModel, _scene: Scene, _panels: bool) -> str
 
 def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str, Any]:
     """Everything the component draws."""
-    kept = kept_nodes(model.hierarchy, scene)
+    drawn = drawn_nodes(model.hierarchy, scene)
     sizes = ("time", "bytes") if model.graph.metadata else ("bytes",)
     return {
         "model": f"{model.name} {model.sha256}",
@@ -94,7 +94,7 @@ def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str,
             model.hierarchy, scene.view, model.analysis, model.basis, model.stages, model.devices
         ),
         "scene": scene_data(scene),
-        "nodes": nodes_data(model.hierarchy, model.analysis, scene, kept),
-        "icicles": [regions_data(model.hierarchy, model.analysis, kept, by) for by in sizes],
-        "trees": trees_data(model.hierarchy, model.analysis, kept),
+        "nodes": nodes_data(model.hierarchy, model.analysis, scene, drawn),
+        "icicles": [regions_data(model.hierarchy, model.analysis, drawn, by) for by in sizes],
+        "trees": trees_data(model.hierarchy, model.analysis, drawn),
     }

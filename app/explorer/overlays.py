@@ -62,7 +62,7 @@ def overlays(
         _bar(
             "bytes",
             "output bytes",
-            _leaving(hierarchy, shown),
+            _output_bytes(hierarchy, shown),
             size,
             "at the traced batch",
             "from the shapes",
@@ -75,7 +75,7 @@ def overlays(
             shown,
             names,
             # In the order of the stages, for their colours are those of the Partition page.
-            {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda one: one[1])},
+            {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda entry: entry[1])},
             costs,
             "Find cuts first, on the tab Cuts.",
         ),
@@ -84,7 +84,7 @@ def overlays(
 
 
 def _bar(
-    identity: str, label: str, values: Sequence[float], shown: Any, of: str, basis: str | None
+    identity: str, label: str, values: Sequence[float], shown: Any, quantity: str, basis: str | None
 ) -> dict[str, Any]:
     most = max(values, default=0.0)
     if basis is None or most <= 0:
@@ -95,7 +95,7 @@ def _bar(
         "label": label,
         "kind": "bar",
         "values": [round(value / most, 4) for value in values],
-        "most": f"{shown(most)} {of}",
+        "most": f"{shown(most)} {quantity}",
         "texts": [shown(value) if value else "" for value in values],
         "basis": basis,
     }
@@ -119,18 +119,18 @@ def _times(hierarchy: Hierarchy, shown: View) -> list[float]:
     return [sum(costs[names[i]].time_share for i in item.nodes if names[i] in costs) for item in shown.items]
 
 
-def _leaving(hierarchy: Hierarchy, shown: View) -> list[float]:
+def _output_bytes(hierarchy: Hierarchy, shown: View) -> list[float]:
     """Bytes of the values that other items read; of what nothing reads, its own."""
     by_id, names = hierarchy.graph.by_id, hierarchy.nodes
-    found = [0.0] * len(shown.items)
+    totals = [0.0] * len(shown.items)
     leaves: set[int] = set()
     for node, reads in enumerate(hierarchy.reads):
         for read in reads:
             if shown.home[read] != shown.home[node]:
                 leaves.add(read)
     for node in leaves:
-        found[shown.home[node]] += by_id[names[node]].output_bytes
-    return found
+        totals[shown.home[node]] += by_id[names[node]].output_bytes
+    return totals
 
 
 def _categories(
@@ -138,13 +138,13 @@ def _categories(
     label: str,
     shown: View,
     names: Sequence[str],
-    of: Mapping[str, str],
+    category_of: Mapping[str, str],
     costs: Mapping[str, Any],
     why: str,
 ) -> dict[str, Any]:
     """Boxes in the colours of what their nodes belong to, by shares of time (of operations where untimed)."""
     shown_names = set(names)
-    known = list(dict.fromkeys(category for name, category in of.items() if name in shown_names))
+    known = list(dict.fromkeys(category for name, category in category_of.items() if name in shown_names))
     if not known:
         return {"id": identity, "label": label, "kind": "category", "values": [], "why": why}
     place = {name: i for i, name in enumerate(known)}
@@ -153,8 +153,8 @@ def _categories(
         parts: dict[int, float] = defaultdict(float)
         for node in item.nodes:
             name = names[node]
-            if name in of:
-                parts[place[of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9
+            if name in category_of:
+                parts[place[category_of[name]]] += (costs[name].time_share if name in costs else 0.0) + 1e-9
         total = sum(parts.values())
         values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)] if total else [])
     colours = [PALETTE[i % len(PALETTE)] for i in range(len(known))]
@@ -174,8 +174,8 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
     values: list[list[list[float]]] = []
     deepest = 0
     for item in shown.items:
-        found = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) and unit in depth]
-        level = min(found, default=-1)
+        depths = [depth[unit] for node in item.nodes if (unit := unit_of.get(names[node])) and unit in depth]
+        level = min(depths, default=-1)
         deepest = max(deepest, level)
         values.append([[level, 1]] if level >= 0 else [])
     last = len(DEPTHS) - 1

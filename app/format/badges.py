@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.format.glossary import explanation
+from app.format.glossary import explain
 from torchsplit_core.pictures.numbers import escape_markdown
 
 Colour = Literal["red", "yellow", "green", "blue", "gray"]
@@ -34,4 +34,4 @@ class Badge:
     @property
     def help(self) -> str | None:
         """What the word means, as markdown; None where the glossary does not say."""
-        return escape_markdown(explanation(self.text)) or None
+        return escape_markdown(explain(self.text)) or None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.format.word_aliases import OWN, PATTERNS, TITLES
+from app.format.word_aliases import EXTRA_EXPLANATIONS, PATTERNS, ALIASES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MOST_CHARACTERS = 260
@@ -25,7 +25,7 @@ _UNIT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class GlossaryEntry:
     """An entry: the words it explains, what they mean, the chapter, and where it is shown."""
 
     title: str
@@ -35,7 +35,7 @@ class Word:
 
 
 @functools.cache
-def words(path: Path = DOCS / "reference" / "metrics.md") -> tuple[Word, ...]:
+def read_entries(path: Path = DOCS / "reference" / "metrics.md") -> tuple[GlossaryEntry, ...]:
     """The entries of the tables, in their order."""
     entries, chapter = [], ""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -43,40 +43,40 @@ def words(path: Path = DOCS / "reference" / "metrics.md") -> tuple[Word, ...]:
             chapter = line[3:].strip()
         cells = [cell.strip() for cell in _BARS.split(line)[1:-1]]
         if len(cells) == 5 and (title := _TERM.match(cells[0])):
-            entries.append(Word(title[1], _LINK.sub(r"\1", cells[1]), chapter, cells[4]))
+            entries.append(GlossaryEntry(title[1], _LINK.sub(r"\1", cells[1]), chapter, cells[4]))
     return tuple(entries)
 
 
 @functools.lru_cache(maxsize=4096)
-def explanation(shown: str) -> str:
+def explain(shown: str) -> str:
     """What a text on a page means (the head of a column, a card, a badge): as plain text, "" where nobody says."""
     text = _SPACES.sub(" ", shown).strip().lower()
     for key in dict.fromkeys((text, _UNIT.sub("", text), _UNIT.sub("", _UNIT.sub("", text)))):
-        if key in OWN:
-            return OWN[key]
-        title = TITLES.get(key, key)
+        if key in EXTRA_EXPLANATIONS:
+            return EXTRA_EXPLANATIONS[key]
+        title = ALIASES.get(key, key)
         if title in _meanings():
             return _meanings()[title]
     for pattern, key in PATTERNS:
         if re.search(pattern, text):
-            return OWN[key] if key in OWN else _meanings()[key]
+            return EXTRA_EXPLANATIONS[key] if key in EXTRA_EXPLANATIONS else _meanings()[key]
     return ""
 
 
 def column_explanations(names: Iterable[str]) -> dict[str, str]:
     """Of the columns of a table those that have an explanation."""
-    return {name: text for name in names if (text := explanation(str(name)))}
+    return {name: text for name in names if (text := explain(str(name)))}
 
 
 @functools.cache
 def _meanings() -> dict[str, str]:
     """The meaning by the title in small letters, short and without marks; of "p50, p95, p99" by each of them too."""
-    short = {word.title.lower(): _shortened(word.meaning) for word in words()}
+    short = {word.title.lower(): _shorten(word.meaning) for word in read_entries()}
     parts = {part: text for title, text in short.items() for part in title.split(", ")}
     return parts | short
 
 
-def _shortened(meaning: str) -> str:
+def _shorten(meaning: str) -> str:
     """The first sentence, and those after it while there is room."""
     plain = re.sub(r"[`*]|\\(?=\|)", "", meaning)
     first, *rest = _SENTENCE_END.split(plain)

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from app.format.glossary import explanation
+from app.format.glossary import explain
 
 Fact = tuple[str, str]
 """What, and its value as HTML."""
@@ -16,13 +16,13 @@ _HEAD = re.compile(r"<th(?P<attributes>(?![^>]*\btitle=)[^>]*)>(?P<text>[^<]*)</
 
 def table_html(head: str, rows: Sequence[str]) -> str:
     """A table of escaped cells that scrolls on its own where the window is narrow; its heads explain themselves."""
-    body = f"<thead><tr>{_HEAD.sub(_explained, head)}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    body = f"<thead><tr>{_HEAD.sub(_explain_head, head)}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="wide" tabindex="0"><table class="ts">{body}</table></div>'
 
 
-def _explained(head: re.Match[str]) -> str:
+def _explain_head(head: re.Match[str]) -> str:
     """The head with its word of the glossary as a title, where there is one."""
-    meaning = explanation(html.unescape(head["text"]))
+    meaning = explain(html.unescape(head["text"]))
     if not meaning:
         return head[0]
     return f'<th{head["attributes"]} title="{html.escape(meaning)}">{head["text"]}</th>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-TITLES: Mapping[str, str] = {
+ALIASES: Mapping[str, str] = {
     "worst served": "worst-served model",
     "worst-served model gets": "worst-served model",
     "least throughput ÷ weight · demand": "normalised throughput",
@@ -95,7 +95,7 @@ TITLES: Mapping[str, str] = {
 }  # fmt: skip
 """Text on a page, in small letters and without its unit: the title of its entry in the glossary, in small letters."""
 
-OWN: Mapping[str, str] = {
+EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "gpu": "The GPU by its id in this plan, or its index on the machine.",
     "type": "The type of GPU, as the catalogue names it.",
     "mig": "Whether MIG mode is on: only then is the GPU cut into slices.",

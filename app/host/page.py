@@ -20,11 +20,11 @@ REFRESH_S = 2.0
 _BEFORE = "cores before"
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page; what changes is drawn anew by itself."""
     host = _host()
     st.caption(escape_markdown(f"{host.cpu_name}, {os.uname().sysname} {os.uname().release}"))
-    st.fragment(_now, run_every=REFRESH_S)(workspace)
+    st.fragment(_render_live, run_every=REFRESH_S)(workspace)
 
 
 @st.cache_resource(ttl=300.0, show_spinner=False)
@@ -32,54 +32,54 @@ def _host() -> Any:
     return discover_host()
 
 
-def _now(workspace: Workspace) -> None:
-    with frame.telling():
-        found = live_host()
-        _cards(workspace, found)
+def _render_live(workspace: Workspace) -> None:
+    with frame.fault_boundary():
+        host = live_host()
+        _cards(workspace, host)
         st.header("GPUs", anchor=False)
-        if found.message:
-            st.info(escape_markdown(found.message))
-        if found.gpus:
-            saving.table(gpu_rows(found.gpus), "gpus", key="host-gpus", alt="GPUs of this machine, now")
+        if host.message:
+            st.info(escape_markdown(host.message))
+        if host.gpus:
+            saving.table(gpu_rows(host.gpus), "gpus", key="host-gpus", alt="GPUs of this machine, now")
             st.caption(NOTE)
-        rows = slice_rows(found.gpus)
+        rows = slice_rows(host.gpus)
         if rows:
             st.header("MIG slices", anchor=False)
             saving.table(rows, "slices", key="host-slices", alt="MIG slices of this machine, now")
 
 
-def _cards(workspace: Workspace, found: LiveHost) -> None:
+def _cards(workspace: Workspace, host: LiveHost) -> None:
     before: CoreTimes | None = st.session_state.get(_BEFORE)
-    busy = found.times.share_since(before) if found.times and before else None
-    st.session_state[_BEFORE] = found.times
+    busy = host.times.share_since(before) if host.times and before else None
+    st.session_state[_BEFORE] = host.times
     cores = len(os.sched_getaffinity(0))
     used = None
-    if found.memory_bytes is not None and found.available_bytes is not None:
-        used = found.memory_bytes - found.available_bytes
+    if host.memory_bytes is not None and host.available_bytes is not None:
+        used = host.memory_bytes - host.available_bytes
     disk = shutil.disk_usage(workspace.store.root)
     cards = (
         ("Cores", exact(cores), "that this dashboard may use"),
-        ("Cores at work", percent(busy), f"{short(found.load)} processes want one, mean of a minute"),
-        ("Memory in use", memory_size(used), f"of {memory_size(found.memory_bytes)}"),
+        ("Cores at work", percent(busy), f"{short(host.load)} processes want one, mean of a minute"),
+        ("Memory in use", memory_size(used), f"of {memory_size(host.memory_bytes)}"),
         ("Disk free", size(disk.free), f"of {size(disk.total)}, where workspaces are"),
     )
-    widgets.cards(cards)
+    widgets.metric_cards(cards)
 
 
 def gpu_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
     """A row a GPU."""
-    return [_gpu_row(one) for one in gpus]
+    return [_gpu_row(gpu) for gpu in gpus]
 
 
-def _gpu_row(one: LiveGpu) -> dict[str, str]:
-    gpu = one.gpu
+def _gpu_row(live: LiveGpu) -> dict[str, str]:
+    gpu = live.gpu
     return {
         "GPU": str(gpu.index),
         "name": gpu.name,
         "memory": memory_size(None if gpu.memory_gib is None else gpu.memory_gib * GIB),
         "MIG": {True: "on", False: "off", None: "has none"}[gpu.mig_enabled],
-        **gpu_cells(one.state, one.counted),
-        "processes": UNKNOWN if one.processes is None else exact(one.processes),
+        **gpu_cells(live.state, live.counted),
+        "processes": UNKNOWN if live.processes is None else exact(live.processes),
         "UUID": gpu.uuid,
     }
 
@@ -88,12 +88,12 @@ def slice_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
     """A row a MIG device."""
     return [
         {
-            "GPU": str(one.gpu.index),
+            "GPU": str(live.gpu.index),
             "profile": part.profile or UNKNOWN,
             "memory": memory_size(None if part.memory_gib is None else part.memory_gib * GIB),
             "SMs": UNKNOWN if part.sm_count is None else exact(part.sm_count),
             "UUID": part.uuid,
         }
-        for one in gpus
-        for part in one.gpu.instances
+        for live in gpus
+        for part in live.gpu.instances
     ]

@@ -12,10 +12,10 @@ import streamlit as st
 from app.components import saving
 from app.format.html import table_html
 from app.models import upload
-from app.session import cuts, scenario, shelf
+from app.session import cuts, scenario, workspace_list
 from app.session import trust as session_trust
-from app.session.models import ModelEntry, entries_of
-from app.session.thing import SCENARIO
+from app.session.models import ModelEntry, list_models
+from app.session.result_kind import SCENARIO
 from app.session.unsaved import begin
 from app.session.uploads import refuse_untrusted, upload_of
 from app.session.workspace import names, store
@@ -39,52 +39,52 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 
-__all__ = ["ModelEntry", "doors", "entries_of", "show", "table", "welcome"]
+__all__ = ["ModelEntry", "start_options", "list_models", "render", "table", "render_welcome"]
 MOST_WORKSPACES = 8
 """Earlier workspaces in the list before it is searched."""
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
-    upload.take_dropped(workspace)
-    entries = entries_of(workspace)
+    upload.import_dropped(workspace)
+    entries = list_models(workspace)
     if not entries and not names(workspace, "plan_request"):
-        welcome(workspace)
+        render_welcome(workspace)
         return
     st.write(f"{len(entries)} model{'s' if len(entries) != 1 else ''} in this workspace.")
     table(workspace, entries)
     _actions(workspace, entries)
     with st.expander("Add a model"):
-        _bring_in(workspace)
+        _render_add_model(workspace)
     with st.expander("Plan something ready"):
-        doors(workspace)
+        start_options(workspace)
 
 
-def welcome(workspace: Workspace) -> None:
+def render_welcome(workspace: Workspace) -> None:
     """An empty workspace: a model of one's own, the doors to what is ready, what was done earlier."""
     st.write(
         "TorchSplit plans which model gets which slice of your GPUs. Begin with a model of your own, or an example."
     )
-    _own(workspace)
-    doors(workspace)
+    _render_upload_option(workspace)
+    start_options(workspace)
     with st.expander("Or trace a sample model"):
         _sample(workspace)
-    _earlier(workspace)
+    _render_other_workspaces(workspace)
 
 
-def _own(workspace: Workspace) -> None:
+def _render_upload_option(workspace: Workspace) -> None:
     """The first door: a file of the user's, and what a .py file has to offer."""
     with st.container(border=True, key="door-own"):
         st.header("A model of your own", anchor=False)
-        upload.show(workspace)
+        upload.render(workspace)
         with st.expander("A .py file needs a class like this"):
             st.caption("Copy it beside your model, change the two marked lines, and drop the file above.")
             st.code(CLIENT_TEMPLATE, language="python")
 
 
-def doors(workspace: Workspace) -> None:
+def start_options(workspace: Workspace) -> None:
     """The three ways to a plan in at most three clicks."""
-    left, right, here = st.columns(3, gap="medium")
+    left, right, sample_column = st.columns(3, gap="medium")
     with left.container(border=True, height="stretch", key="door-measured"):
         st.header("Measured A100 mix", anchor=False)
         widgets.badge("measured", "green")
@@ -96,7 +96,7 @@ def doors(workspace: Workspace) -> None:
             "About ten seconds to a proven plan, and half a minute more to explain it. Nothing is downloaded."
         )
         if st.button("Plan the measured mix", type="primary", key="door-1"):
-            with frame.telling():
+            with frame.fault_boundary():
                 begin(workspace)
                 before = workspace.find("plan", MEASURED_MIX)
                 name = measured_mix(workspace, begin=partial(scenario.start_plan, workspace))
@@ -115,15 +115,15 @@ def doors(workspace: Workspace) -> None:
         kind = kind_column.selectbox("GPU type", kinds, kinds.index("A100-80GB"), key="door-2-type")
         count = count_column.number_input("How many", 1, 4096, 2, key="door-2-count")
         if st.button("Trace, measure and plan the samples", type="primary", key="door-2"):
-            with frame.telling():
+            with frame.fault_boundary():
                 name = "Sample models, measured here"
                 begin(workspace)
-                parameters = QuickStartParameters(((kind, int(count)),), name, _door_sources())
+                parameters = QuickStartParameters(((kind, int(count)),), name, _sample_sources())
                 SCENARIO.choose(workspace, name)
-                scenario.want_explained(workspace)
+                scenario.request_explanation(workspace)
                 jobs.start(workspace, name, QUICK_START, parameters)
                 navigation.go("Plan")
-    with here.container(border=True, height="stretch", key="door-here"):
+    with sample_column.container(border=True, height="stretch", key="door-here"):
         st.header("This machine, for real", anchor=False)
         widgets.badge("measured on this CPU, nothing estimated", "green")
         cores = slice_cores()
@@ -133,34 +133,34 @@ def doors(workspace: Workspace) -> None:
         )
         st.caption("About two minutes, in the background. Nothing is downloaded.")
         if st.button("Measure, plan, serve and load", type="primary", key="door-3"):
-            with frame.telling():
-                asked = RunHereParameters(sources=_door_sources())
+            with frame.fault_boundary():
+                job_parameters = RunHereParameters(sources=_sample_sources())
                 begin(workspace)
-                SCENARIO.choose(workspace, asked.request)
-                jobs.start(workspace, asked.request, RUN_HERE, asked)
+                SCENARIO.choose(workspace, job_parameters.request)
+                jobs.start(workspace, job_parameters.request, RUN_HERE, job_parameters)
                 # What it is about stands there: measured beside what was planned.
-                navigation.go("Run it", asked.request)
+                navigation.go("Run it", job_parameters.request)
 
 
-def _door_sources() -> tuple[str, ...] | None:
+def _sample_sources() -> tuple[str, ...] | None:
     """Other sources than the door's own, where the server was started with TORCHSPLIT_DOOR_SAMPLES."""
-    told = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
-    return tuple(source.strip() for source in told.split(",") if source.strip()) or None
+    setting = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
+    return tuple(source.strip() for source in setting.split(",") if source.strip()) or None
 
 
-def _earlier(workspace: Workspace) -> None:
+def _render_other_workspaces(workspace: Workspace) -> None:
     """Other workspaces on this machine, so that an address without one loses nothing."""
-    others = [one for one in shelf.stocked(store()) if one.id != workspace.id]
+    others = [summary for summary in workspace_list.list_workspaces(store()) if summary.id != workspace.id]
     if not others:
         return
     st.header("Earlier workspaces", anchor=False)
     if len(others) > MOST_WORKSPACES:
         text = st.text_input("Search the workspaces", key="earlier-search")
-        others = [one for one in others if text.lower() in f"{one.name} {one.counts}".lower()]
-    for one in others[:MOST_WORKSPACES]:
+        others = [summary for summary in others if text.lower() in f"{summary.name} {summary.counts}".lower()]
+    for summary in others[:MOST_WORKSPACES]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            navigation.link("Overview", escape_markdown(one.name), workspace=store().open(one.id))
-            st.caption(escape_markdown(one.words))
+            navigation.link("Overview", escape_markdown(summary.name), workspace=store().open(summary.id))
+            st.caption(escape_markdown(summary.description))
     if len(others) > MOST_WORKSPACES:
         st.caption(f"The first {MOST_WORKSPACES} of {len(others)}: search for the others.")
 
@@ -173,7 +173,7 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     colours = scenario.colours(workspace)
     rows = [
         f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
-        f'<a href="{html.escape(_address(entry.source))}">{html.escape(entry.source)}</a></td>'
+        f'<a href="{html.escape(_model_url(entry.source))}">{html.escape(entry.source)}</a></td>'
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis}</td>"
@@ -183,10 +183,10 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
     head = (
         '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>measured on</th>'
     )
-    saving.listed(table_html(head, rows), "Models", "models", key="models")
+    saving.exportable_table(table_html(head, rows), "Models", "models", key="models")
 
 
-def _address(source: str) -> str:
+def _model_url(source: str) -> str:
     """The page of a model, from any page of the dashboard."""
     return f"model?{urlencode(navigation.query('Graph', source))}"
 
@@ -203,7 +203,7 @@ def _actions(workspace: Workspace, entries: list[ModelEntry]) -> None:
             for kind in ("graph", "profile"):
                 workspace.remove(kind, entry.source)
             cuts.forget(workspace, entry.source)
-            frame.say(f"Removed {entry.source}.")
+            frame.notify(f"Removed {entry.source}.")
             st.rerun()
 
 
@@ -219,18 +219,18 @@ def _work(workspace: Workspace, source: str) -> None:
             trust = session_trust.trust_box({stored.name: stored.sha256}, f"trust-{source}")
             file = UploadedFile(stored.name, stored.sha256 if trust else None)
     help_text = away or "A .pt2 that is not trusted is estimated, not measured."
-    with frame.telling():
+    with frame.fault_boundary():
         for verb, job, hint in (("Trace", TRACE, away), ("Profile", PROFILE, help_text)):
             if st.button(verb, disabled=away is not None, help=hint):
                 refuse_untrusted(file.upload if file else "", trust)
-                jobs.start(workspace, f"{verb} {source}", job, upload.asked(job, source, file))
+                jobs.start(workspace, f"{verb} {source}", job, upload.job_parameters(job, source, file))
                 st.rerun()
 
 
-def _bring_in(workspace: Workspace) -> None:
+def _render_add_model(workspace: Workspace) -> None:
     files, samples = st.tabs(["A file of yours", "A sample model"])
     with files:
-        upload.show(workspace)
+        upload.render(workspace)
     with samples:
         _sample(workspace)
 
@@ -246,9 +246,9 @@ def _sample(workspace: Workspace) -> None:
     with st.container(horizontal=True):
         if st.button("Trace the sample", type="primary"):
             job = jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
-            upload.lead_to(source, job)
+            upload.follow_job(source, job)
             st.rerun()
         if st.button("Trace and profile it"):
             job = jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
-            upload.lead_to(source, job)
+            upload.follow_job(source, job)
             st.rerun()

@@ -13,9 +13,9 @@ import streamlit as st
 
 from app.session import dropped_files
 from app.session import trust as session_trust
-from app.session.thing import MODEL
+from app.session.result_kind import MODEL
 from app.session.uploads import refuse_untrusted
-from app.shell import frame, navigation, results
+from app.shell import frame, navigation, result_location
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, TraceParameters, UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
@@ -34,7 +34,7 @@ MOST_SOURCE_BYTES = 512 * 2**10
 """A Python file above this is not searched for names: its syntax tree takes some hundred bytes for one of its own."""
 
 
-def take_dropped(workspace: Workspace) -> None:
+def import_dropped(workspace: Workspace) -> None:
     """Read a file dropped in the last moment, before the page is drawn, and lead to its graph once that is stored.
 
     Every drop is taken once: Streamlit runs the page again and again with the file still lying there.
@@ -43,17 +43,17 @@ def take_dropped(workspace: Workspace) -> None:
     taken: set[str] = st.session_state.setdefault(_TAKEN, set())
     if file is not None and file.file_id not in taken and not file.name.endswith(".py"):
         taken.add(file.file_id)
-        with frame.telling():
+        with frame.fault_boundary():
             if file.name.endswith(".json"):
                 _store_contract(workspace, file.name, file.getvalue())
             else:
                 _started(workspace, file, start(workspace, file.name, file.getvalue()))
-    _lead_on(workspace)
+    _open_traced_model(workspace)
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The uploader, and for a Python file what it needs to be told."""
-    if session_trust.refused():
+    if session_trust.is_refused():
         st.warning(session_trust.REFUSED)
     file = st.file_uploader(
         "A .pt2 file of torch.export, a .py file with a SplitClient, or a graph file (.graph.json)",
@@ -64,12 +64,12 @@ def show(workspace: Workspace) -> None:
         "A .pt2 file is read as soon as you drop it, and never executed: its figures are estimated. To measure it, "
         "trust the file beside the model in the list."
     )
-    failed = _failed_here(workspace)
+    failed = _failed_job(workspace)
     if failed is not None:
-        _failure(workspace, failed)
+        _render_failure(workspace, failed)
     if file is None or not file.name.endswith(".py"):
         return
-    with frame.telling():
+    with frame.fault_boundary():
         offered = client_names(file.name, file.getvalue())
         if offered.searched and not offered.clients:
             st.warning(
@@ -91,7 +91,7 @@ def show(workspace: Workspace) -> None:
         )
         digest = hashlib.sha256(file.getvalue()).hexdigest()
         trust = session_trust.trust_box({file.name: digest}, "trust-upload")
-        st.caption(session_trust.trust_text())
+        st.caption(session_trust.describe_trust())
         left, right = st.columns(2)
         for column, label, job in (
             (left, "Trace this file", TRACE),
@@ -103,26 +103,26 @@ def show(workspace: Workspace) -> None:
                 st.rerun()
 
 
-def _failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
+def _render_failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
     """Why the work on the file failed, and the same again."""
     with st.container(horizontal=True, vertical_alignment="center", key="upload-failed"):
         st.error(escape_markdown(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
         if st.button(
             "Try again", key="upload-again", help="The same work on the same file, with the same name."
         ):
-            with frame.telling():
+            with frame.fault_boundary():
                 file = st.session_state[UPLOAD]
                 begun = jobs.resume(workspace, failed.id)
                 _started(workspace, file, begun)
-                record = next(one for one in workspace.job_records() if one.id == begun)
-                if (place := results.place_of(record)) is not None and place[1] is not None:
-                    lead_to(place[1], begun)
+                record = next(candidate for candidate in workspace.job_records() if candidate.id == begun)
+                if (place := result_location.location_of(record)) is not None and place[1] is not None:
+                    follow_job(place[1], begun)
                 st.rerun()
 
 
-def told_in_form(workspace: Workspace) -> Sequence[str]:
+def failed_job_in_form(workspace: Workspace) -> Sequence[str]:
     """The job whose failure the form itself tells."""
-    failed = _failed_here(workspace)
+    failed = _failed_job(workspace)
     return () if failed is None else (failed.id,)
 
 
@@ -130,13 +130,13 @@ def _started(workspace: Workspace, file: Any, job: str | None) -> None:
     st.session_state[_STARTED] = (workspace.id, file.file_id, job)
 
 
-def _failed_here(workspace: Workspace) -> jobs.JobStatus | None:
+def _failed_job(workspace: Workspace) -> jobs.JobStatus | None:
     """The work on the file that lies in the form, where it failed."""
     file = st.session_state.get(UPLOAD)
     identity, file_id, job = st.session_state.get(_STARTED, (None, None, None))
     if file is None or (identity, file_id) != (workspace.id, file.file_id):
         return None
-    return next((one for one in jobs.statuses(workspace) if one.id == job and one.state == "failed"), None)
+    return next((status for status in jobs.statuses(workspace) if status.id == job and status.state == "failed"), None)
 
 
 def start(
@@ -154,7 +154,7 @@ def start(
     and for a Python file that is not trusted.
     """
     python = file.endswith(".py")
-    trust = trust and not session_trust.refused()
+    trust = trust and not session_trust.is_refused()
     if not data:
         raise InputFault(file, "is empty", "Choose another file.")
     refuse_untrusted(file, trust)
@@ -169,19 +169,19 @@ def start(
         return None
     workspace.put_bytes("upload", file, data)
     # An older graph under this name may be of another file.
-    parameters = asked(job, source, UploadedFile(file, digest if trust else None), again=True)
+    parameters = job_parameters(job, source, UploadedFile(file, digest if trust else None), again=True)
     verb = "Trace" if job == TRACE else "Profile"
     begun = jobs.start(workspace, f"{verb} {source}", job, parameters)
     st.session_state[_AWAITED] = (begun, source)
     return begun
 
 
-def lead_to(source: str, job: str | None) -> None:
+def follow_job(source: str, job: str | None) -> None:
     """Have the end of a job lead to the model that it traces."""
     st.session_state[_AWAITED] = (job, source)
 
 
-def asked(
+def job_parameters(
     job: str, source: str, file: UploadedFile | None = None, *, again: bool = False
 ) -> TraceParameters | ProfileParameters:
     """The parameters of a trace or profile job for one model; `again` traces what was traced before."""
@@ -190,7 +190,7 @@ def asked(
     return ProfileParameters((source,), uploads={source: file} if file else {}, trace_again=again)
 
 
-class Offered(NamedTuple):
+class ClientNames(NamedTuple):
     """Names in a Python file: of classes that are clients, and of what else may give one.
 
     `searched` is False where the file is too large for that.
@@ -201,20 +201,20 @@ class Offered(NamedTuple):
     searched: bool = True
 
 
-def client_names(file: str, data: bytes) -> Offered:
+def client_names(file: str, data: bytes) -> ClientNames:
     """The names at the top of a Python file that may be its SplitClient's. Executes nothing.
 
     A class of layers is none of them. Raises InputFault where the file is no Python.
     """
     if len(data) > MOST_SOURCE_BYTES:
-        return Offered([], [], searched=False)
+        return ClientNames([], [], searched=False)
     try:
         body = ast.parse(data).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line, told = "", str(error)[:100]
+        line, problem = "", str(error)[:100]
         if isinstance(error, SyntaxError):
-            line, told = f":{error.lineno}" if error.lineno else "", error.msg
-        raise InputFault(f"{file}{line}", f"is not valid Python: {told}", "Mend that line.") from error
+            line, problem = f":{error.lineno}" if error.lineno else "", error.msg
+        raise InputFault(f"{file}{line}", f"is not valid Python: {problem}", "Mend that line.") from error
     clients: list[str] = []
     others: list[str] = []
     layers: set[str] = set()
@@ -235,7 +235,7 @@ def client_names(file: str, data: bytes) -> Offered:
             others.append(part.name)
         elif isinstance(part, ast.Assign):
             others += [target.id for target in part.targets if isinstance(target, ast.Name)]
-    return Offered(_public(clients), _public(others))
+    return ClientNames(_public(clients), _public(others))
 
 
 def _public(names: Sequence[str]) -> list[str]:
@@ -249,14 +249,14 @@ def _of_layers(base: str) -> bool:
 
 def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:
     """A contract file: a graph is shown, another kind said."""
-    artifact = dropped_files.drop(workspace, file, data)
+    artifact = dropped_files.store_dropped(workspace, file, data)
     if artifact.kind == "graph":
         st.session_state[_AWAITED] = (None, artifact.name)
     else:
         st.success(f"Stored {file} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
 
 
-def _lead_on(workspace: Workspace) -> None:
+def _open_traced_model(workspace: Workspace) -> None:
     """Go to the awaited graph once it is stored; a small file is waited for, a large one has its progress shown."""
     awaited: tuple[str | None, str] | None = st.session_state.get(_AWAITED)
     if awaited is None:

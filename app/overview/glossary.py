@@ -6,7 +6,7 @@ import re
 
 import streamlit as st
 
-from app.format.glossary import DOCS, Word, words
+from app.format.glossary import DOCS, GlossaryEntry, read_entries
 from app.overview import gpu_types
 from torchsplit_core.workspace.store import Workspace
 
@@ -26,18 +26,18 @@ GUIDES = {
 }
 
 
-def matching(every: tuple[Word, ...], text: str) -> list[Word]:
+def search_entries(entries: tuple[GlossaryEntry, ...], text: str) -> list[GlossaryEntry]:
     """Those with every word of the text, in the title before in the meaning."""
     wanted = text.lower().split()
-    found = [
-        one
-        for one in every
-        if all(part in f"{one.title} {one.meaning} {one.shown}".lower() for part in wanted)
+    matches = [
+        entry
+        for entry in entries
+        if all(part in f"{entry.title} {entry.meaning} {entry.shown}".lower() for part in wanted)
     ]
-    return sorted(found, key=lambda one: not all(part in one.title.lower() for part in wanted))
+    return sorted(matches, key=lambda entry: not all(part in entry.title.lower() for part in wanted))
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
     del workspace  # The words are the same in all.
     known, guides, types = st.tabs(["Words", "Guides", "GPU types"])
@@ -46,35 +46,35 @@ def show(workspace: Workspace) -> None:
     with guides:
         name = st.selectbox("Guide", list(GUIDES), format_func=GUIDES.__getitem__, key="help-guide")
         with st.container(border=True):
-            st.markdown(_readable((DOCS / name).read_text()))
+            st.markdown(_guide_markdown((DOCS / name).read_text()))
     with types:
-        gpu_types.show()
+        gpu_types.render()
 
 
 def _words() -> None:
-    every = words()
+    entries = read_entries()
     text = st.text_input(
         "Search the words",
         key="help-search",
         placeholder="for instance: bound, gap, leximin, share, normalised",
     )
-    found = matching(every, text)
-    st.caption(f"{len(found)} of {len(every)} words" if text else f"{len(every)} words")
+    matches = search_entries(entries, text)
+    st.caption(f"{len(matches)} of {len(entries)} words" if text else f"{len(entries)} words")
     chapter = ""
-    for one in found:
-        if one.chapter != chapter and not text:
-            st.header(one.chapter, anchor=False)
-            chapter = one.chapter
-        where = "" if one.shown in ("", "—") else f" :gray[Shown: {_escaped(one.shown)}]"
-        st.markdown(f"**{_escaped(one.title)}** — {_escaped(one.meaning)}{where}")
+    for entry in matches:
+        if entry.chapter != chapter and not text:
+            st.header(entry.chapter, anchor=False)
+            chapter = entry.chapter
+        where = "" if entry.shown in ("", "—") else f" :gray[Shown: {_escape(entry.shown)}]"
+        st.markdown(f"**{_escape(entry.title)}** — {_escape(entry.meaning)}{where}")
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text that has no marks but those of code: a dollar would be a formula."""
     return re.sub(r"([$\[\]~])", r"\\\1", text.replace("\\|", "|"))
 
 
-def _readable(text: str) -> str:
+def _guide_markdown(text: str) -> str:
     """A guide without its title, its pictures, and links to files that the dashboard does not serve."""
     text = text.partition("\n")[2]
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n?", "", text)

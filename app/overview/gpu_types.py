@@ -18,8 +18,8 @@ def table_rows() -> list[dict[str, Cell]]:
 
 def _row(gpu: GpuType) -> dict[str, Cell]:
     peak = peaks(gpu.name)
-    profiles = ", ".join(f"{one.max_instances}× {one.name}" for one in gpu.profiles)
-    sources = dict.fromkeys([*(one.source for one in gpu.profiles), f"Peaks: {peak.source}"])
+    profiles = ", ".join(f"{profile.max_instances}× {profile.name}" for profile in gpu.profiles)
+    sources = dict.fromkeys([*(profile.source for profile in gpu.profiles), f"Peaks: {peak.source}"])
     return {
         "GPU type": gpu.name,
         "memory GiB": peak.memory_gib,
@@ -38,7 +38,7 @@ def _row(gpu: GpuType) -> dict[str, Cell]:
     }
 
 
-def show() -> None:
+def render() -> None:
     """The table."""
     st.caption(
         "Peaks are dense TFLOP/s (INT8: TOP/s) of the whole GPU, from published tables; memory and SMs of every slice "

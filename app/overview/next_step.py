@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.plan.summary import SOLVED
-from app.plan.verdict import verdict_of
+from app.plans.summary import SOLVED
+from app.plans.verdict import verdict_of
 from app.session.models import ModelEntry
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.workspace import named_results
@@ -16,43 +16,43 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """What to do, the words of the link to it, the title that it leads to and the thing there."""
 
     text: str
     label: str
-    way: str
-    thing: str | None = None
+    title: str
+    name: str | None = None
 
 
-def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequence[str]) -> Step | None:
+def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequence[str]) -> NextStep | None:
     """The next step; None where there is nothing that speaks for one."""
     if running := jobs.running(workspace):
-        return Step(f"{running[0].title} is under way.", "See the work", "Activity")
+        return NextStep(f"{running[0].title} is under way.", "See the work", "Activity")
     name = SCENARIO.current(workspace, known)
     if name is not None:
         return _of_scenario(workspace, name)
     bare = next((entry.source for entry in entries if entry.profile is None), None)
     if bare is not None:
-        return Step(
+        return NextStep(
             f"{bare} is traced but not profiled, and a plan needs its figures.", "Profile it", "Profile", bare
         )
     if entries:
-        return Step("The models have figures. Choose what to serve on which GPUs.", "Plan them", "Plan")
+        return NextStep("The models have figures. Choose what to serve on which GPUs.", "Plan them", "Plan")
     return None
 
 
-def _of_scenario(workspace: Workspace, name: str) -> Step:
+def _of_scenario(workspace: Workspace, name: str) -> NextStep:
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     if plan is None:
-        return Step(f"{name} has not been planned yet.", "Plan it", "Plan", name)
+        return NextStep(f"{name} has not been planned yet.", "Plan it", "Plan", name)
     if request is not None and not named_results.plan_is_current(request, plan):
-        return Step(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
+        return NextStep(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
     verdict = verdict_of(request, plan)
     if verdict.level == "red" or plan.status not in SOLVED:
-        return Step(f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name)
+        return NextStep(f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name)
     if verdict.late:
-        return Step(f"{name} may exceed its limits under load.", "See which", "Plan", name)
-    return Step(
+        return NextStep(f"{name} may exceed its limits under load.", "See which", "Plan", name)
+    return NextStep(
         f"{name} is planned: its files cut the GPUs and start the models.", "Deploy it", "Deploy", name
     )

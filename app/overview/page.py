@@ -11,15 +11,15 @@ from app.models import page as models_page
 from app.models import upload
 from app.overview import work
 from app.overview.next_step import next_step
-from app.placements import shelf as placement_shelf
-from app.plan.summary import SOLVED, status_badge
-from app.plan.verdict import verdict_of
-from app.plan.verdict_line import verdict_line
+from app.placements import list_page as placement_shelf
+from app.plans.summary import SOLVED, status_badge
+from app.plans.verdict import verdict_of
+from app.plans.verdict_line import render_verdict
 from app.session import models
-from app.session.thing import PLACEMENT, SCENARIO, TRAINING, Thing
+from app.session.result_kind import PLACEMENT, SCENARIO, TRAINING, ResultKind
 from app.session.workspace import read
 from app.shell import navigation
-from app.training import shelf as training_shelf
+from app.trainings import list_page as training_shelf
 from app.workspace import deleted
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import PlanRequest
@@ -29,25 +29,25 @@ MOST_SCENARIOS, MOST_OTHERS, MOST_JOBS = 6, 4, 5
 """Cards of each kind."""
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
-    upload.take_dropped(workspace)
+    upload.import_dropped(workspace)
     deleted.undo()
     if _is_new(workspace):
-        models_page.welcome(workspace)
+        models_page.render_welcome(workspace)
         return
-    entries = models.entries_of(workspace)
-    scenarios = SCENARIO.known(workspace)
+    entries = models.list_models(workspace)
+    scenarios = SCENARIO.names(workspace)
     step = next_step(workspace, entries, scenarios)
     if step is not None:
         with st.container(border=True, horizontal=True, vertical_alignment="center", key="next-step"):
             st.markdown(f"**Next:** {escape_markdown(step.text)}", width="stretch")
-            navigation.link(step.way, step.label, step.thing, icon=":material/arrow_forward:")
+            navigation.link(step.title, step.label, step.name, icon=":material/arrow_forward:")
     left, right = st.columns([62, 38], gap="medium")
     with left:
         _scenarios(workspace, scenarios)
-        _others(workspace, PLACEMENT, "LLM placements", "Placements", placement_shelf.cards)
-        _others(workspace, TRAINING, "Trainings", "Trainings", training_shelf.cards)
+        _render_others(workspace, PLACEMENT, "LLM placements", "Placements", placement_shelf.render_cards)
+        _render_others(workspace, TRAINING, "Trainings", "Trainings", training_shelf.render_cards)
     with right:
         _fleet(workspace, scenarios)
         _work(workspace)
@@ -55,12 +55,12 @@ def show(workspace: Workspace) -> None:
     models_page.table(workspace, entries)
     _models(entries)
     with st.expander("Plan something ready"):
-        models_page.doors(workspace)
+        models_page.start_options(workspace)
 
 
-def told_in_form(workspace: Workspace) -> Sequence[str]:
+def failed_job_in_form(workspace: Workspace) -> Sequence[str]:
     """The job whose failure the upload form tells, where this page has one."""
-    return upload.told_in_form(workspace) if _is_new(workspace) else ()
+    return upload.failed_job_in_form(workspace) if _is_new(workspace) else ()
 
 
 def _is_new(workspace: Workspace) -> bool:
@@ -93,24 +93,24 @@ def _scenario(workspace: Workspace, name: str) -> None:
     if plan is None:
         st.caption("Not planned yet.")
         return
-    verdict_line(verdict_of(request, plan))
+    render_verdict(verdict_of(request, plan))
 
 
-def _others(
+def _render_others(
     workspace: Workspace,
-    thing: Thing,
+    result_kind: ResultKind,
     title: str,
-    shelf: str,
+    list_title: str,
     cards: Callable[[Workspace, Sequence[str]], None],
 ) -> None:
     """The newest of another kind of thing, and the way to all."""
-    known = thing.known(workspace)
+    known = result_kind.names(workspace)
     if not known:
         return
     st.header(title, anchor=False)
     cards(workspace, known[:MOST_OTHERS])
     if len(known) > MOST_OTHERS:
-        navigation.link(shelf, f"All {len(known)} {thing.word}s")
+        navigation.link(list_title, f"All {len(known)} {result_kind.word}s")
 
 
 def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
@@ -121,13 +121,13 @@ def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
         return
     with st.container(border=True, key="fleet"):
         st.header("Fleet", anchor=False)
-        st.markdown(escape_markdown(fleet_words(request)))
+        st.markdown(escape_markdown(describe_fleet(request)))
         plan = read(workspace, "plan", name) if name else None
         used = f"{sum(bool(gpu.slices) for gpu in plan.gpus)} of them used in " if plan else "asked for in "
         st.caption(escape_markdown(f"{used}{name}"))
 
 
-def fleet_words(request: PlanRequest) -> str:
+def describe_fleet(request: PlanRequest) -> str:
     """How many GPUs of each type."""
     count: Counter[str] = Counter()
     for entry in request.gpus:

@@ -7,7 +7,7 @@ import datetime
 import streamlit as st
 
 from app.format.badges import Colour
-from app.shell import job_panel, navigation, results, widgets
+from app.shell import job_panel, navigation, result_location, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs import JobStatus
 from torchsplit_core.pictures.numbers import duration, escape_markdown
@@ -18,7 +18,7 @@ MOST = 40
 """Jobs on the page before one asks for all."""
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
     statuses = jobs.statuses(workspace)
     if not statuses:
@@ -31,9 +31,9 @@ def show(workspace: Workspace) -> None:
     newest = {status.title: status.id for status in reversed(statuses)}
     states = [state for state in COLOURS if any(status.state == state for status in statuses)]
     wanted = st.segmented_control("State", states, key="activity-state", selection_mode="multi")
-    found = [status for status in statuses if not wanted or status.state in wanted]
-    every = len(found) <= MOST or st.toggle(f"All {len(found)}", key="activity-all")
-    for status in found if every else found[:MOST]:
+    filtered = [status for status in statuses if not wanted or status.state in wanted]
+    show_all = len(filtered) <= MOST or st.toggle(f"All {len(filtered)}", key="activity-all")
+    for status in filtered if show_all else filtered[:MOST]:
         with st.container(border=True, key=f"work-{status.id}", gap="xsmall"):
             _job(workspace, status, records.get(status.id), latest=newest[status.title] == status.id)
 
@@ -43,12 +43,12 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{escape_markdown(status.title)}**", width="content")
         widgets.badge(status.state, COLOURS[status.state])
-        st.caption(when(status, record.created if record else None))
-        place = results.place_of(record) if record else None
+        st.caption(format_when(status, record.created if record else None))
+        place = result_location.location_of(record) if record else None
         if place is not None and status.state == "done":
             navigation.link(place[0], "Open the result", place[1])
         if latest and status.state in ("failed", "cancelled"):
-            job_panel.offer_again(workspace, status)
+            job_panel.render_retry(workspace, status)
     if status.fault:
         st.markdown(escape_markdown(status.fault))
     log = st.expander("Log", key=f"log-{status.id}", on_change="rerun")
@@ -60,10 +60,10 @@ def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, l
             log.caption("It printed nothing.")
 
 
-def when(status: JobStatus, begun: float | None) -> str:
+def format_when(status: JobStatus, begun: float | None) -> str:
     """When it began and how long it ran."""
-    told = [datetime.datetime.fromtimestamp(begun).strftime("%Y-%m-%d %H:%M")] if begun else []
-    return " · ".join([*told, *([duration(status.seconds)] if status.seconds else [])])
+    parts = [datetime.datetime.fromtimestamp(begun).strftime("%Y-%m-%d %H:%M")] if begun else []
+    return " · ".join([*parts, *([duration(status.seconds)] if status.seconds else [])])
 
 
 def recent(workspace: Workspace, most: int) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.charts.frontier import Step, frontier
+from app.charts.frontier import FrontierDot, frontier
 from app.charts.pipeline import pipeline_html
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.components.picture import picture
-from app.placements.words import curve_table, pass_words, unit_of
-from app.session.placements import Kept, curve_of, start_curve
+from app.placements.outcome_tables import curve_table, latency_labels, unit_of
+from app.session.placements import StoredPlacement, curve_of, start_curve
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PLACEMENT_FRONTIER
@@ -19,22 +19,22 @@ from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOu
 from torchsplit_core.workspace.store import Workspace
 
 
-def show(workspace: Workspace, kept: Kept) -> None:
+def render(workspace: Workspace, placement: StoredPlacement) -> None:
     """The curve of the stored request once it was asked for, and the way to ask."""
     st.header("Throughput against latency", anchor=False)
-    curve = curve_of(workspace, kept)
+    curve = curve_of(workspace, placement)
     if curve is None:
-        _ask(workspace, kept)
+        _render_start(workspace, placement)
         return
     if not curve.points:
         st.warning(escape_markdown(curve.message or "No pipeline was found in the time given."))
-        _ask(workspace, kept)
+        _render_start(workspace, placement)
         return
-    key = f"place-point {kept.sha256}"
+    key = f"place-point {placement.sha256}"
     chosen = min(st.session_state.get(key, len(curve.points) - 1), len(curve.points) - 1)
-    _, axis, _ = pass_words(kept.request)
+    _, axis, _ = latency_labels(placement.request)
     unit = unit_of(curve)
-    with saving.saved("Curve", f"{kept.name}.curve", key="place-curve"):
+    with saving.exportable("Curve", f"{placement.name}.curve", key="place-curve"):
         st.plotly_chart(
             frontier(
                 _steps(curve, chosen), f"{axis}, ms", f"throughput{', ' + unit if unit else ''}", unit,
@@ -56,15 +56,15 @@ def show(workspace: Workspace, kept: Kept) -> None:
     if picked != chosen:
         st.session_state[key] = picked
         st.rerun()
-    if kept.outcome is not None and curve.points[chosen].segments == kept.outcome.segments:
+    if placement.outcome is not None and curve.points[chosen].segments == placement.outcome.segments:
         st.caption("This is the pipeline above.")
     else:
-        with saving.saved("Pipeline", f"{kept.name}.curve-pipeline", key="place-curve-pipeline"):
-            markup = pipeline_html(as_outcome(curve, curve.points[chosen]), kept.request)
+        with saving.exportable("Pipeline", f"{placement.name}.curve-pipeline", key="place-curve-pipeline"):
+            markup = pipeline_html(as_outcome(curve, curve.points[chosen]), placement.request)
             picture(markup, key="place-curve-pipeline")
     with st.expander("The curve as a table"):
         saving.table(
-            curve_table(curve), f"{kept.name}.curve", key="place-curve-table", alt="Points of the curve"
+            curve_table(curve), f"{placement.name}.curve", key="place-curve-table", alt="Points of the curve"
         )
 
 
@@ -83,19 +83,19 @@ def as_outcome(curve: PlacementFrontier, point: FrontierPoint) -> PlacementOutco
     )
 
 
-def _ask(workspace: Workspace, kept: Kept) -> None:
+def _render_start(workspace: Workspace, placement: StoredPlacement) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
-        working = bool(jobs.running(workspace, (PLACEMENT_FRONTIER,), kept.name))
+        working = bool(jobs.running(workspace, (PLACEMENT_FRONTIER,), placement.name))
         if st.button("Trace the curve", key="place-trace", disabled=working):
-            with frame.telling():
-                start_curve(workspace, kept.name)
+            with frame.fault_boundary():
+                start_curve(workspace, placement.name)
                 st.rerun()
         st.caption("Shorter pipelines are quicker and carry less: what does each step of latency buy?")
 
 
-def _steps(curve: PlacementFrontier, chosen: int) -> list[Step]:
+def _steps(curve: PlacementFrontier, chosen: int) -> list[FrontierDot]:
     return [
-        Step(
+        FrontierDot(
             number, point.throughput, 1e3 * point.latency_s, 1e3 * point.latency_bound_s, point.proven,
             sum(len(part.gpu_ids) for part in point.segments), number == chosen,
         )

@@ -9,9 +9,9 @@ from typing import Any
 import streamlit as st
 
 from app.placements import nodes
-from app.placements.words import SPLITS, UNITS, changes
+from app.placements.outcome_tables import SPLITS, UNITS, describe_changes
 from app.session import placements
-from app.session.placements import Kept
+from app.session.placements import StoredPlacement
 from app.shell import frame
 from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.values import (
@@ -31,7 +31,7 @@ MOST_TRIED = 32
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialPlacement:
     """An edited request that is not stored, with its quick outcome; None and a fault where it makes no sense."""
 
     request: PlacementRequest
@@ -40,9 +40,9 @@ class Trial:
     fault: str = ""
 
 
-def show(workspace: Workspace, kept: Kept) -> Trial | None:
+def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement | None:
     """The controls as stored, or as tried; the trial where something differs."""
-    request, mark = kept.request, f"{kept.sha256} {st.session_state.get(_turn(workspace), 0)}"
+    request, mark = placement.request, f"{placement.sha256} {st.session_state.get(_turn(workspace), 0)}"
     with st.container(border=True):
         st.header("Rules", anchor=False)
         most = st.number_input(
@@ -56,7 +56,7 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
         )  # fmt: skip
         # A layer cut among GPUs is reckoned from their peaks: other speeds have parts of the batch alone.
         splits = [
-            one for one in SPLITS if one != "tensor" or isinstance(request.throughput, RooflineThroughput)
+            split_mode for split_mode in SPLITS if split_mode != "tensor" or isinstance(request.throughput, RooflineThroughput)
         ]
         split = st.radio(
             "GPUs of a segment share", splits, splits.index(request.split), key=f"split {mark}",
@@ -73,29 +73,29 @@ def show(workspace: Workspace, kept: Kept) -> Trial | None:
     numbers = _model(request, mark)
     fleet, added, grow = _fleet(request, mark)
     trial = None
-    with frame.telling():
+    with frame.fault_boundary():
         edited = replace(
             grow(with_fleet(request, fleet)), model=replace(request.model, **numbers), split=split, units=units,
             max_gpus_per_segment=int(most), same_type_segments=same, max_replicas=int(replicas),
         )  # fmt: skip
-        changed = changes(request, edited)
-        trial = _tried(workspace, kept, edited, changed, added) if changed else None
+        changed = describe_changes(request, edited)
+        trial = _try_request(workspace, placement, edited, changed, added) if changed else None
         if st.button("Place", type="primary", width="stretch", key="place"):
             placements.put(
-                workspace, kept.name, replace(edited, solver=replace(request.solver, time_limit_s=limit))
+                workspace, placement.name, replace(edited, solver=replace(request.solver, time_limit_s=limit))
             )
-            placements.start(workspace, kept.name)
+            placements.start(workspace, placement.name)
             st.rerun()
     return trial
 
 
-def back(workspace: Workspace) -> None:
+def discard_edits(workspace: Workspace) -> None:
     """The controls stand as stored again."""
     st.session_state[_turn(workspace)] = st.session_state.get(_turn(workspace), 0) + 1
     st.rerun()
 
 
-def quick(
+def place_quickly(
     workspace: Workspace, key: str, request: PlacementRequest, before: PlacementOutcome | None
 ) -> PlacementOutcome:
     """A short exact search from the answer before, remembered in this session under the key. Raises InputFault."""
@@ -109,17 +109,17 @@ def quick(
     return outcome
 
 
-def _tried(
-    workspace: Workspace, kept: Kept, edited: PlacementRequest, changed: tuple[str, ...], added: str
-) -> Trial:
+def _try_request(
+    workspace: Workspace, placement: StoredPlacement, edited: PlacementRequest, changed: tuple[str, ...], added: str
+) -> TrialPlacement:
     if len(edited.gpus) > QUICK_GPUS:
-        return Trial(edited, changed, None, "A fleet this large is searched in the background: press Place.")
+        return TrialPlacement(edited, changed, None, "A fleet this large is searched in the background: press Place.")
     memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gib) for gpu in edited.gpus))
-    key = f"{kept.sha256} {changed} {memory} {added}"
+    key = f"{placement.sha256} {changed} {memory} {added}"
     try:
-        return Trial(edited, changed, quick(workspace, key, edited, kept.outcome))
+        return TrialPlacement(edited, changed, place_quickly(workspace, key, edited, placement.outcome))
     except InputFault as fault:
-        return Trial(edited, changed, None, str(fault))
+        return TrialPlacement(edited, changed, None, str(fault))
 
 
 def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
@@ -176,15 +176,15 @@ def _fleet(
             },
         )  # fmt: skip
         st.caption("Fewer than there are: the first of the type stay.")
-        return rows, *nodes.show(request, mark)
+        return rows, *nodes.render(request, mark)
 
 
 def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
     """A row for GPUs of one type and memory, in the order of the fleet."""
-    found: dict[tuple[str, float], int] = {}
+    counts: dict[tuple[str, float], int] = {}
     for gpu in request.gpus:
-        found[gpu.type, gpu.memory_gib] = found.get((gpu.type, gpu.memory_gib), 0) + 1
-    return [{"type": kind, "GPUs": count, "GiB": memory} for (kind, memory), count in found.items()]
+        counts[gpu.type, gpu.memory_gib] = counts.get((gpu.type, gpu.memory_gib), 0) + 1
+    return [{"type": kind, "GPUs": count, "GiB": memory} for (kind, memory), count in counts.items()]
 
 
 def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> PlacementRequest:
@@ -192,7 +192,7 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
     before = fleet_rows(request)
     if list(rows) == before:
         return request
-    kept: dict[tuple[str, float], int] = {}
+    remaining: dict[tuple[str, float], int] = {}
     memory: dict[tuple[str, float], float] = {}
     for old, new in zip(before, rows, strict=True):
         count = int(new["GPUs"] or 0)
@@ -202,15 +202,15 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
                 f"asks for {count} GPUs, and the fleet has {old['GPUs']} with known links",
                 "Add nodes: they come with links of their own.",
             )
-        kept[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
+        remaining[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
             count,
             float(new["GiB"] or old["GiB"]),
         )
     places = []
     for place_, gpu in enumerate(request.gpus):
         key = (gpu.type, gpu.memory_gib)
-        kept[key] -= 1
-        if kept[key] >= 0:
+        remaining[key] -= 1
+        if remaining[key] >= 0:
             places.append(place_)
     return replace(
         request,

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.placements.words import shown_link, stored_link
+from app.placements.outcome_tables import shown_link, stored_link
 from torchsplit_core.hardware import peak_names, peaks
 from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S
 from torchsplit_core.placement.request.fleets import Nodes, intra_node_gib_per_s, with_nodes
 from torchsplit_core.values import InputFault, LinearThroughput, PlacementRequest, TableThroughput
 
-LOOKED_AT = 64
+SAMPLED_GPUS = 64
 """GPUs whose links are looked at for what a new one's may be: a matrix of 1,024 GPUs has a million."""
 Grow = Callable[[PlacementRequest], PlacementRequest]
 
 
-def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
+def render(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
     """The controls; what they add in words ("" for nothing), and the request with it. Growing raises InputFault."""
     with st.expander("Add nodes"):
         count = st.number_input("Nodes", 0, 512, 0, key=f"add-nodes {mark}")
@@ -27,7 +27,7 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
             "Memory of each, GiB", 0.001, 100_000.0, memory_of(request, kind), key=f"add-memory {kind} {mark}"
         )
         inside = st.number_input(
-            "Inside the node, GB/s", 0.0, 100_000.0, _shown(inside_of(request, kind)), format="%.4g",
+            "Inside the node, GB/s", 0.0, 100_000.0, _shown(intra_node_link(request, kind)), format="%.4g",
             key=f"add-inside {kind} {mark}",
         )  # fmt: skip
         network = st.number_input(
@@ -35,18 +35,18 @@ def show(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
             key=f"add-network {mark}",
         )  # fmt: skip
 
-    def grow(found: PlacementRequest) -> PlacementRequest:
+    def grow(before: PlacementRequest) -> PlacementRequest:
         for label, value in (("memory", memory), ("links inside", inside), ("links to others", network)):
             if value is None:
                 raise InputFault(f"Add nodes: {label}", "is empty", "Fill it in for the new GPUs.")
         return with_nodes(
-            found, Nodes(int(count), int(gpus), kind), memory_gib=float(memory or 0.0),
-            inside_gib_per_s=stored_link(float(inside or 0.0), inside_of(request, kind)),
+            before, Nodes(int(count), int(gpus), kind), memory_gib=float(memory or 0.0),
+            inside_gib_per_s=stored_link(float(inside or 0.0), intra_node_link(request, kind)),
             network_gib_per_s=stored_link(float(network or 0.0), slowest_link(request)),
         )  # fmt: skip
 
     words = f"{count} × {gpus} × {kind}, {memory}, {inside}, {network}" if count else ""
-    return words, grow if count else lambda found: found
+    return words, grow if count else lambda unchanged: unchanged
 
 
 def _shown(gib_per_s: float | None) -> float | None:
@@ -55,27 +55,27 @@ def _shown(gib_per_s: float | None) -> float | None:
 
 def types_of(request: PlacementRequest) -> list[str]:
     """GPU types that the request's throughput knows, those of the fleet first."""
-    speeds, own = request.throughput, dict.fromkeys(gpu.type for gpu in request.gpus)
+    speeds, fleet_types = request.throughput, dict.fromkeys(gpu.type for gpu in request.gpus)
     if isinstance(speeds, LinearThroughput):
         known = list(speeds.coefficients)
     elif isinstance(speeds, TableThroughput):
         known = [row.gpu_type for row in speeds.rows]
     else:
         known = [*speeds.gpus, *peak_names()]
-    return list(dict.fromkeys((*own, *known)))
+    return list(dict.fromkeys((*fleet_types, *known)))
 
 
 def memory_of(request: PlacementRequest, kind: str) -> float | None:
     """GiB of the fleet's GPUs of this type, else of the catalogue's; None where neither has it."""
-    own = next((gpu.memory_gib for gpu in request.gpus if gpu.type == kind), None)
-    found = own if own is not None or kind not in peak_names() else peaks(kind).memory_gib
-    return None if found is None else float(found)
+    fleet_gib = next((gpu.memory_gib for gpu in request.gpus if gpu.type == kind), None)
+    gib = fleet_gib if fleet_gib is not None or kind not in peak_names() else peaks(kind).memory_gib
+    return None if gib is None else float(gib)
 
 
-def inside_of(request: PlacementRequest, kind: str) -> float | None:
+def intra_node_link(request: PlacementRequest, kind: str) -> float | None:
     """GiB/s between two GPUs of a node: the fleet's fastest between two of this type, else the catalogue's."""
-    own = [place for place, gpu in enumerate(request.gpus) if gpu.type == kind][:LOOKED_AT]
-    links = [request.bandwidth_gib_per_s[i][j] for i in own for j in own if i != j]
+    indices = [place for place, gpu in enumerate(request.gpus) if gpu.type == kind][:SAMPLED_GPUS]
+    links = [request.bandwidth_gib_per_s[i][j] for i in indices for j in indices if i != j]
     if links:
         return float(max(links))
     return intra_node_gib_per_s(kind) if kind in peak_names() else None
@@ -83,5 +83,5 @@ def inside_of(request: PlacementRequest, kind: str) -> float | None:
 
 def slowest_link(request: PlacementRequest) -> float:
     """The slowest link that the fleet's first GPUs have, GiB/s: what joins nodes, as a rule."""
-    links = [value for row in request.bandwidth_gib_per_s[:LOOKED_AT] for value in row if value > 0]
+    links = [value for row in request.bandwidth_gib_per_s[:SAMPLED_GPUS] for value in row if value > 0]
     return float(min(links, default=NETWORK_GIB_PER_S))

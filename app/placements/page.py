@@ -9,23 +9,23 @@ import streamlit as st
 from app.charts.pipeline import pipeline_html, topology_html
 from app.components import saving
 from app.components.picture import picture
-from app.placements import curve, divisions, form, new
-from app.placements.words import (
+from app.placements import comparison, curve, form, new_form
+from app.placements.outcome_tables import (
     bottleneck,
     gpus_used,
     headline,
     links_table,
-    pass_words,
+    latency_labels,
     proof,
     replicas_table,
     segments_table,
-    single,
+    single_pipeline,
     unit_of,
 )
 from app.session import placements
-from app.session.placements import Kept
-from app.session.thing import PLACEMENT
-from app.shell import frame, things, widgets
+from app.session.placements import StoredPlacement
+from app.session.result_kind import PLACEMENT
+from app.shell import frame, result_list, widgets
 from torchsplit_core import jobs
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import write_text
@@ -37,39 +37,39 @@ from torchsplit_core.workspace.store import Workspace
 QUESTION = "Which layers of an LLM go on which particular GPUs, and how far from the best can that be?"
 
 
-def show(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
+def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
     """The whole page below its heading, of this one among the known ones."""
     if name is None:
         st.write(
             "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "
             "drawn over its nodes, with the proof. Begin with an example."
         )
-        new.show(workspace, first=True)
+        new_form.render(workspace, first=True)
         return
     st.write(QUESTION)
-    things.choice(workspace, PLACEMENT, name, known, shelf="Placements")
-    kept = placements.kept(workspace, name)
+    result_list.render_header(workspace, PLACEMENT, name, known, list_title="Placements")
+    placement = placements.load(workspace, name)
     with frame.picture_beside("place"):
         left, right = st.columns([24, 76], gap="medium")
     with left:
-        trial = form.show(workspace, kept)
+        trial = form.render(workspace, placement)
     with right:
         if trial is not None:
-            _banner(workspace, kept, trial)
+            _banner(workspace, placement, trial)
             if trial.outcome is not None:
-                shown = _answer(kept, trial.request, trial.outcome)
-                _details(kept, trial.request, trial.outcome, shown)
+                shown = _render_outcome(placement, trial.request, trial.outcome)
+                _details(placement, trial.request, trial.outcome, shown)
                 return
-        _stored(workspace, kept)
+        _render_stored(workspace, placement)
 
 
-def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:
+def _banner(workspace: Workspace, placement: StoredPlacement, trial: form.TrialPlacement) -> None:
     """What is tried and not stored, and two ways out of it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="place-banner"):
         text = f"Tried, not kept: {'; '.join(trial.changes)}."
-        before = kept.outcome.throughput if kept.outcome is not None and kept.answers else None
+        before = placement.outcome.throughput if placement.outcome is not None and placement.is_current else None
         after = trial.outcome.throughput if trial.outcome is not None else None
-        if before and after and trial.request.units == kept.request.units:
+        if before and after and trial.request.units == placement.request.units:
             more = after / before - 1
             text += (
                 f" {percent(abs(more))} {'more' if more > 0 else 'less'}."
@@ -78,22 +78,22 @@ def _banner(workspace: Workspace, kept: Kept, trial: form.Trial) -> None:
             )
         st.markdown(escape_markdown(text), width="stretch")
         if st.button("Back", key="place-back"):
-            form.back(workspace)
+            form.discard_edits(workspace)
     if trial.fault:
         st.warning(escape_markdown(trial.fault))
 
 
-def _stored(workspace: Workspace, kept: Kept) -> None:
+def _render_stored(workspace: Workspace, placement: StoredPlacement) -> None:
     """The stored answer; while a search runs the last one of this session, dimmed and said to be old."""
-    last = f"placement last shown {workspace.id} {kept.name}"
-    if kept.outcome is not None and kept.answers:
-        st.session_state[last] = (kept.request, kept.outcome)
-        shown = _answer(kept, kept.request, kept.outcome)
-        curve.show(workspace, kept)
-        divisions.show(workspace, kept)
-        _details(kept, kept.request, kept.outcome, shown)
+    last = f"placement last shown {workspace.id} {placement.name}"
+    if placement.outcome is not None and placement.is_current:
+        st.session_state[last] = (placement.request, placement.outcome)
+        shown = _render_outcome(placement, placement.request, placement.outcome)
+        curve.render(workspace, placement)
+        comparison.render(workspace, placement)
+        _details(placement, placement.request, placement.outcome, shown)
         return
-    if jobs.running(workspace, (PLACE,), kept.name):
+    if jobs.running(workspace, (PLACE,), placement.name):
         st.info("Searching: above are the best so far and the bound that no placement passes.")
     else:
         st.info("Press Place: you will see the pipeline over the fleet, what bounds it, and the proof.")
@@ -102,10 +102,10 @@ def _stored(workspace: Workspace, kept: Kept) -> None:
         st.html("<style>.st-key-place-old { opacity: .6; }</style>")
         with st.container(key="place-old"):
             request, outcome = st.session_state[last]
-            _details(kept, request, outcome, _answer(kept, request, outcome))
+            _details(placement, request, outcome, _render_outcome(placement, request, outcome))
 
 
-def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> PlacementOutcome:
+def _render_outcome(placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome) -> PlacementOutcome:
     """Figures and pictures; the pipeline that they show."""
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -121,18 +121,18 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
     if len(outcome.replicas) > 1:
         st.header("Pipelines", anchor=False)
         saving.table(
-            replicas_table(outcome), f"{kept.name}.pipelines", key="place-replicas", alt="All pipelines"
+            replicas_table(outcome), f"{placement.name}.pipelines", key="place-replicas", alt="All pipelines"
         )
     else:
         st.header("The pipeline", anchor=False)
-    shown = _pipeline_of(kept, outcome)
-    with saving.saved("Pipeline", f"{kept.name}.pipeline", key="place-pipeline"):
+    shown = _pipeline_of(placement, outcome)
+    with saving.exportable("Pipeline", f"{placement.name}.pipeline", key="place-pipeline"):
         picture(pipeline_html(shown, request), key="place-pipeline")
     st.caption(
         "A thick frame or arrow marks the bottleneck. The table has the exact figures of links and segments."
     )
     st.header("Over the fleet", anchor=False)
-    with saving.saved("Fleet", f"{kept.name}.fleet", key="place-topology"):
+    with saving.exportable("Fleet", f"{placement.name}.fleet", key="place-topology"):
         picture(topology_html(outcome, request), key="place-topology")
     several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else " in the colour of its type"
     st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
@@ -140,41 +140,41 @@ def _answer(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) ->
 
 
 def _details(
-    kept: Kept, request: PlacementRequest, outcome: PlacementOutcome, shown: PlacementOutcome
+    placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome, shown: PlacementOutcome
 ) -> None:
     """The exact figures of the pipeline that is shown, files and launch arguments."""
     if not outcome.segments:
-        _downloads(kept, request, outcome)
+        _downloads(placement, request, outcome)
         return
     st.header("Segments", anchor=False)
     saving.table(
         segments_table(shown, request),
-        f"{kept.name}.segments",
+        f"{placement.name}.segments",
         key="place-segments",
         alt="Segments of the pipeline",
     )
     if shown.links:
         st.header("Links", anchor=False)
         saving.table(
-            links_table(shown, request), f"{kept.name}.links", key="place-links", alt="Links of the pipeline"
+            links_table(shown, request), f"{placement.name}.links", key="place-links", alt="Links of the pipeline"
         )
-    _downloads(kept, request, outcome)
+    _downloads(placement, request, outcome)
     _launch(request, shown)
 
 
-def _pipeline_of(kept: Kept, outcome: PlacementOutcome) -> PlacementOutcome:
+def _pipeline_of(placement: StoredPlacement, outcome: PlacementOutcome) -> PlacementOutcome:
     """The pipeline that pictures and tables show: of several the one chosen here."""
     count = len(outcome.replicas)
     if count < 2:
-        return single(outcome, 0)
+        return single_pipeline(outcome, 0)
     number = st.selectbox(
         "Show pipeline",
         range(count),
-        key=f"place-replica {kept.name} {count}",
+        key=f"place-replica {placement.name} {count}",
         format_func=lambda place: f"{place + 1} of {count}",
         width=220,
     )
-    return single(outcome, number)
+    return single_pipeline(outcome, number)
 
 
 def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
@@ -186,7 +186,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     )
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
-    passing, _, meaning = pass_words(request)
+    passing, _, meaning = latency_labels(request)
     seconds = outcome.seconds_per_token or outcome.latency_s
     if outcome.sequences_in_flight is not None:
         meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
@@ -198,7 +198,7 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         last = ("Pipelines", str(len(outcome.replicas)), f"at most {request.max_replicas} were asked for")
         used = f"each pipeline has all {request.model.layers} layers"
     else:
-        head, sentence = bottleneck(single(outcome, 0))
+        head, sentence = bottleneck(single_pipeline(outcome, 0))
         last = ("Bounded by", head, sentence)
         used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
@@ -207,15 +207,15 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
-    widgets.cards(cards)
+    widgets.metric_cards(cards)
 
 
 def _time(seconds: float | None) -> str:
     return short(seconds, "s") if seconds is None or seconds >= 1 else short(1e3 * seconds, "ms")
 
 
-def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome) -> None:
-    stem = saving.file_name(kept.name)
+def _downloads(placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome) -> None:
+    stem = saving.file_name(placement.name)
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(request), f"{stem}.placement_request.json", "application/json",
@@ -233,9 +233,9 @@ def _downloads(kept: Kept, request: PlacementRequest, outcome: PlacementOutcome)
 def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:
     with st.expander("Launch arguments: vLLM, torchrun"):
         widgets.badge("untested on hardware", "yellow")
-        for one in launch_commands(request, outcome):
-            st.markdown(f"**{one.launcher}**")
-            if one.unsupported_reason:
-                st.write(escape_markdown(one.unsupported_reason))
+        for launch in launch_commands(request, outcome):
+            st.markdown(f"**{launch.launcher}**")
+            if launch.unsupported_reason:
+                st.write(escape_markdown(launch.unsupported_reason))
             else:
-                st.code(one.text, language=None, height="content", wrap_lines=True)
+                st.code(launch.text, language=None, height="content", wrap_lines=True)

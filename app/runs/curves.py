@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
-from app.charts.runs.curves import Curve, Happening
-from app.charts.runs.series import HEAVIEST, MOST_POINTS, RATE_POINTS, rates, running_sum, smoothed, thinned
-from app.runs.words import with_sizes
+from app.charts.runs.curves import RunCurve, CurveEvent
+from app.charts.runs.series import HEAVIEST, MOST_POINTS, RATE_POINTS, block_rates, cumulative_sum, exponential_average, block_means
+from app.runs.status_tables import format_bytes
 from torchsplit_core.pictures.numbers import counted, exact
 from torchsplit_core.training.monitor import Event, RunView
 
@@ -21,7 +21,7 @@ UNITS: Mapping[str, str] = {LOSS: "", SAMPLES: "samples/s", STEPS: "steps/s", ST
 """The figures that are drawn, with their units."""
 STEP, TIME = "step", "training time, s"
 """What they are drawn along: the time is that of the steps alone, without starts and pauses."""
-HAPPENED: Mapping[str, str] = {
+EVENT_LABELS: Mapping[str, str] = {
     "checkpoint": "checkpoint", "resumed": "restart", "rank_lost": "rank lost", "others_lost": "rank lost",
 }  # fmt: skip
 """Kinds of events that are marked, by what the legend calls them."""
@@ -31,7 +31,7 @@ _STEP = re.compile(r"\bstep (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CurveSettings:
     """What is drawn: a figure of UNITS along STEP or TIME, smoothed with a weight from 0 on."""
 
     figure: str = LOSS
@@ -40,7 +40,7 @@ class Asked:
     logarithmic: bool = False
 
 
-def asked(key: str, *, figures: Sequence[str] = (LOSS,)) -> Asked:
+def render_controls(key: str, *, figures: Sequence[str] = (LOSS,)) -> CurveSettings:
     """The controls of a picture in a row; which figure, where there are several."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key=f"{key}-controls"):
         figure = figures[0]
@@ -55,50 +55,50 @@ def asked(key: str, *, figures: Sequence[str] = (LOSS,)) -> Asked:
             help="Exponential moving average: so much of it is what came before. The pale line is not smoothed.",
         )  # fmt: skip
         logarithmic = st.toggle("Log scale", key=f"{key}-log", persist_state="session")
-    return Asked(figure, along, weight, logarithmic)
+    return CurveSettings(figure, along, weight, logarithmic)
 
 
-def curve(name: str, place: int, view: RunView, of: Asked) -> Curve:
+def curve(name: str, place: int, view: RunView, settings: CurveSettings) -> RunCurve:
     """The curve of a run that has steps; `place` among all runs gives its colour."""
     steps = view.steps
     # A look of another session may add to the columns meanwhile: this one is filled last.
     count = len(steps.world_size)
     taken = steps.step_s[:count]
-    most = MOST_POINTS if of.figure == LOSS else RATE_POINTS
-    where = steps.step[:count] if of.along == STEP else running_sum(taken)
+    most = MOST_POINTS if settings.figure == LOSS else RATE_POINTS
+    where = steps.step[:count] if settings.along == STEP else cumulative_sum(taken)
     # Smoothed before it is thinned: the weight is that of a step.
     average = None
-    if of.figure == LOSS:
-        values = thinned(steps.loss[:count], most)
-        if of.weight:
-            average = thinned(smoothed(steps.loss[:count], of.weight), most)
+    if settings.figure == LOSS:
+        values = block_means(steps.loss[:count], most)
+        if settings.weight:
+            average = block_means(exponential_average(steps.loss[:count], settings.weight), most)
     else:
-        amounts = {SAMPLES: steps.samples[:count], STEPS: [1] * count}.get(of.figure)
-        values = thinned(taken, most) if amounts is None else rates(amounts, taken, most)
-        average = smoothed(values, of.weight) if of.weight else None
-    at = thinned(where, most)
+        amounts = {SAMPLES: steps.samples[:count], STEPS: [1] * count}.get(settings.figure)
+        values = block_means(taken, most) if amounts is None else block_rates(amounts, taken, most)
+        average = exponential_average(values, settings.weight) if settings.weight else None
+    at = block_means(where, most)
     marks = tuple(
-        Happening(
-            HAPPENED[event.kind],
+        CurveEvent(
+            EVENT_LABELS[event.kind],
             (spot := float(where[min(bisect_left(steps.step, step, hi=count), count - 1)])),
             float(np.interp(spot, at, values if average is None else average)),
-            with_sizes(event.words),
+            format_bytes(event.words),
         )
-        for event, step in _marked(view.events)
+        for event, step in _drawn_events(view.events)
     )
-    return Curve(name, at, values, place, average, marks)
+    return RunCurve(name, at, values, place, average, marks)
 
 
-def _marked(events: Sequence[Event]) -> list[tuple[Event, int]]:
+def _drawn_events(events: Sequence[Event]) -> list[tuple[Event, int]]:
     """The events that are marked, with their steps: of many of a kind every so manieth, the last among them."""
     chosen = []
-    for what in dict.fromkeys(HAPPENED.values()):
-        own = [
+    for what in dict.fromkeys(EVENT_LABELS.values()):
+        same_kind = [
             (event, int(match[1]))
             for event in events
-            if HAPPENED.get(event.kind) == what and (match := _STEP.search(event.words))
+            if EVENT_LABELS.get(event.kind) == what and (match := _STEP.search(event.words))
         ]
-        chosen += own[::-1][:: _stride(len(own))]
+        chosen += same_kind[::-1][:: _stride(len(same_kind))]
     return chosen
 
 
@@ -106,20 +106,20 @@ def _stride(count: int) -> int:
     return max(1, -(-count // MOST_MARKS))
 
 
-def notes(views: Mapping[str, RunView], of: Asked) -> str:
+def notes(views: Mapping[str, RunView], settings: CurveSettings) -> str:
     """What is left out of the picture, in sentences; "" where nothing is."""
     sentences = []
-    points = RATE_POINTS if of.figure != LOSS else MOST_POINTS
+    points = RATE_POINTS if settings.figure != LOSS else MOST_POINTS
     longest = max((len(view.steps) for view in views.values()), default=0)
     if longest > points:
         sentences.append(f"{exact(longest)} steps; each point is the mean of several.")
-    if of.weight:
-        sentences.append(f"Smoothed exponentially, weight {of.weight:.2f}; the pale line is as measured.")
+    if settings.weight:
+        sentences.append(f"Smoothed exponentially, weight {settings.weight:.2f}; the pale line is as measured.")
     for name, view in views.items():
         taken = sum(event.kind == "checkpoint" for event in view.events)
         if (stride := _stride(taken)) > 1:
             sentences.append(f"{name}: of {counted(taken, 'checkpoint')} one in {stride} is marked.")
-    if of.logarithmic and of.figure == LOSS:
+    if settings.logarithmic and settings.figure == LOSS:
         missing = sum(sum(loss <= 0 for loss in view.steps.loss) for view in views.values())
         if missing:
             sentences.append(

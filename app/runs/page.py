@@ -8,11 +8,11 @@ from pathlib import Path
 import streamlit as st
 
 from app.components.saving import file_name
-from app.runs import figures
-from app.runs.trusting import upload_box
-from app.runs.words import STATES, headline, last_words
+from app.runs import panels
+from app.runs.trust_dialog import upload_box
+from app.runs.status_tables import STATES, headline, describe_last_event
 from app.session import runs, trust
-from app.session.thing import RUN
+from app.session.result_kind import RUN
 from app.shell import frame, navigation, tags
 from torchsplit_core.jobs.train import is_own
 from torchsplit_core.pictures.numbers import escape_markdown
@@ -22,21 +22,21 @@ from torchsplit_core.workspace.store import Workspace
 REFRESH_S = 1.0
 
 
-def show(workspace: Workspace, name: str, place: int) -> None:
+def render(workspace: Workspace, name: str, place: int) -> None:
     """The whole page; `place` is that of the run among all by age, which says its colour."""
     with st.container(horizontal=True, vertical_alignment="center"):
         navigation.link("Runs", "All runs", icon=":material/arrow_back:")
         _remove(workspace, name)
-        tags.field(workspace, RUN, name, key="run-tags")
+        tags.render_field(workspace, RUN, name, key="run-tags")
     view = runs.view(workspace, name)
-    goes_on = bool(runs.working(workspace, name)) or (view is not None and view.alive)
+    goes_on = bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
     # While it goes on, only this part is drawn anew.
     st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, place, goes_on)
 
 
 def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
-    with frame.telling():
-        working = bool(runs.working(workspace, name))
+    with frame.fault_boundary():
+        working = bool(runs.active_jobs(workspace, name))
         view = runs.view(workspace, name)
         if went_on and not working and not (view is not None and view.alive):
             st.rerun(scope="app")
@@ -46,15 +46,15 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
             st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return
         if working:
-            view = runs.taken_up(workspace, name, view)
+            view = runs.current_view(workspace, name, view)
         words, colour = STATES[view.state]
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(words, color=colour)
             st.caption(escape_markdown(headline(view)))
-        if words := last_words(view):
+        if words := describe_last_event(view):
             st.markdown(words)
         _buttons(workspace, name, view, working)
-        figures.show(name, view, place)
+        panels.render(name, view, place)
         _elsewhere(runs.path_of(workspace, name), view)
 
 
@@ -88,10 +88,10 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
     if view.launch is None:
         st.caption("It was started by a loop of your own: go on with it by starting that again.")
         return
-    _go_on(workspace, name, view)
+    _render_resume(workspace, name, view)
 
 
-def _go_on(workspace: Workspace, name: str, view: RunView) -> None:
+def _render_resume(workspace: Workspace, name: str, view: RunView) -> None:
     assert view.launch is not None
     done = view.target_steps is not None and view.last_step >= view.target_steps
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -99,33 +99,33 @@ def _go_on(workspace: Workspace, name: str, view: RunView) -> None:
             "To step", view.last_step + 1, 10**9, max(view.last_step + 1, view.target_steps or 0) if not done else
             2 * view.last_step, key=f"run-steps {view.last_step}", width=180,
         )  # fmt: skip
-        own = is_own(workspace, runs.path_of(workspace, name))
-        file, trusted = upload_box(workspace, view.launch.source) if own else (None, _own_folder())
-        ready = trusted or (own and view.launch.source.startswith("sample:"))
+        in_store = is_own(workspace, runs.path_of(workspace, name))
+        file, trusted = upload_box(workspace, view.launch.source) if in_store else (None, _trust_folder())
+        ready = trusted or (in_store and view.launch.source.startswith("sample:"))
         if st.button("Resume", type="primary", key="run-resume", disabled=not ready):
-            with frame.telling():
-                runs.go_on(workspace, name, int(steps), file, trust=trusted and not own)
+            with frame.fault_boundary():
+                runs.resume(workspace, name, int(steps), file, trust=trusted and not in_store)
                 st.rerun(scope="app")
 
 
-def _own_folder() -> bool:
+def _trust_folder() -> bool:
     ticked = st.checkbox(
         "This folder is my own: going on executes the model that it names, with my rights",
-        key="run-own-folder", disabled=trust.refused(),
+        key="run-own-folder", disabled=trust.is_refused(),
     )  # fmt: skip
-    return ticked and not trust.refused()
+    return ticked and not trust.is_refused()
 
 
 def _remove(workspace: Workspace, name: str) -> None:
     path = runs.path_of(workspace, name)
-    own = is_own(workspace, path)
+    in_store = is_own(workspace, path)
     with st.popover("Remove…"):
         st.write(
             "Its folder goes with its checkpoints; a run that goes on ends."
-            if own
+            if in_store
             else "It is no longer shown here. Its folder stays as it is."
         )
-        if st.button("Remove for good" if own else "Show it no longer", key="run-remove"):
+        if st.button("Remove for good" if in_store else "Show it no longer", key="run-remove"):
             runs.remove(workspace, name)
-            frame.say(f"Removed {file_name(name)}.")
+            frame.notify(f"Removed {file_name(name)}.")
             navigation.go("Runs")

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from app.charts.runs.curves import colour_of
-from app.charts.runs.series import thinned
+from app.charts.runs.series import block_means
 from app.charts.theme import Theme
 from app.format.badges import AS_TEXT
-from app.runs.words import STATES, lately, source_words
+from app.runs.status_tables import STATES, recent_speed, format_source
 from torchsplit_core.pictures.numbers import UNKNOWN, memory_size
 from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.training.monitor import RunView
@@ -23,23 +23,23 @@ COLOUR, CURVE = "colour", "loss, all steps"
 """The columns that are for the eye alone: no file has them."""
 
 
-def row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
+def table_row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
     """A run's row; of one that has not begun, or whose folder is damaged, only what its name says."""
     cells: dict[str, Any] = dict.fromkeys(COLUMNS)
     cells |= {"run": name, "state": NOT_THERE, "tags": list(tags), CURVE: []}
     if view is None:
         return cells
-    rate, step_s = lately(view)
+    rate, step_s = recent_speed(view)
     launch = view.launch
     times = [line.reported_at for line in view.ranks] + [line.time for line in view.events[-1:]]
     return cells | {
         "state": STATES[view.state][0],
-        "model": source_words(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
+        "model": format_source(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
         "strategy": describe_choices(launch.strategy.choices) if launch else None,
         "step": view.last_step,
         "of": view.target_steps,
         "loss": view.steps.loss[-1] if len(view.steps) and isfinite(view.steps.loss[-1]) else None,
-        CURVE: [loss for loss in thinned(view.steps.loss, SPARK_POINTS) if isfinite(loss)],
+        CURVE: [loss for loss in block_means(view.steps.loss, SPARK_POINTS) if isfinite(loss)],
         "samples/s": rate,
         "steps/s": 1 / step_s if step_s else None,
         "last measured": min(max(times), datetime.now(UTC)) if times else None,
@@ -58,7 +58,7 @@ NOT_THERE = "not begun, or damaged"
 """Its own page says which."""
 
 
-def wanted(
+def filter_rows(
     rows: Iterable[Mapping[str, Any]], text: str, states: Sequence[str], tags: Sequence[str]
 ) -> list[Mapping[str, Any]]:
     """The rows that have the text in a name, one of the states, and all of the tags; nothing chosen is all."""
@@ -72,27 +72,27 @@ def wanted(
     ]
 
 
-def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The rows with an empty column for the colour; numbers as such, so that they sort."""
-    made = pd.DataFrame([{COLOUR: "", **line} for line in rows], columns=[COLOUR, *COLUMNS])
+    data = pd.DataFrame([{COLOUR: "", **line} for line in rows], columns=[COLOUR, *COLUMNS])
     for column in ("step", "of", "processes", "lost ranks"):
-        made[column] = made[column].astype("Int64")
+        data[column] = data[column].astype("Int64")
     for column in ("loss", "samples/s", "steps/s"):
-        made[column] = made[column].astype("Float64")
+        data[column] = data[column].astype("Float64")
     for column in ("last measured", "started"):
-        made[column] = pd.to_datetime(made[column], utc=True)
-    return made
+        data[column] = pd.to_datetime(data[column], utc=True)
+    return data
 
 
-def styled(made: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> Any:
+def style_frame(data: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> Any:
     """The table with the runs' colours, by their places, and those of the states."""
     colours = dict(STATES.values())
-    return made.style.apply(
-        lambda column: [f"background-color: {colour_of(places[name])}" for name in made["run"]],
+    return data.style.apply(
+        lambda column: [f"background-color: {colour_of(places[name])}" for name in data["run"]],
         subset=[COLOUR],
     ).map(lambda state: f"color: {AS_TEXT[theme][colours.get(state, 'gray')]}", subset=["state"])
 
 
-def as_file(made: pd.DataFrame) -> pd.DataFrame:
+def export_frame(data: pd.DataFrame) -> pd.DataFrame:
     """What leaves the page: without what is for the eye, the tags in a line."""
-    return made.drop(columns=[COLOUR, CURVE]).assign(tags=made["tags"].map(", ".join))
+    return data.drop(columns=[COLOUR, CURVE]).assign(tags=data["tags"].map(", ".join))

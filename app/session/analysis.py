@@ -92,7 +92,7 @@ def scene(sha256: str, opened: frozenset[str], unfolded: frozenset[str], _hierar
     return draw(_hierarchy, view(_hierarchy, opened, unfolded))
 
 
-def profiled(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
+def with_profile(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
     """The graph with its time shares, where the profile is of the same model and knows its nodes.
 
     Raises InputFault where it names others, or was measured under the architecture hash of the version before.

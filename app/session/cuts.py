@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session.analysis import Analysis
-from app.session.workspace import look_at, read_artifact, remembered
+from app.session.workspace import remember_choice, read_artifact, recall
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
 from torchsplit_core.partitioning.candidates import best_distinct, with_best
@@ -18,12 +18,12 @@ from torchsplit_core.values.partition import Objective
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
-OWN = "own"
+USER_CUT = "own"
 """The key of the user's own cut."""
 
 
 @dataclass(frozen=True)
-class Study:
+class CutStudy:
     """The stored outcomes of a model by their largest number of stages, all about the same devices and objective.
 
     `candidates` are the distinct ones by their keys, best first; `choice` those that no other beats in
@@ -55,27 +55,27 @@ class Study:
         return self.last.devices or PartitionDevices(max(self.outcomes))
 
 
-def study(workspace: Workspace, model: str, architecture_hash: str) -> Study | None:
+def load_study(workspace: Workspace, model: str, architecture_hash: str) -> CutStudy | None:
     """What was found for the model as it is now; None where nothing was, or of another architecture."""
     outcomes: dict[int, PartitionOutcome] = {}
     stored = named_results.cuts_of(workspace.artifacts("partition"), model)
     for count, item in stored.items():
-        found: PartitionOutcome = read_artifact(workspace, item)
-        if found.architecture_hash == architecture_hash:
-            outcomes[count] = found
+        outcome: PartitionOutcome = read_artifact(workspace, item)
+        if outcome.architecture_hash == architecture_hash:
+            outcomes[count] = outcome
     if not outcomes:
         return None
     files = tuple(stored[count].sha256 for count in outcomes)
-    return _study(files, outcomes)
+    return _build_study(files, outcomes)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcome]) -> Study:
+def _build_study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcome]) -> CutStudy:
     """The study of these outcomes; the hashes of their files are the key."""
     objective = _outcomes[max(_outcomes)].objective
-    every = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
-    ranked = best_distinct(every, len(every), objective)
-    return Study(_outcomes, {key_of(one): one for one in ranked}, undominated(ranked, objective))
+    all_candidates = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
+    ranked = best_distinct(all_candidates, len(all_candidates), objective)
+    return CutStudy(_outcomes, {key_of(cut): cut for cut in ranked}, undominated(ranked, objective))
 
 
 def key_of(candidate: PartitionCandidate) -> str:
@@ -85,28 +85,28 @@ def key_of(candidate: PartitionCandidate) -> str:
 
 def choose(workspace: Workspace, model: str, key: str) -> None:
     """Choose a cut by its key; pages draw it from now on."""
-    look_at(workspace, f"cut of {model}", key)
+    remember_choice(workspace, f"cut of {model}", key)
 
 
-def wanted(workspace: Workspace, model: str) -> str | None:
+def selected_key(workspace: Workspace, model: str) -> str | None:
     """The key of the cut chosen last; None where none was."""
-    found = remembered(workspace, f"cut of {model}")
-    return found if isinstance(found, str) else None
+    stored = recall(workspace, f"cut of {model}")
+    return stored if isinstance(stored, str) else None
 
 
-def own_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
+def user_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
     """The values behind which the user cuts, as far as the graph has them."""
-    found = workspace.setting(f"own cut of {model}")
-    return tuple(name for name in found if name in graph.by_id) if isinstance(found, list) else ()
+    stored = workspace.setting(f"own cut of {model}")
+    return tuple(name for name in stored if name in graph.by_id) if isinstance(stored, list) else ()
 
 
-def set_own_values(workspace: Workspace, model: str, values: Sequence[str]) -> None:
+def set_user_values(workspace: Workspace, model: str, values: Sequence[str]) -> None:
     """Keep the user's own cut; none for no values."""
     workspace.set_setting(f"own cut of {model}", list(dict.fromkeys(values)))
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedCut:
     """The cut that pages draw, under its key, and the user's own where there is one that is possible.
 
     `fault` says why the user's own is not.
@@ -114,41 +114,41 @@ class Chosen:
 
     key: str
     candidate: PartitionCandidate | None
-    own: PartitionCandidate | None
+    user_cut: PartitionCandidate | None
     fault: str = ""
 
 
-def chosen(workspace: Workspace, model: str, found: Study, costs: PartitionProvider) -> Chosen:
+def selected_cut(workspace: Workspace, model: str, cut_study: CutStudy, costs: PartitionProvider) -> SelectedCut:
     """The cut chosen last, the best where none is (any more); without any candidate there is none."""
-    own, fault = None, ""
-    if values := own_values(workspace, model, costs.graph):
+    user_cut, fault = None, ""
+    if values := user_values(workspace, model, costs.graph):
         try:
-            own = own_candidate(costs, found, values)
+            user_cut = user_candidate(costs, cut_study, values)
         except InputFault as error:
             fault = str(error)
-    wanted = remembered(workspace, f"cut of {model}")
-    if wanted == OWN and own is not None:
-        return Chosen(OWN, own, own)
-    key = wanted if wanted in found.by_key else next(iter(found.by_key), "")
-    return Chosen(key, found.by_key.get(key), own, fault)
+    wanted = recall(workspace, f"cut of {model}")
+    if wanted == USER_CUT and user_cut is not None:
+        return SelectedCut(USER_CUT, user_cut, user_cut)
+    key = wanted if wanted in cut_study.by_key else next(iter(cut_study.by_key), "")
+    return SelectedCut(key, cut_study.by_key.get(key), user_cut, fault)
 
 
-def own_candidate(costs: PartitionProvider, found: Study, values: Sequence[str]) -> PartitionCandidate:
+def user_candidate(costs: PartitionProvider, cut_study: CutStudy, values: Sequence[str]) -> PartitionCandidate:
     """The cut behind these values, on the study's terms. Raises InputFault where there is none."""
     return cut_behind(
         costs,
         values,
-        link_gb_per_s=found.devices.link_gb_per_s,
-        objective=found.objective,
-        time_factors=found.devices.time_factors,
+        link_gb_per_s=cut_study.devices.link_gb_per_s,
+        objective=cut_study.objective,
+        time_factors=cut_study.devices.time_factors,
     )
 
 
 def offer(
-    workspace: Workspace, model: str, found: Study, candidates: Sequence[PartitionCandidate]
+    workspace: Workspace, model: str, cut_study: CutStudy, candidates: Sequence[PartitionCandidate]
 ) -> PartitionOutcome:
     """Store what the planner is offered of a model, best first; the outcome."""
-    outcome = with_best(found.last, candidates)
+    outcome = with_best(cut_study.last, candidates)
     workspace.put("partition", f"{model} offered", outcome)
     return outcome
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from app.components import tab
+from app.components import browser_tab
 from app.session import cuts
 from app.session.workspace import read_all
 from torchsplit_core.planning.request import edit
@@ -31,7 +31,7 @@ ONE_STEP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UndoStep:
     """An edit that can be undone: the draft before it (None: there was none), what it changed, when (monotonic s)."""
 
     before: Draft | None
@@ -46,30 +46,30 @@ class Draft:
     `kept` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
     """
 
-    kept: StoredDraft
+    content: StoredDraft
     fault: str = ""
     saved: bool = False
 
     @property
     def request(self) -> PlanRequest:
         """The edited request."""
-        return self.kept.request
+        return self.content.request
 
     @property
     def plan(self) -> PlanOutcome | None:
         """The plan that somebody chose, where the draft is one."""
-        return self.kept.plan
+        return self.content.plan
 
 
-def of(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | None:
+def load_draft(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | None:
     """This tab's draft of the scenario: the session's, else the stored one. None where nothing differs from what is
     stored."""
     key = _key(workspace, name)
     if stored is None:
         return None
     if key not in st.session_state:
-        found = DraftStore(workspace, name).load(tab.identity())
-        st.session_state[key] = None if found is None else Draft(found, saved=True)
+        stored_draft = DraftStore(workspace, name).load(browser_tab.identity())
+        st.session_state[key] = None if stored_draft is None else Draft(stored_draft, saved=True)
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
         # It was kept, here or elsewhere: History has the way back.
@@ -86,19 +86,19 @@ def change(
     edited: PlanRequest,
     *,
     plan: PlanOutcome | None = None,
-    said: str = "",
+    origin: str = "",
 ) -> None:
     """Make this the draft: the edited request, with figures for what is new in it from the workspace's profiles.
 
     `plan` is a plan of it that somebody chose, and `said` whose it is.
     """
-    edited = with_figures(workspace, edited, stored)
-    _set(workspace, name, stored, edited, plan, said)
+    edited = with_points(workspace, edited, stored)
+    _set(workspace, name, stored, edited, plan, origin)
 
 
-def tell_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> None:
+def set_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> None:
     """Something that was typed makes no sense: the draft stays without it, and says so; empty: all makes sense."""
-    draft = of(workspace, name, stored)
+    draft = load_draft(workspace, name, stored)
     if draft is None:
         draft = Draft(StoredDraft(request_hash(stored), stored), saved=True)
     if draft.fault != fault:
@@ -110,7 +110,7 @@ def save(workspace: Workspace, name: str) -> None:
     draft = st.session_state.get(_key(workspace, name))
     # Of a scenario that was deleted in another tab nothing is stored: a new one may get its name.
     if isinstance(draft, Draft) and not draft.saved and workspace.find("plan_request", name) is not None:
-        DraftStore(workspace, name).save(tab.identity(), draft.kept)
+        DraftStore(workspace, name).save(browser_tab.identity(), draft.content)
         st.session_state[_key(workspace, name)] = replace(draft, saved=True)
 
 
@@ -118,7 +118,7 @@ def discard(workspace: Workspace, name: str) -> None:
     """Forget the draft; the inputs stand as stored. It can be undone."""
     draft = st.session_state.get(_key(workspace, name))
     if isinstance(draft, Draft):
-        _remember(workspace, name, draft, frozenset())
+        _push_undo(workspace, name, draft, frozenset())
     _drop(workspace, name)
 
 
@@ -152,23 +152,23 @@ def unload(workspace: Workspace, name: str) -> None:
         st.session_state.pop(key, None)
 
 
-def others(
+def other_drafts(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None
 ) -> tuple[StoredDraft, ...]:
     """The drafts of other tabs that are neither what is stored nor this tab's."""
-    here = ((stored, None), None if draft is None else (draft.request, draft.plan))
-    found = DraftStore(workspace, name).others(tab.identity())
-    return tuple(one for one in found if (one.request, one.plan) not in here)
+    current = ((stored, None), None if draft is None else (draft.request, draft.plan))
+    drafts = DraftStore(workspace, name).others(browser_tab.identity())
+    return tuple(other for other in drafts if (other.request, other.plan) not in current)
 
 
-def authors(workspace: Workspace, name: str) -> tuple[DraftAuthor, ...]:
+def other_authors(workspace: Workspace, name: str) -> tuple[DraftAuthor, ...]:
     """Who else has a draft, the latest edit first; without their requests, which take long to read."""
-    return DraftStore(workspace, name).authors(tab.identity())
+    return DraftStore(workspace, name).authors(browser_tab.identity())
 
 
-def take_over(workspace: Workspace, name: str, found: StoredDraft) -> None:
+def take_over(workspace: Workspace, name: str, other: StoredDraft) -> None:
     """Make a copy of another tab's draft this one's."""
-    _put(workspace, name, Draft(replace(found, owner=_owner(), edited=time.time())))
+    _put(workspace, name, Draft(replace(other, owner=_owner(), edited=time.time())))
 
 
 def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
@@ -176,20 +176,20 @@ def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
     return () if draft.request is stored else difference(stored, draft.request)
 
 
-def elsewhere(draft: Draft, stored: PlanRequest) -> bool:
+def changed_elsewhere(draft: Draft, stored: PlanRequest) -> bool:
     """Whether the stored request was changed, in another tab or by other work, since the draft was begun."""
-    return draft.kept.ground_sha256 != request_hash(stored)
+    return draft.content.ground_sha256 != request_hash(stored)
 
 
 def stored_profiles(workspace: Workspace) -> list[Profile]:
     """Every profile of the workspace: a model's own first, then others of it, newest first."""
-    found: dict[str, Profile] = read_all(workspace, "profile")
-    return sorted(found.values(), key=lambda profile: found.get(profile.source) is not profile)
+    profiles: dict[str, Profile] = read_all(workspace, "profile")
+    return sorted(profiles.values(), key=lambda profile: profiles.get(profile.source) is not profile)
 
 
-def with_figures(workspace: Workspace, edited: PlanRequest, stored: PlanRequest) -> PlanRequest:
+def with_points(workspace: Workspace, edited: PlanRequest, stored: PlanRequest) -> PlanRequest:
     """The edited request with points for GPU types that are new in it; itself where none is."""
-    if {(one.type, one.mig) for one in edited.gpus} <= {(one.type, one.mig) for one in stored.gpus}:
+    if {(entry.type, entry.mig) for entry in edited.gpus} <= {(entry.type, entry.mig) for entry in stored.gpus}:
         return edited
     profiles = edit.profiles_of(edited, stored_profiles(workspace))
     return edit.with_points(edited, profiles, cuts.offers(workspace))
@@ -201,18 +201,18 @@ def _set(
     stored: PlanRequest,
     edited: PlanRequest,
     plan: PlanOutcome | None,
-    said: str,
+    origin: str,
 ) -> None:
-    before = of(workspace, name, stored)
+    before = load_draft(workspace, name, stored)
     was = stored if before is None else before.request
     if edited != was or plan is not None or (before is not None and before.plan is not None):
         fields = frozenset(change.what for change in difference(was, edited))
-        _remember(workspace, name, before, fields)
+        _push_undo(workspace, name, before, fields)
     if edited == stored and plan is None:
         _drop(workspace, name)
         return
-    ground = request_hash(stored) if before is None else before.kept.ground_sha256
-    _put(workspace, name, Draft(StoredDraft(ground, edited, plan, said, _owner(), time.time())))
+    base_sha256 = request_hash(stored) if before is None else before.content.ground_sha256
+    _put(workspace, name, Draft(StoredDraft(base_sha256, edited, plan, origin, _owner(), time.time())))
 
 
 def _put(workspace: Workspace, name: str, draft: Draft) -> None:
@@ -222,23 +222,23 @@ def _put(workspace: Workspace, name: str, draft: Draft) -> None:
         save(workspace, name)
 
 
-def _remember(workspace: Workspace, name: str, before: Draft | None, fields: frozenset[str]) -> None:
+def _push_undo(workspace: Workspace, name: str, before: Draft | None, fields: frozenset[str]) -> None:
     """A step that can be undone; the next move of the same slider is part of it."""
     steps, now = _steps(workspace, name), time.monotonic()
     if steps and fields and steps[-1].fields == fields and now - steps[-1].at < ONE_STEP_S:
         steps = [*steps[:-1], replace(steps[-1], at=now)]
     else:
-        steps = [*steps, Step(before, fields, now)]
+        steps = [*steps, UndoStep(before, fields, now)]
     st.session_state[_steps_key(workspace, name)] = steps[-MOST_STEPS:]
 
 
-def _steps(workspace: Workspace, name: str) -> Sequence[Step]:
-    steps: Sequence[Step] = st.session_state.get(_steps_key(workspace, name), [])
+def _steps(workspace: Workspace, name: str) -> Sequence[UndoStep]:
+    steps: Sequence[UndoStep] = st.session_state.get(_steps_key(workspace, name), [])
     return steps
 
 
 def _steps_key(workspace: Workspace, name: str) -> str:
-    return f"steps of the draft {tab.identity()} {workspace.id} {name}"
+    return f"steps of the draft {browser_tab.identity()} {workspace.id} {name}"
 
 
 def _owner() -> str:
@@ -248,9 +248,9 @@ def _owner() -> str:
 
 def _drop(workspace: Workspace, name: str) -> None:
     if st.session_state.get(_key(workspace, name)) is not None:
-        DraftStore(workspace, name).delete(tab.identity())
+        DraftStore(workspace, name).delete(browser_tab.identity())
     st.session_state[_key(workspace, name)] = None
 
 
 def _key(workspace: Workspace, name: str) -> str:
-    return f"draft {tab.identity()} {workspace.id} {name}"
+    return f"draft {browser_tab.identity()} {workspace.id} {name}"

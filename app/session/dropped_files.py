@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from app.session.thing import PLACEMENT, SCENARIO, TRAINING
+from app.session.result_kind import PLACEMENT, SCENARIO, TRAINING
 from app.session.workspace import names, read
 from torchsplit_core.placement import violations
 from torchsplit_core.placement.frontier import frontier_violations
@@ -28,7 +28,7 @@ from torchsplit_core.workspace.named_results import evaluation_name
 from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
 
 
-def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
+def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
     """Store a contract file under the name its content suggests. Raises InputFault where it is none."""
     format_name, value = read_contract(data, file)
     kind = format_name.removeprefix("torchsplit.")
@@ -48,10 +48,10 @@ def drop(workspace: Workspace, file: str, data: bytes) -> Artifact:
         # A second profile of one model stands beside the first, to be compared with it.
         name = f"{name} ({stem[:60]})"
     artifact = workspace.put_bytes(kind, name, data)
-    for thing in (SCENARIO, PLACEMENT, TRAINING):
+    for result_kind in (SCENARIO, PLACEMENT, TRAINING):
         # An answer without its request is none that could be shown.
-        if kind in thing.files and name in thing.known(workspace):
-            thing.choose(workspace, name)
+        if kind in result_kind.artifact_kinds and name in result_kind.names(workspace):
+            result_kind.choose(workspace, name)
     return artifact
 
 
@@ -65,20 +65,20 @@ def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
     if isinstance(value, EvaluationOutcome):
         return evaluation_name(quick=value.settings.quick)
     if isinstance(value, PlanOutcome | Measurement):
-        for found in names(workspace, "plan_request"):
-            if request_hash(read(workspace, "plan_request", found)) == value.request_sha256:
-                return found
+        for candidate in names(workspace, "plan_request"):
+            if request_hash(read(workspace, "plan_request", candidate)) == value.request_sha256:
+                return candidate
     if isinstance(value, PlacementOutcome):
-        for found in names(workspace, "placement_request"):
-            if not any(violations(read(workspace, "placement_request", found), value)):
-                return found
+        for candidate in names(workspace, "placement_request"):
+            if not any(violations(read(workspace, "placement_request", candidate), value)):
+                return candidate
     if isinstance(value, PlacementFrontier):
-        for found in names(workspace, "placement_request"):
-            if not any(frontier_violations(read(workspace, "placement_request", found), value)):
-                return found
+        for candidate in names(workspace, "placement_request"):
+            if not any(frontier_violations(read(workspace, "placement_request", candidate), value)):
+                return candidate
     architecture = getattr(value, "architecture_hash", "")
     if kind == "graph" and architecture:
-        for found in names(workspace, "profile"):
-            if read(workspace, "profile", found).architecture_hash == architecture:
-                return found
+        for candidate in names(workspace, "profile"):
+            if read(workspace, "profile", candidate).architecture_hash == architecture:
+                return candidate
     return stem

@@ -80,17 +80,17 @@ def open_model(
     profile: Profile | None = read_artifact(workspace, timed) if timed else None
     graph, misfit = read_artifact(workspace, stored), None
     analysis = session_analysis.analyse(sha256, graph)
-    study = cuts.study(workspace, name, graph.architecture_hash)
+    study = cuts.load_study(workspace, name, graph.architecture_hash)
     chosen = None
     try:
-        graph = session_analysis.profiled(graph, profile)
+        graph = session_analysis.with_profile(graph, profile)
         if study is not None and profile is not None:
             costs = cuts.provider(sha256, profile_sha256, graph, profile)
-            chosen = cuts.chosen(workspace, name, study, costs).candidate
+            chosen = cuts.selected_cut(workspace, name, study, costs).candidate
     except InputFault as fault:
         # The graph is worth looking at without its times.
         profile, profile_sha256, misfit = None, "", str(fault)
-    request, plan = scenario.both(workspace)
+    request, plan = scenario.request_and_plan(workspace)
     return GraphModel(
         name=name,
         sha256=sha256,
@@ -118,8 +118,8 @@ def _devices(
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
     source = Profile(name, "")
-    asked = next((one for one in request.models if is_of(one, source)), None) if request else None
-    model = asked.name if asked else scenario.short_name(name)
+    plan_model = next((entry for entry in request.models if is_of(entry, source)), None) if request else None
+    model = plan_model.name if plan_model else scenario.short_name(name)
     slices: dict[str, dict[str, None]] = {}
     for gpu in plan.gpus if plan else ():
         for piece in gpu.slices:
@@ -127,19 +127,19 @@ def _devices(
                 if tenant.model == model:
                     where = f"{gpu.id} {piece.profile}@{piece.start}"
                     slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
-    if not slices or asked is None:
+    if not slices or plan_model is None:
         if profile is None or not profile.nodes:
             return {}
         device = str(profile.environment.get("device") or "estimated, run nowhere")
         return {node.id: device for node in profile.nodes}
-    found: dict[str, str] = {}
+    by_node: dict[str, str] = {}
     for key, places in slices.items():
         variant_name, stage = key.split("\n")
         text = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         number = STAGE.search(stage)
-        variant = next((v for v in asked.variants if v.name == variant_name), None)
+        variant = next((v for v in plan_model.variants if v.name == variant_name), None)
         if number is None:
-            found |= {node.id: text for node in graph.ops}
+            by_node |= {node.id: text for node in graph.ops}
             continue
         if variant is None:
             continue
@@ -149,5 +149,5 @@ def _devices(
             ):
                 if cut_bytes_of(candidate) == (variant.cut_bytes, variant.cut_bytes_per_request):
                     stages = cuts.stages_of(analysis, candidate)
-                    found |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
-    return found
+                    by_node |= {node: text for node, at in stages.items() if at == int(number[1]) - 1}
+    return by_node

@@ -34,7 +34,7 @@ class ModelEntry:
         return ", ".join(dict.fromkeys(row.gpu_type for row in rows if row.basis == "measured")) or "n/a"
 
 
-def entries_of(workspace: Workspace) -> list[ModelEntry]:
+def list_models(workspace: Workspace) -> list[ModelEntry]:
     """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
     stored = workspace.artifacts()
     graphs: dict[str, TorchGraph]
@@ -43,14 +43,14 @@ def entries_of(workspace: Workspace) -> list[ModelEntry]:
         {item.name: read_artifact(workspace, item) for item in stored if item.kind == kind}
         for kind in ("graph", "profile")
     )
-    own = {name for name, found in profiles.items() if found.source == name or found.source not in profiles}
+    primary = {name for name, profile in profiles.items() if profile.source == name or profile.source not in profiles}
     entries = []
-    for source in sorted({*graphs, *own}):
+    for source in sorted({*graphs, *primary}):
         graph = graphs.get(source)
         entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
     return entries
 
 
-def known(workspace: Workspace) -> tuple[str, ...]:
+def model_names(workspace: Workspace) -> tuple[str, ...]:
     """The sources of all models, by name."""
-    return tuple(entry.source for entry in entries_of(workspace))
+    return tuple(entry.source for entry in list_models(workspace))

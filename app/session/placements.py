@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.session.thing import PLACEMENT
+from app.session.result_kind import PLACEMENT
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PLACE, PLACEMENT_FRONTIER, RequestParameters
@@ -15,22 +15,22 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredPlacement:
     """A stored request with its outcome (None: not placed yet); `answers`: the outcome is of this very request."""
 
     name: str
     sha256: str
     request: PlacementRequest
     outcome: PlacementOutcome | None
-    answers: bool
+    is_current: bool
 
 
-def kept(workspace: Workspace, name: str) -> Kept:
+def load(workspace: Workspace, name: str) -> StoredPlacement:
     """What is stored under this name of `known`."""
     request: PlacementRequest = read(workspace, "placement_request", name)
     outcome: PlacementOutcome | None = read(workspace, "placement", name)
     same = outcome is not None and named_results.placement_is_current(workspace, name, request, outcome)
-    return Kept(name, named_results.sha256_of(workspace, "placement_request", name), request, outcome, same)
+    return StoredPlacement(name, named_results.sha256_of(workspace, "placement_request", name), request, outcome, same)
 
 
 def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
@@ -40,17 +40,17 @@ def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
     PLACEMENT.choose(workspace, name)
 
 
-def curve_of(workspace: Workspace, kept: Kept) -> PlacementFrontier | None:
+def curve_of(workspace: Workspace, placement: StoredPlacement) -> PlacementFrontier | None:
     """The stored curve where it answers the very request, else None."""
-    curve: PlacementFrontier | None = read(workspace, "placement_frontier", kept.name)
-    if curve is None or not named_results.placement_is_current(workspace, kept.name, kept.request, curve):
+    curve: PlacementFrontier | None = read(workspace, "placement_frontier", placement.name)
+    if curve is None or not named_results.placement_is_current(workspace, placement.name, placement.request, curve):
         return None
     return curve
 
 
 def start(workspace: Workspace, name: str) -> str:
     """Place the stored request in a job; work on the same name ends first. Its job id."""
-    jobs.end(workspace, PLACEMENT.work, name)
+    jobs.end(workspace, PLACEMENT.job_kinds, name)
     return jobs.start(workspace, f"Place {name}", PLACE, RequestParameters(name))
 
 

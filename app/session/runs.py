@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from app.session import trust
-from app.session.thing import RUN
+from app.session.result_kind import RUN
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import (
     TRAIN,
@@ -35,27 +35,27 @@ def view(workspace: Workspace, name: str) -> RunView | None:
     path = path_of(workspace, name)
     if not (path / "events.jsonl").exists() and is_own(workspace, path):
         return None
-    return _look(str(path)).view()
+    return _reader(str(path)).view()
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _look(path: str) -> RunReader:
+def _reader(path: str) -> RunReader:
     """What was read of a run, for all sessions."""
     return RunReader(path)
 
 
-def working(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
+def active_jobs(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
     """The jobs of this workspace that train it now."""
-    return jobs.running(workspace, RUN.work, name)
+    return jobs.running(workspace, RUN.job_kinds, name)
 
 
-def taken_up(workspace: Workspace, name: str, view: RunView) -> RunView:
+def current_view(workspace: Workspace, name: str, view: RunView) -> RunView:
     """The view of a run that a job works on: starting, until what its folder tells is of this job."""
-    record = _last_work(workspace, name)
+    record = _last_job(workspace, name)
     if record is None:
         return view
-    told = view.events[-1].time.timestamp() if view.events else 0.0
-    if view.state != "starting" and told >= record.created:
+    last_event_s = view.events[-1].time.timestamp() if view.events else 0.0
+    if view.state != "starting" and last_event_s >= record.created:
         return view
     steps = (record.parameters.get("options") or record.parameters).get("steps")
     return view.starting(steps if isinstance(steps, int) else None)
@@ -63,18 +63,18 @@ def taken_up(workspace: Workspace, name: str, view: RunView) -> RunView:
 
 def fault(workspace: Workspace, name: str) -> str | None:
     """Why the last work on a run failed; None where it did not."""
-    record = _last_work(workspace, name)
+    record = _last_job(workspace, name)
     return None if record is None else jobs.status(workspace, record.id).fault
 
 
-def _last_work(workspace: Workspace, name: str) -> JobRecord | None:
+def _last_job(workspace: Workspace, name: str) -> JobRecord | None:
     return next(
         (
-            one
-            for one in workspace.job_records()
-            if one.name in RUN.work
-            and isinstance(one.parameters, dict)
-            and one.parameters.get("request") == name
+            record
+            for record in workspace.job_records()
+            if record.name in RUN.job_kinds
+            and isinstance(record.parameters, dict)
+            and record.parameters.get("request") == name
         ),
         None,
     )
@@ -97,10 +97,10 @@ def stop(workspace: Workspace, name: str, view: RunView) -> None:
     if view.alive:
         send_request(path_of(workspace, name), "stop")
     else:
-        jobs.end(workspace, RUN.work, name)
+        jobs.end(workspace, RUN.job_kinds, name)
 
 
-def go_on(
+def resume(
     workspace: Workspace, name: str, steps: int | None, file: UploadedFile | None, *, trust: bool
 ) -> None:
     """Go on with a run from its newest checkpoint, to that step (None: to the one it was started for)."""
@@ -113,7 +113,7 @@ def open_folder(workspace: Workspace, text: str) -> str:
     Raises InputFault where no run lies there, and where this server is for others too: who reaches it need not see
     the files of who runs it.
     """
-    if trust.refused():
+    if trust.is_refused():
         raise InputFault(
             "Folder",
             f"{quoted(text)} is not shown: others can reach this server, "
@@ -128,7 +128,7 @@ def open_folder(workspace: Workspace, text: str) -> str:
         raise InputFault("Folder", f"{quoted(text)} is not a path: {error}", "Correct it.") from error
     if not whole:
         raise InputFault("Folder", f"{quoted(text)} is not a whole path", "Begin it with a slash.")
-    _look(str(path)).view()
+    _reader(str(path)).view()
     already = next((name for name, known in run_paths(workspace).items() if known == path), None)
     if already is not None:
         RUN.choose(workspace, already)
@@ -141,24 +141,24 @@ def open_folder(workspace: Workspace, text: str) -> str:
 
 def remove(workspace: Workspace, name: str) -> None:
     """Forget a run; the folder of one that was started here goes with it. Work on it ends."""
-    jobs.end(workspace, RUN.work, name)
+    jobs.end(workspace, RUN.job_kinds, name)
     path = path_of(workspace, name)
     if is_own(workspace, path):
         shutil.rmtree(path, ignore_errors=True)
-    kept = [one for one in workspace.setting(RUNS_SETTING, []) if one["name"] != name]
-    workspace.set_setting(RUNS_SETTING, kept)
+    remaining = [entry for entry in workspace.setting(RUNS_SETTING, []) if entry["name"] != name]
+    workspace.set_setting(RUNS_SETTING, remaining)
     RUN.forget(workspace, name)
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:
-    told = [*workspace.setting(RUNS_SETTING, []), {"name": name, "path": None if path is None else str(path)}]
-    workspace.set_setting(RUNS_SETTING, told)
+    entries = [*workspace.setting(RUNS_SETTING, []), {"name": name, "path": None if path is None else str(path)}]
+    workspace.set_setting(RUNS_SETTING, entries)
 
 
 def _free_name(workspace: Workspace, text: str) -> str:
     """A name for a folder and an address: `sample:llama` is llama-1."""
     stem = re.sub(r"[^A-Za-z0-9_.@-]+", "-", text.removeprefix("sample:")).strip("-.")[:60] or "run"
-    taken = {one["name"] for one in workspace.setting(RUNS_SETTING, [])}
+    taken = {entry["name"] for entry in workspace.setting(RUNS_SETTING, [])}
     number = 1
     while f"{stem}-{number}" in taken or (workspace.runs / f"{stem}-{number}").exists():
         number += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session import draft
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, RequestParameters
@@ -41,16 +41,16 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
             f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty",
             "Choose another name.",
         )
-    if new in SCENARIO.known(workspace):
+    if new in SCENARIO.names(workspace):
         raise InputFault(
             "scenario name", f"{quoted(new)} is taken by another scenario", "Choose another name."
         )
-    _keep_nothing_deleted(workspace)
+    _drop_backup(workspace)
     named_results.copy(workspace, named_results.SCENARIO_KINDS, scenario, new)
     if not keep:
-        jobs.end(workspace, SCENARIO.work, scenario)
-    for kept in (SweepStore, DraftStore, VersionStore):
-        kept(workspace, scenario).copy_to(new)
+        jobs.end(workspace, SCENARIO.job_kinds, scenario)
+    for store_type in (SweepStore, DraftStore, VersionStore):
+        store_type(workspace, scenario).copy_to(new)
     if tags := SCENARIO.tags(workspace).get(scenario):
         SCENARIO.tag(workspace, new, tags)
     SCENARIO.choose(workspace, new)
@@ -60,7 +60,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedScenario:
     """A scenario that this session deleted: its files by kind, its sweep as far as it was, its drafts, its versions
     and its tags."""
 
@@ -75,13 +75,13 @@ class Deleted:
 def delete(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario as `remove` does, and keep it in this session for `undelete` until the next change."""
     # Its work ends first: what that stores until then comes back too.
-    jobs.end(workspace, SCENARIO.work, scenario)
+    jobs.end(workspace, SCENARIO.job_kinds, scenario)
     files = {
         kind: workspace.get_bytes(kind, scenario)
         for kind in named_results.SCENARIO_KINDS
         if named_results.exists(workspace, kind, scenario)
     }
-    kept = Deleted(
+    backup = DeletedScenario(
         scenario,
         files,
         SweepStore(workspace, scenario).load(),
@@ -90,57 +90,57 @@ def delete(workspace: Workspace, scenario: str) -> None:
         SCENARIO.tags(workspace).get(scenario, ()),
     )
     _forget(workspace, scenario)
-    st.session_state[_deleted(workspace)] = kept
+    st.session_state[_backup_key(workspace)] = backup
 
 
-def deleted(workspace: Workspace) -> str | None:
+def deleted_name(workspace: Workspace) -> str | None:
     """The name of the scenario that can be had back."""
-    found = st.session_state.get(_deleted(workspace))
-    return found.name if isinstance(found, Deleted) else None
+    backup = st.session_state.get(_backup_key(workspace))
+    return backup.name if isinstance(backup, DeletedScenario) else None
 
 
 def undelete(workspace: Workspace) -> str:
     """Put the deleted scenario back and choose it; its name, another where that was taken meanwhile."""
-    found: Deleted = st.session_state.pop(_deleted(workspace))
-    back = named_results.free_name(workspace, named_results.SCENARIO_KINDS, found.name)
-    for kind, data in found.files.items():
+    backup: DeletedScenario = st.session_state.pop(_backup_key(workspace))
+    back = named_results.free_name(workspace, named_results.SCENARIO_KINDS, backup.name)
+    for kind, data in backup.files.items():
         workspace.put_bytes(kind, back, data)
-    if found.sweep is not None:
+    if backup.sweep is not None:
         with workspace.store.connect(write=True) as database:
-            write_sweep(database, workspace.id, back, found.sweep)
+            write_sweep(database, workspace.id, back, backup.sweep)
     draft.unload(workspace, back)
-    DraftStore(workspace, back).restore(found.drafts)
-    VersionStore(workspace, back).restore(found.versions)
-    if found.tags:
-        SCENARIO.tag(workspace, back, found.tags)
+    DraftStore(workspace, back).restore(backup.drafts)
+    VersionStore(workspace, back).restore(backup.versions)
+    if backup.tags:
+        SCENARIO.tag(workspace, back, backup.tags)
     SCENARIO.choose(workspace, back)
     return back
 
 
-def _keep_nothing_deleted(workspace: Workspace) -> None:
-    st.session_state.pop(_deleted(workspace), None)
+def _drop_backup(workspace: Workspace) -> None:
+    st.session_state.pop(_backup_key(workspace), None)
 
 
-def _deleted(workspace: Workspace) -> str:
+def _backup_key(workspace: Workspace) -> str:
     return f"deleted scenario of {workspace.id}"
 
 
 def end_work(workspace: Workspace, scenario: str) -> None:
     """End what searches for or explains a scenario's plan: another one takes its place."""
     jobs.end(workspace, (PLAN, EXPLAIN), scenario)
-    _keep_nothing_deleted(workspace)
+    _drop_backup(workspace)
 
 
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario with its sweep, drafts and versions. Work on it ends, and the address names it no more."""
-    jobs.end(workspace, SCENARIO.work, scenario)
+    jobs.end(workspace, SCENARIO.job_kinds, scenario)
     _forget(workspace, scenario)
 
 
 def _forget(workspace: Workspace, scenario: str) -> None:
     SCENARIO.forget(workspace, scenario)
-    for kept in (SweepStore, DraftStore, VersionStore):
-        kept(workspace, scenario).delete()
+    for store_type in (SweepStore, DraftStore, VersionStore):
+        store_type(workspace, scenario).delete()
     draft.unload(workspace, scenario)
 
 
@@ -156,7 +156,7 @@ def plan(workspace: Workspace) -> PlanOutcome | None:
     return read(workspace, "plan", scenario) if scenario else None
 
 
-def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
+def request_and_plan(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
     """The current scenario's plan request and plan."""
     scenario = SCENARIO.current(workspace)
     if scenario is None:
@@ -166,8 +166,8 @@ def both(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutcome | None]:
 
 def colours(workspace: Workspace) -> dict[str, str]:
     """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
-    asked, outcome = both(workspace)
-    known = [model.name for model in asked.models] if asked else []
+    plan_request, outcome = request_and_plan(workspace)
+    known = [model.name for model in plan_request.models] if plan_request else []
     known += [model.name for model in outcome.models] if outcome else []
     known += sorted(map(short_name, named_results.names(workspace, "profile", "graph")))
     return model_colours(known)
@@ -187,9 +187,9 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
 def settle_plan(workspace: Workspace, scenario: str) -> None:
     """Look at what was just stored: a search for the same scenario ends, and its plan is to be explained."""
     jobs.end(workspace, (PLAN,), scenario)
-    _keep_nothing_deleted(workspace)
+    _drop_backup(workspace)
     SCENARIO.choose(workspace, scenario)
-    want_explained(workspace)
+    request_explanation(workspace)
 
 
 def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> None:
@@ -202,12 +202,12 @@ def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> 
         time.sleep(LOOK_S)
 
 
-def want_explained(workspace: Workspace) -> None:
+def request_explanation(workspace: Workspace) -> None:
     """What this session plans next is explained as soon as it stands: nobody should have to ask."""
     st.session_state[f"explain next {workspace.id}"] = True
 
 
-def take_explained(workspace: Workspace) -> bool:
+def take_explanation_request(workspace: Workspace) -> bool:
     """Whether the plan that stands now is to be explained without being asked; once."""
     return bool(st.session_state.pop(f"explain next {workspace.id}", False))
 

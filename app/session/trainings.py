@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from app.session.thing import TRAINING
+from app.session.result_kind import TRAINING
 from app.session.workspace import read
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import (
@@ -22,22 +22,22 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredTraining:
     """A stored request with its outcome (None: not searched yet); `answers`: the outcome is of this very request."""
 
     name: str
     sha256: str
     request: StrategyRequest
     outcome: StrategyOutcome | None
-    answers: bool
+    is_current: bool
 
 
-def kept(workspace: Workspace, name: str) -> Kept:
+def load(workspace: Workspace, name: str) -> StoredTraining:
     """What is stored under this name of `known`."""
     request: StrategyRequest = read(workspace, "strategy_request", name)
     outcome: StrategyOutcome | None = read(workspace, "strategy", name)
     same = outcome is not None and named_results.strategy_is_current(workspace, name)
-    return Kept(name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same)
+    return StoredTraining(name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same)
 
 
 def put(workspace: Workspace, name: str, request: StrategyRequest) -> None:
@@ -48,24 +48,24 @@ def put(workspace: Workspace, name: str, request: StrategyRequest) -> None:
 
 def start(workspace: Workspace, name: str) -> str:
     """Search for the stored request in a job; work on the same name ends first. Its job id."""
-    jobs.end(workspace, TRAINING.work, name)
+    jobs.end(workspace, TRAINING.job_kinds, name)
     return jobs.start(workspace, f"Strategy of {name}", STRATEGY, RequestParameters(name))
 
 
-def start_study(workspace: Workspace, kept: Kept) -> str:
+def start_study(workspace: Workspace, training: StoredTraining) -> str:
     """Look around the stored answer in a job. Its job id."""
-    title = f"Around the strategy of {kept.name}"
-    return jobs.start(workspace, title, STRATEGY_STUDY, RequestVersionParameters(kept.name, kept.sha256))
+    title = f"Around the strategy of {training.name}"
+    return jobs.start(workspace, title, STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256))
 
 
-def studied(workspace: Workspace, kept: Kept) -> tuple[dict[str, Any] | None, bool]:
+def study_result(workspace: Workspace, training: StoredTraining) -> tuple[dict[str, Any] | None, bool]:
     """What the last look around this very request found (None before there was one), and whether one runs."""
-    asked = to_stored(STRATEGY_STUDY, RequestVersionParameters(kept.name, kept.sha256))
-    looks = {
+    parameters = to_stored(STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256))
+    study_ids = {
         record.id
         for record in workspace.job_records()
-        if record.name == STRATEGY_STUDY and record.parameters == asked
+        if record.name == STRATEGY_STUDY and record.parameters == parameters
     }
-    states = [status for status in jobs.statuses(workspace) if status.id in looks] if looks else []
+    states = [status for status in jobs.statuses(workspace) if status.id in study_ids] if study_ids else []
     done = next((dict(status.result) for status in states if status.state == "done"), None)
     return done, any(status.state == "running" for status in states)

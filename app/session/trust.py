@@ -30,26 +30,26 @@ UNCONFINED = (
 )
 
 
-def settle() -> None:
+def configure_jobs() -> None:
     """Have jobs hear whether uploads may be executed, where the command line has not said so."""
     os.environ.setdefault(EXECUTION_VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
 
 
-def trust_text() -> str:
+def describe_trust() -> str:
     """What the box of trust means on this machine: what runs, and what holds it and what does not."""
     try:
-        held = isolation_level().text
+        isolation = isolation_level().text
     except InputFault as fault:
-        held = str(fault)
+        isolation = str(fault)
     return (
         "Tracing a Python file, or measuring an uploaded model, runs the code in it, in a child process with limits "
-        f"and without this session's environment. {held}"
+        f"and without this session's environment. {isolation}"
     )
 
 
-def refused() -> bool:
+def is_refused() -> bool:
     """True where nothing uploaded may be executed: the command line said so, or others can reach the server."""
-    settle()
+    configure_jobs()
     return execution_refused()
 
 
@@ -62,15 +62,15 @@ def trust_box(contents: Mapping[str, str], key: str, *, confined: bool = True) -
     digests = ", ".join(f"{name} ({digest[:12]})" for name, digest in sorted(contents.items()))
     together = hashlib.sha256("".join(sorted(contents.values())).encode()).hexdigest()
     label = TRUST_LABEL if len(contents) == 1 else TRUST_LABEL_MANY
-    held = f"isolation: {_level_name()}" if confined else "with your rights, not confined"
+    isolation = f"isolation: {_level_name()}" if confined else "with your rights, not confined"
     ticked = st.checkbox(
-        f"{label} ({held})",
-        disabled=refused(),
-        help=f"{trust_text() if confined else UNCONFINED} What is trusted, by the start of its SHA-256: "
+        f"{label} ({isolation})",
+        disabled=is_refused(),
+        help=f"{describe_trust() if confined else UNCONFINED} What is trusted, by the start of its SHA-256: "
         f"{escape_markdown(digests)}.",
         key=f"{key}-{together[:16]}",
     )
-    return ticked and not refused()
+    return ticked and not is_refused()
 
 
 def _level_name() -> str:

@@ -28,9 +28,9 @@ PARAMETER = "workspace"
 COOKIE = "torchsplit-workspace"
 """The browser's cookie with the id of the workspace opened last: for a visit whose address names none."""
 _UNSAVED = "workspace begun empty"
-_TEND_S = 6 * 3600.0
+_MAINTENANCE_S = 6 * 3600.0
 
-TENDING = "tends the store"
+MAINTENANCE = "tends the store"
 """The name of the thread that does."""
 
 
@@ -42,8 +42,8 @@ def _store(root: str) -> Store:
     return made
 
 
-@st.cache_resource(ttl=_TEND_S, show_spinner=False)
-def _tended(root: str) -> threading.Thread:
+@st.cache_resource(ttl=_MAINTENANCE_S, show_spinner=False)
+def _maintained(root: str) -> threading.Thread:
     """A copy of the day and a sweep, now and again, behind the pages."""
 
     def tend() -> None:
@@ -53,7 +53,7 @@ def _tended(root: str) -> threading.Thread:
         except (InputFault, OSError) as fault:
             print(f"torchsplit: the store was not copied or swept. {fault}", file=sys.stderr)
 
-    thread = threading.Thread(target=tend, daemon=True, name=TENDING)
+    thread = threading.Thread(target=tend, daemon=True, name=MAINTENANCE)
     thread.start()
     return thread
 
@@ -61,9 +61,9 @@ def _tended(root: str) -> threading.Thread:
 def store() -> Store:
     """The store under TORCHSPLIT_HOME or the user's data folder. Raises InputFault where it cannot be used."""
     root = str(default_root())
-    found = _store(root)
-    _tended(root)
-    return found
+    opened = _store(root)
+    _maintained(root)
+    return opened
 
 
 def find() -> Workspace | None:
@@ -72,13 +72,13 @@ def find() -> Workspace | None:
 
     None where the address names one that is not here: no other may stand in for it unsaid.
     """
-    if asked := st.query_params.get(PARAMETER):
-        workspace = _known(asked)
+    if requested := st.query_params.get(PARAMETER):
+        workspace = _known(requested)
         if workspace is None:
             return None
     else:
-        found = map(_known, (st.session_state.get(PARAMETER), st.context.cookies.get(COOKIE)))
-        workspace = next((one for one in found if one is not None), None) or fresh()
+        candidates = map(_known, (st.session_state.get(PARAMETER), st.context.cookies.get(COOKIE)))
+        workspace = next((candidate for candidate in candidates if candidate is not None), None) or fresh()
     use(workspace)
     return workspace
 
@@ -141,45 +141,45 @@ def remember(workspace: Workspace, key: str, value: Any) -> None:
         workspace.set_setting(key, value)
 
 
-def remembered(workspace: Workspace, key: str) -> Any:
+def recall(workspace: Workspace, key: str) -> Any:
     """What `look_at` kept for this session, else what is kept in the workspace."""
-    return st.session_state.get(_look(workspace, key), workspace.setting(key))
+    return st.session_state.get(_remembered_choice(workspace, key), workspace.setting(key))
 
 
-def look_at(workspace: Workspace, key: str, value: Any) -> None:
+def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
     """`remember`, and in this session whatever the disk says."""
-    st.session_state[_look(workspace, key)] = value
+    st.session_state[_remembered_choice(workspace, key)] = value
     remember(workspace, key, value)
 
 
-def chosen(workspace: Workspace, key: str, known: Sequence[str], asked: str | None = None) -> str | None:
+def selected_name(workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None) -> str | None:
     """Which of the known names is looked at: what was asked, else what `look_at` kept for this session, else what
     is kept in the workspace, else the first; None where none is known."""
     for find in (
-        lambda: asked,
-        lambda: st.session_state.get(_look(workspace, key)),
+        lambda: requested,
+        lambda: st.session_state.get(_remembered_choice(workspace, key)),
         lambda: workspace.setting(key),
     ):
         if (name := find()) in known:
             # Two sessions may look at two: what one chooses later changes nothing here.
-            st.session_state[_look(workspace, key)] = name
+            st.session_state[_remembered_choice(workspace, key)] = name
             return str(name)
     return known[0] if known else None
 
 
-def _look(workspace: Workspace, key: str) -> str:
+def _remembered_choice(workspace: Workspace, key: str) -> str:
     return f"{key} of {workspace.id}"
 
 
 def read(workspace: Workspace, kind: str, name: str) -> Any:
     """The value under (kind, name), parsed once for all sessions; None where there is none."""
-    found = workspace.find(kind, name)
-    return None if found is None else read_artifact(workspace, found)
+    artifact = workspace.find(kind, name)
+    return None if artifact is None else read_artifact(workspace, artifact)
 
 
-def read_artifact(workspace: Workspace, found: Artifact) -> Any:
+def read_artifact(workspace: Workspace, artifact: Artifact) -> Any:
     """The value of a stored result, parsed once for all sessions."""
-    return read_content(str(workspace.store.root), found.sha256, f"{found.kind} {found.name}")
+    return read_content(str(workspace.store.root), artifact.sha256, f"{artifact.kind} {artifact.name}")
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -191,7 +191,7 @@ def read_content(root: str, sha256: str, _origin: str) -> Any:
 
 def read_all(workspace: Workspace, kind: str) -> dict[str, Any]:
     """All values of a kind by their names, newest first."""
-    return {found.name: read_artifact(workspace, found) for found in workspace.artifacts(kind)}
+    return {artifact.name: read_artifact(workspace, artifact) for artifact in workspace.artifacts(kind)}
 
 
 def names(workspace: Workspace, kind: str) -> tuple[str, ...]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app.session import workspace as workspaces
-from app.session.thing import THINGS
+from app.session.result_kind import RESULT_KINDS
 from torchsplit_core.workspace.store import Workspace
 
 TAB, VIEW, CUT, MODELS, AT = "tab", "view", "cut", "models", "at"
-OURS = (workspaces.PARAMETER, *(thing.word for thing in THINGS), TAB, VIEW, CUT, MODELS, AT)
+QUERY_PARAMETERS = (workspaces.PARAMETER, *(kind.word for kind in RESULT_KINDS), TAB, VIEW, CUT, MODELS, AT)
 """The query parameters that pages set; others are left as they are."""
 
 
@@ -24,11 +24,11 @@ def slug(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-def settle(workspace: Workspace, wanted: Mapping[str, str | None]) -> None:
+def set_address(workspace: Workspace, wanted: Mapping[str, str | None]) -> None:
     """Have the address name the workspace and these, and nothing else of ours."""
     whole = parameters(workspace, wanted)
     now = st.query_params.to_dict()
-    others = {key: value for key, value in now.items() if key not in OURS}
+    others = {key: value for key, value in now.items() if key not in QUERY_PARAMETERS}
     if now != others | whole:
         # In one go: each change would be an entry of the browser's history.
         st.query_params.from_dict(others | whole)
@@ -36,27 +36,27 @@ def settle(workspace: Workspace, wanted: Mapping[str, str | None]) -> None:
 
 def parameters(workspace: Workspace, wanted: Mapping[str, str | None]) -> dict[str, str]:
     """The query of a link to this workspace and these things."""
-    own = {workspaces.PARAMETER: workspace.id} if workspaces.is_kept(workspace) else {}
-    return own | {key: value for key, value in wanted.items() if value}
+    workspace_query = {workspaces.PARAMETER: workspace.id} if workspaces.is_kept(workspace) else {}
+    return workspace_query | {key: value for key, value in wanted.items() if value}
 
 
-def turned(parameter: str, titles: Sequence[str], key: str, first: str | None = None) -> str | None:
+def selected_tab(parameter: str, titles: Sequence[str], key: str, first: str | None = None) -> str | None:
     """Which of the tabs under a widget's `key` is open, as the address is to say it: None for the `first`.
 
     Called before the tabs are drawn. A new address turns the tabs; tabs that were turned change the address.
     """
     first = first or titles[0]
     by_slug = {slug(title): title for title in titles}
-    asked = st.query_params.get(parameter)
-    asked = asked if asked in by_slug else None
+    requested = st.query_params.get(parameter)
+    requested = requested if requested in by_slug else None
     seen = f"{key} in the address"
     # Tabs that another page took the place of are forgotten; their address is not.
-    if asked != st.session_state.get(seen) or key not in st.session_state:
-        if asked is not None:
-            st.session_state[key] = by_slug[asked]
+    if requested != st.session_state.get(seen) or key not in st.session_state:
+        if requested is not None:
+            st.session_state[key] = by_slug[requested]
         elif key in st.session_state:
             st.session_state[key] = first
     now = st.session_state.get(key)
-    found = slug(now) if now is not None and now in titles and now != first else None
-    st.session_state[seen] = found
-    return found
+    selected = slug(now) if now is not None and now in titles and now != first else None
+    st.session_state[seen] = selected
+    return selected

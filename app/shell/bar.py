@@ -8,20 +8,20 @@ from typing import TypeVar
 import streamlit as st
 
 from app.components.share import share
-from app.session import shelf
+from app.session import workspace_list
 from app.session import workspace as workspaces
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.shell import navigation
 from torchsplit_core import jobs
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
-Found = TypeVar("Found")
+EntryT = TypeVar("Found")
 MOST = 8
 """Workspaces or scenarios in a list before it can be searched."""
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The bar."""
     with st.container(horizontal=True, vertical_alignment="center", key="bar", gap="small"):
         _workspaces(workspace)
@@ -51,10 +51,10 @@ def _workspaces(workspace: Workspace) -> None:
     if not menu.open:
         return
     with menu:
-        others = [one for one in shelf.stocked(workspaces.store()) if one.id != workspace.id]
-        for one in _searched(others, "bar-search", lambda one: f"{one.name} {one.words}"):
+        others = [summary for summary in workspace_list.list_workspaces(workspaces.store()) if summary.id != workspace.id]
+        for summary in _filter_entries(others, "bar-search", lambda summary: f"{summary.name} {summary.description}"):
             navigation.link(
-                "Overview", escape_markdown(one.name), workspace=workspaces.store().open(one.id), help=one.words
+                "Overview", escape_markdown(summary.name), workspace=workspaces.store().open(summary.id), help=summary.description
             )
         if not others:
             st.caption("There is no other workspace yet.")
@@ -65,7 +65,7 @@ def _workspaces(workspace: Workspace) -> None:
 
 
 def _scenarios(workspace: Workspace) -> None:
-    known = SCENARIO.known(workspace)
+    known = SCENARIO.names(workspace)
     if not known:
         return
     name = SCENARIO.current(workspace, known) or known[0]
@@ -74,16 +74,16 @@ def _scenarios(workspace: Workspace) -> None:
     )  # fmt: skip
     if menu.open:
         with menu:
-            for one in _searched(list(known), "bar-scenario-search", str):
-                navigation.link("Plan", escape_markdown(one), one)
+            for title in _filter_entries(list(known), "bar-scenario-search", str):
+                navigation.link("Plan", escape_markdown(title), title)
 
 
-def _searched(every: list[Found], key: str, words: Callable[[Found], str]) -> list[Found]:
+def _filter_entries(entries: list[EntryT], key: str, words: Callable[[EntryT], str]) -> list[EntryT]:
     """Those that the text fits, where there are so many that one has to search."""
-    if len(every) <= MOST:
-        return every
-    text = st.text_input("Search", key=key, placeholder=f"one of {len(every)}", label_visibility="collapsed")
-    found = [one for one in every if text.lower() in words(one).lower()]
-    if len(found) > MOST:
-        st.caption(f"The first {MOST} of {len(found)}.")
-    return found[:MOST]
+    if len(entries) <= MOST:
+        return entries
+    text = st.text_input("Search", key=key, placeholder=f"one of {len(entries)}", label_visibility="collapsed")
+    matches = [entry for entry in entries if text.lower() in words(entry).lower()]
+    if len(matches) > MOST:
+        st.caption(f"The first {MOST} of {len(matches)}.")
+    return matches[:MOST]

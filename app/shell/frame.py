@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app.session import shelf, trust, workspace
+from app.session import trust, workspace, workspace_list
 from app.shell import bar, job_panel, navigation
 from torchsplit_core import __version__
 from torchsplit_core.pictures.numbers import escape_markdown
@@ -115,16 +115,16 @@ div.wide { overflow-x: auto; }
 
 def run(menu: Callable[[Workspace], Any]) -> None:
     """One run of the app: the menu and the bar, then the chosen page."""
-    trust.settle()
+    trust.configure_jobs()
     st.html(STYLE)
-    with telling():
+    with fault_boundary():
         opened = workspace.find()
         if opened is None:
-            _unknown_workspace()
+            _render_unknown_workspace()
             return
         page = menu(opened)
-        if page.url_path not in navigation.BARE:
-            bar.show(opened)
+        if page.url_path not in navigation.BARE_PAGES:
+            bar.render(opened)
         page.run()
 
 
@@ -136,7 +136,7 @@ def open_page(
     `failures` are the kinds of work whose failures belong here; those of the jobs `apart` the page itself tells.
     """
     opened = opened_workspace()
-    head(opened, title, failures=failures, apart=apart(opened) if apart else ())
+    render_head(opened, title, failures=failures, apart=apart(opened) if apart else ())
     return opened
 
 
@@ -144,12 +144,12 @@ def opened_workspace() -> Workspace:
     """The open workspace; where the address names one that is not here, the page ends with that."""
     opened = workspace.find()
     if opened is None:
-        _unknown_workspace()
+        _render_unknown_workspace()
         st.stop()
     return opened
 
 
-def head(
+def render_head(
     opened: Workspace,
     title: str,
     *window: str,
@@ -162,45 +162,45 @@ def head(
 
     `window` is what its window is called, where that is not the title.
     """
-    name_window(*(window or (title,)))
+    set_window_title(*(window or (title,)))
     st.title(escape_markdown(title), anchor=False)
     # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
     with st.container(key="notices"):
-        tell_trouble(opened)
+        render_store_trouble(opened)
         for text in st.session_state.pop("said", []):
             st.success(escape_markdown(text))
-        job_panel.show(opened, failures, apart, about)
+        job_panel.render(opened, failures, apart, about)
 
 
-def tell_trouble(opened: Workspace) -> None:
+def render_store_trouble(opened: Workspace) -> None:
     """Say what keeps the store from taking anything, where something does."""
     if trouble := opened.store.disk_warning():
         st.warning(escape_markdown(trouble))
 
 
-def _unknown_workspace() -> None:
+def _render_unknown_workspace() -> None:
     """The address names a workspace that is not here: that, and what there is."""
-    asked = st.query_params[workspace.PARAMETER]
-    name_window("Unknown workspace")
+    requested = st.query_params[workspace.PARAMETER]
+    set_window_title("Unknown workspace")
     with st.container(key="no-workspace"):
         st.title("There is no such workspace", anchor=False)
     st.error(
         escape_markdown(
-            f"The address names the workspace {asked!r}, which is not here (any more): it was deleted, or the link is "
+            f"The address names the workspace {requested!r}, which is not here (any more): it was deleted, or the link is "
             "of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )
-    if workspace.store().deleted_name(asked) is not None and st.button("Undo the deletion", key="unknown-undo"):
-        with telling():
-            workspace.store().undelete(asked)
+    if workspace.store().deleted_name(requested) is not None and st.button("Undo the deletion", key="unknown-undo"):
+        with fault_boundary():
+            workspace.store().undelete(requested)
             st.rerun()
     st.header("Workspaces here", anchor=False)
-    others = shelf.stocked(workspace.store())
-    for one in others[:MOST_OFFERED]:
+    others = workspace_list.list_workspaces(workspace.store())
+    for summary in others[:MOST_OFFERED]:
         with st.container(horizontal=True, vertical_alignment="center"):
-            if st.button(one.name, key=f"instead-{one.id}"):
-                _open_instead(one.id)
-            st.caption(escape_markdown(one.words))
+            if st.button(summary.name, key=f"instead-{summary.id}"):
+                _open_instead(summary.id)
+            st.caption(escape_markdown(summary.description))
     if not others:
         st.caption("None has anything in it yet.")
     if st.button("Begin with an empty workspace", key="instead-new", type="primary"):
@@ -213,7 +213,7 @@ def _open_instead(identity: str | None) -> None:
     st.rerun()
 
 
-def name_window(*parts: str) -> None:
+def set_window_title(*parts: str) -> None:
     """What the browser's tab says, so that several can be told apart; and the menu with the choice of the theme."""
     st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")), menu_items={"About": ABOUT})
 
@@ -228,13 +228,13 @@ def picture_below(name: str) -> DeltaGenerator:
     return st.container(key=f"picture-below-{name}")
 
 
-def say(text: str) -> None:
+def notify(text: str) -> None:
     """Tell the user after the next rerun that something was done."""
     st.session_state.setdefault("said", []).append(text)
 
 
 @contextlib.contextmanager
-def telling() -> Iterator[None]:
+def fault_boundary() -> Iterator[None]:
     """A user's fault becomes one red line; the page goes on and nothing stored is lost."""
     try:
         yield

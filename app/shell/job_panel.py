@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 
 from app.session import trust
-from app.shell import navigation, results
+from app.shell import navigation, result_location
 from torchsplit_core import jobs
 from torchsplit_core.isolation.trust_policy import requests_trust
 from torchsplit_core.jobs.job_kinds import JOBS, TRAIN, TRAIN_ON, WHAT_IF, JobKind, JobParameters
@@ -33,7 +33,7 @@ _ELSEWHERE = (WHAT_IF, TRAIN, TRAIN_ON)
 """Kinds that are started again where they are looked at: at the slider, on the page of the run."""
 
 
-def show(
+def render(
     workspace: Workspace,
     failures: Collection[str] = (),
     apart: Collection[str] = (),
@@ -43,16 +43,16 @@ def show(
     these kinds of work, but for the jobs `apart`, of all things or of one (`about`)."""
     statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
-    told = [status for status in statuses if status.name in failures]
-    if about is not None and any(status.state == "failed" for status in told):
-        own = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
-        told = [status for status in told if status.id in own]
+    failed = [status for status in statuses if status.name in failures]
+    if about is not None and any(status.state == "failed" for status in failed):
+        job_ids = {record.id for record in workspace.job_records() if about in _subjects(record.parameters)}
+        failed = [status for status in failed if status.id in job_ids]
     ended = _ended_here(workspace, statuses, running)
     with st.container(key="jobs"):
-        _ended(workspace, ended, {*apart, *(status.id for status in told)})
+        _render_ended(workspace, ended, {*apart, *(status.id for status in failed)})
         if running:
-            st.fragment(_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
-    _failures(workspace, told, apart)
+            st.fragment(_render_running, run_every=REFRESH_S)(workspace, running, _stored(workspace))
+    _failures(workspace, failed, apart)
 
 
 def _subjects(parameters: Any) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ def _stored(workspace: Workspace) -> tuple[Any, ...]:
     return workspace.artifacts()
 
 
-def _running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, ...]) -> None:
+def _render_running(workspace: Workspace, watched: tuple[str, ...], stored: tuple[Any, ...]) -> None:
     statuses = {status.id: status for status in jobs.statuses(workspace)}
     still = [statuses[name] for name in watched if name in statuses and statuses[name].state == "running"]
     if len(still) < len(watched) or _stored(workspace) != stored:
@@ -101,7 +101,7 @@ def _ended_here(
     return over
 
 
-def _ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], told: Collection[str]) -> None:
+def _render_ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], reported: Collection[str]) -> None:
     """A line for each result with the way to it, and for each failure why; but for the failures that are `told`."""
     if not ended:
         return
@@ -109,9 +109,9 @@ def _ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], told: Collecti
     known: set[object] = set()
     lines = 0
     for status in ended:
-        place = results.place_of(records[status.id]) if status.id in records else None
+        place = result_location.location_of(records[status.id]) if status.id in records else None
         same = place or status.title
-        if (place is not None and results.is_shown(place)) or status.id in told:
+        if (place is not None and result_location.is_shown(place)) or status.id in reported:
             _close(workspace, status.id)
         elif same not in known and lines < _MOST_ENDED:
             # A plan and its explanation are one result.
@@ -126,7 +126,7 @@ def _line(workspace: Workspace, status: jobs.JobStatus, place: tuple[str, str | 
     ):
         if status.state == "failed":
             st.markdown(f"**{escape_markdown(status.title)}** failed. {escape_markdown(status.fault or 'No reason was given.')}")
-            offer_again(workspace, status)
+            render_retry(workspace, status)
         else:
             st.markdown(f"**{escape_markdown(status.title)}** is done.", width="content")
             if place is not None:
@@ -160,21 +160,21 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
     for status in [status for status in failed if status.id not in dismissed][:_MOST_FAILURES]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
             st.error(f"{escape_markdown(status.title)} failed. {escape_markdown(status.fault or 'No reason was given.')}")
-            offer_again(workspace, status)
+            render_retry(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])
                 st.rerun()
 
 
-def offer_again(workspace: Workspace, status: jobs.JobStatus) -> None:
+def render_retry(workspace: Workspace, status: jobs.JobStatus) -> None:
     """A button that starts the work once more with the parameters it was started with: it goes on where it stood,
     where its kind can."""
     kind = kind_of(status)
     if status.name in _ELSEWHERE or kind is _UNKNOWN:
         return
-    record = next(one for one in workspace.job_records() if one.id == status.id)
+    record = next(candidate for candidate in workspace.job_records() if candidate.id == status.id)
     # The start of a job would leave the trust out, and a model be estimated that was to be measured.
-    barred = trust.refused() and requests_trust(record.parameters)
+    barred = trust.is_refused() and requests_trust(record.parameters)
     if st.button(
         "Resume" if kind.resumable else "Try again",
         type="primary" if kind.resumable else "secondary",

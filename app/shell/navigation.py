@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.components.skip import skip_link
 from app.session import workspace as workspaces
-from app.session.thing import MODEL, PLACEMENT, RUN, SCENARIO, THINGS, TRAINING
+from app.session.result_kind import MODEL, PLACEMENT, RUN, SCENARIO, RESULT_KINDS, TRAINING
 from app.shell import address
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace import named_results
@@ -27,7 +27,7 @@ PROFILE_TAB = "profile-tab"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PageLink:
     """Where a title leads: the file of the page, the kind of thing it is about, the tab it opens."""
 
     file: str
@@ -35,33 +35,33 @@ class Way:
     tab: str = ""
 
 
-WAYS: Mapping[str, Way] = {
-    "Overview": Way("overview.py"),
-    "Models": Way("models.py"),
-    "Graph": Way("model.py", MODEL.word),
-    "Profile": Way("model.py", MODEL.word, "profile"),
-    "Partition": Way("model.py", MODEL.word, "cuts"),
-    "Plan": Way("plan.py", SCENARIO.word),
-    "Present": Way("present.py", SCENARIO.word),
-    "Run it": Way("plan.py", SCENARIO.word, "run-it"),
-    "Deploy": Way("plan.py", SCENARIO.word, "deploy"),
-    "Placements": Way("placements.py"),
-    "Place": Way("placement.py", PLACEMENT.word),
-    "Trainings": Way("trainings.py"),
-    "Train": Way("training.py", TRAINING.word),
-    "Runs": Way("runs.py"),
-    "Run": Way("run.py", RUN.word),
-    "Evaluation": Way("evaluation.py"),
-    "Activity": Way("activity.py"),
-    "Workspace": Way("workspace.py"),
-    "Host": Way("host.py"),
-    "Help": Way("help.py"),
+PAGE_LINKS: Mapping[str, PageLink] = {
+    "Overview": PageLink("overview.py"),
+    "Models": PageLink("models.py"),
+    "Graph": PageLink("model.py", MODEL.word),
+    "Profile": PageLink("model.py", MODEL.word, "profile"),
+    "Partition": PageLink("model.py", MODEL.word, "cuts"),
+    "Plan": PageLink("plan.py", SCENARIO.word),
+    "Present": PageLink("present.py", SCENARIO.word),
+    "Run it": PageLink("plan.py", SCENARIO.word, "run-it"),
+    "Deploy": PageLink("plan.py", SCENARIO.word, "deploy"),
+    "Placements": PageLink("placements.py"),
+    "Place": PageLink("placement.py", PLACEMENT.word),
+    "Trainings": PageLink("trainings.py"),
+    "Train": PageLink("training.py", TRAINING.word),
+    "Runs": PageLink("runs.py"),
+    "Run": PageLink("run.py", RUN.word),
+    "Evaluation": PageLink("evaluation.py"),
+    "Activity": PageLink("activity.py"),
+    "Workspace": PageLink("workspace.py"),
+    "Host": PageLink("host.py"),
+    "Help": PageLink("help.py"),
 }
-OLD = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
+OLD_PAGES = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
 """Pages under the addresses of earlier versions: they show the same thing."""
-PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(way.file for way in WAYS.values()), *OLD)))
+PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(entry.file for entry in PAGE_LINKS.values()), *OLD_PAGES)))
 """Of every page, below the address of the dashboard; the first page has two."""
-BARE = ("present",)
+BARE_PAGES = ("present",)
 """Paths of pages that have the window for themselves: without the menu and the bar."""
 TITLES = {"Graph": "Model", "Place": "Placement", "Train": "Training"}
 """What the page of a file is called where its first way is not."""
@@ -71,12 +71,12 @@ def menu(workspace: Workspace) -> Any:
     """Draw the menu and return the page to run."""
     # By file: several ways may lead to the tabs of one page.
     titles: dict[str, str] = {}
-    for title, way in WAYS.items():
-        titles.setdefault(way.file, TITLES.get(title, title))
+    for title, page_link in PAGE_LINKS.items():
+        titles.setdefault(page_link.file, TITLES.get(title, title))
     pages = [_page(file, title) for file, title in titles.items()]
-    pages += [_page(file, Path(file).stem.capitalize()) for file in OLD]
+    pages += [_page(file, Path(file).stem.capitalize()) for file in OLD_PAGES]
     chosen = st.navigation(pages, position="hidden")
-    if chosen.url_path in BARE:
+    if chosen.url_path in BARE_PAGES:
         return chosen
     with st.sidebar, st.container(key="menu", gap="xxsmall"):
         _menu(workspace)
@@ -89,7 +89,7 @@ def _menu(workspace: Workspace) -> None:
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
     link("Models", "Models", icon=":material/deployed_code:")
-    sources = sorted(named_results.names_in(stored, *MODEL.files))
+    sources = sorted(named_results.names_in(stored, *MODEL.artifact_kinds))
     _current("Graph", MODEL.current(workspace, sources))
     name = SCENARIO.current(workspace, named_results.names_in(stored, "plan_request", "plan"))
     link("Plan", "Plan", name, icon=":material/view_quilt:")
@@ -107,10 +107,10 @@ def _menu(workspace: Workspace) -> None:
 def _current(title: str, name: str | None) -> None:
     if name is not None:
         with st.container(key=f"menu-{title}", gap=None):
-            link(title, escape_markdown(_shortened(name)), name)
+            link(title, escape_markdown(_shorten(name)), name)
 
 
-def _shortened(name: str, most: int = 17) -> str:
+def _shorten(name: str, most: int = 17) -> str:
     """Both ends of a name that is too long for the menu."""
     return name if len(name) <= most else f"{name[: most - 12]}…{name[-11:]}"
 
@@ -119,16 +119,16 @@ def _page(file: str, title: str) -> Any:
     return st.Page(PAGES_FOLDER / file, title=title, default=file == "overview.py")
 
 
-def go(title: str, thing: str | None = None) -> NoReturn:
+def go(title: str, name: str | None = None) -> NoReturn:
     """Leave for the page of that title, about `thing`, or about the one that is looked at."""
-    way = WAYS[title]
-    st.switch_page(_page(way.file, title), query_params=query(title, thing))
+    page_link = PAGE_LINKS[title]
+    st.switch_page(_page(page_link.file, title), query_params=query(title, name))
 
 
 def link(
     title: str,
     label: str,
-    thing: str | None = None,
+    name: str | None = None,
     *,
     icon: str | None = None,
     workspace: Workspace | None = None,
@@ -136,27 +136,27 @@ def link(
 ) -> None:
     """A link to the page of that title, about `thing`, or about the one that is looked at."""
     st.page_link(
-        _page(WAYS[title].file, title),
+        _page(PAGE_LINKS[title].file, title),
         label=label,
         icon=icon,
         help=help,
-        query_params=query(title, thing, workspace),
+        query_params=query(title, name, workspace),
     )
 
 
-def query(title: str, thing: str | None = None, workspace: Workspace | None = None) -> dict[str, str]:
+def query(title: str, name: str | None = None, workspace: Workspace | None = None) -> dict[str, str]:
     """The parameters of the address under which a title shows a thing."""
-    way = WAYS[title]
+    page_link = PAGE_LINKS[title]
     opened = workspace or workspaces.current()
     wanted: dict[str, str | None] = {}
-    if way.about:
-        wanted[way.about] = thing or (_LOOKED_AT[way.about](opened) if workspace is None else None)
-    if way.tab:
-        wanted[address.TAB] = way.tab
+    if page_link.about:
+        wanted[page_link.about] = name or (_CURRENT_NAME[page_link.about](opened) if workspace is None else None)
+    if page_link.tab:
+        wanted[address.TAB] = page_link.tab
     if title == "Profile" and (view := st.session_state.get(PROFILE_TAB)):
         wanted[address.VIEW] = address.slug(view)
     return address.parameters(opened, wanted)
 
 
-_LOOKED_AT: Mapping[str, Callable[[Workspace], str | None]] = {thing.word: thing.current for thing in THINGS}
+_CURRENT_NAME: Mapping[str, Callable[[Workspace], str | None]] = {kind.word: kind.current for kind in RESULT_KINDS}
 """Of each kind of thing, the one that is looked at."""

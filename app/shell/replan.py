@@ -21,7 +21,7 @@ def plan_again(
     name: str,
     request: PlanRequest,
     *,
-    ground: PlanRequest | None = None,
+    base: PlanRequest | None = None,
     shown: PlanOutcome | None = None,
     then: str | None = None,
 ) -> None:
@@ -36,10 +36,10 @@ def plan_again(
     partitions = cuts.offers(workspace)
     request = edit.checked(edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
-    if ground is not None and stored not in (None, ground, request):
+    if base is not None and stored not in (None, base, request):
         other = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
-        frame.say(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
+        frame.notify(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
     # What stood can be had back.
     VersionStore(workspace, name).save()
     workspace.put("plan_request", name, request)

@@ -6,35 +6,35 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from app.session.thing import Thing
+from app.session.result_kind import ResultKind
 from app.shell import frame, widgets
 from torchsplit_core.workspace.store import Workspace
 
 FIELD_PX = 360
 
 
-def field(workspace: Workspace, thing: Thing, name: str, *, key: str, label: str = "") -> None:
+def render_field(workspace: Workspace, result_kind: ResultKind, name: str, *, key: str, label: str = "") -> None:
     """The tags of one: chosen, typed anew, or taken away. What is typed is stored at once.
 
     Without a `label` in sight it is as wide as a few tags.
     """
-    given = thing.tags(workspace)
-    own = list(given.get(name, ()))
+    given = result_kind.tags(workspace)
+    current = list(given.get(name, ()))
     options = in_use(given)
     state = f"{key} {name}"
     # What another tab stored meanwhile is shown.
-    if state not in st.session_state or st.session_state.get(f"{state} stored") != own:
-        st.session_state[state] = own
-    st.session_state[f"{state} stored"] = own
+    if state not in st.session_state or st.session_state.get(f"{state} stored") != current:
+        st.session_state[state] = current
+    st.session_state[f"{state} stored"] = current
 
     def store() -> None:
-        with frame.telling():
-            thing.tag(workspace, name, st.session_state[state])
+        with frame.fault_boundary():
+            result_kind.tag(workspace, name, st.session_state[state])
         # As they are stored: without blanks, each once, and as before where they were refused.
-        st.session_state[state] = list(thing.tags(workspace).get(name, ()))
+        st.session_state[state] = list(result_kind.tags(workspace).get(name, ()))
 
     st.multiselect(
-        label or "Tags", list(dict.fromkeys((*options, *own, *st.session_state[state]))), key=state, on_change=store,
+        label or "Tags", list(dict.fromkeys((*options, *current, *st.session_state[state]))), key=state, on_change=store,
         accept_new_options=True, placeholder="Add a tag: type a word and press Enter",
         label_visibility="visible" if label else "collapsed", width="stretch" if label else FIELD_PX,
     )  # fmt: skip
@@ -45,9 +45,9 @@ def in_use(given: Mapping[str, Sequence[str]]) -> list[str]:
     return sorted({tag for tags in given.values() for tag in tags}, key=str.casefold)
 
 
-def wanted(given: Mapping[str, Sequence[str]], *, key: str) -> list[str]:
+def render_filter(given: Mapping[str, Sequence[str]], *, key: str) -> list[str]:
     """The tags that a list is narrowed to, none for all; no choice where nothing has one."""
     options = in_use(given)
     if not options:
         return []
-    return widgets.many("With the tags", options, (), key, placeholder="Any")
+    return widgets.multi_choice("With the tags", options, (), key, placeholder="Any")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app.format.badges import Badge, Colour
-from app.format.glossary import explanation
+from app.format.glossary import explain
 from torchsplit_core.pictures.numbers import escape_markdown
 
 
@@ -17,15 +17,15 @@ def badge(text: str, colour: Colour) -> None:
     st.badge(escape_markdown(shown.text), color=shown.colour, help=shown.help)
 
 
-def cards(entries: Sequence[tuple[str, str, str]]) -> None:
+def metric_cards(entries: Sequence[tuple[str, str, str]]) -> None:
     """Figures side by side, each as (label, figure, note), with what the glossary says of the label."""
     for column, (label, figure, note) in zip(st.columns(len(entries)), entries, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
-            st.metric(label, figure, help=escape_markdown(explanation(label)) or None)
+            st.metric(label, figure, help=escape_markdown(explain(label)) or None)
             st.caption(note)
 
 
-def many(
+def multi_choice(
     label: str,
     options: Sequence[str],
     first: Sequence[str],
@@ -47,7 +47,7 @@ def many(
             chosen.append(option)
     st.session_state[key] = chosen
     st.session_state[seen_key] = list(options)
-    found: list[str] = st.multiselect(
+    selection: list[str] = st.multiselect(
         label,
         options,
         key=key,
@@ -56,10 +56,10 @@ def many(
         placeholder=placeholder,
         persist_state="session",
     )
-    return found
+    return selection
 
 
-def one(
+def single_choice(
     label: str,
     options: Sequence[str],
     first: str,
@@ -71,19 +71,19 @@ def one(
     """A choice of one; `first` to begin with, and again where the choice is no option any more."""
     if st.session_state.get(key) not in options:
         st.session_state[key] = first
-    found: str = st.selectbox(label, options, key=key, format_func=words, help=help, persist_state="session")
-    return found
+    chosen: str = st.selectbox(label, options, key=key, format_func=words, help=help, persist_state="session")
+    return chosen
 
 
-def switch(label: str, options: Sequence[str], key: str, *, horizontal: bool = False) -> str:
+def radio_choice(label: str, options: Sequence[str], key: str, *, horizontal: bool = False) -> str:
     """One of a few, all in sight; the first to begin with."""
     if st.session_state.get(key) not in options:
         st.session_state[key] = options[0]
-    found: str = st.radio(label, options, key=key, horizontal=horizontal, persist_state="session")
-    return found
+    chosen: str = st.radio(label, options, key=key, horizontal=horizontal, persist_state="session")
+    return chosen
 
 
-def span(label: str, options: Sequence[int], key: str) -> tuple[int, int] | None:
+def range_choice(label: str, options: Sequence[int], key: str) -> tuple[int, int] | None:
     """From one of some ascending numbers to another, all of them to begin with; None where there is no choice."""
     if len(options) < 2:
         return None

@@ -31,11 +31,11 @@ def undo() -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", border=True, key="workspace-deleted"):
         st.markdown(f"Deleted the workspace **{escape_markdown(name)}**.", width="content")
-        with frame.telling():
+        with frame.fault_boundary():
             if st.button("Undo", key="workspace-undo"):
                 use(store().undelete(gone))
                 st.rerun()
             if st.button("Delete for good", key="workspace-gone", help="Frees its disk space."):
                 store().delete(gone)
-                frame.say(f"Deleted the workspace {name} for good.")
+                frame.notify(f"Deleted the workspace {name} for good.")
                 st.rerun()

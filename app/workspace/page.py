@@ -7,7 +7,7 @@ import datetime
 import streamlit as st
 
 from app.components import saving
-from app.session import dropped_files, shelf
+from app.session import dropped_files, workspace_list
 from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
@@ -34,23 +34,23 @@ KIND_WORDS = {
 }
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole page."""
-    found = workspace.artifacts()
+    artifacts = workspace.artifacts()
     st.markdown(
-        f"**{escape_markdown(workspace.name)}** has {counted(len(found), 'result')} on this machine, "
-        f"{memory_size(workspace.bytes_of(found))} of at most {memory_size(quota_bytes())}. "
+        f"**{escape_markdown(workspace.name)}** has {counted(len(artifacts), 'result')} on this machine, "
+        f"{memory_size(workspace.bytes_of(artifacts))} of at most {memory_size(quota_bytes())}. "
         "Its address leads back here."
     )
     left, right = st.columns([5, 8], gap="medium")
     with left:
         _name(workspace)
         _switch(workspace)
-        _files_in(workspace)
+        _render_import(workspace)
         _delete(workspace)
     with right, st.container(border=True):
         st.header("Results", anchor=False)
-        _results(workspace, found)
+        _results(workspace, artifacts)
 
 
 def _name(workspace: Workspace) -> None:
@@ -59,11 +59,11 @@ def _name(workspace: Workspace) -> None:
         name = st.text_input(
             "Name", workspace.name, key=f"name-{workspace.id}", label_visibility="collapsed", max_chars=120
         )
-        with st.container(horizontal=True), frame.telling():
+        with st.container(horizontal=True), frame.fault_boundary():
             if st.button("Rename"):
                 begin(workspace, name)
                 store().rename(workspace.id, name)
-                frame.say(f"This workspace is now called {name.strip()}.")
+                frame.notify(f"This workspace is now called {name.strip()}.")
                 st.rerun()
             if st.button(
                 "Copy",
@@ -75,14 +75,14 @@ def _name(workspace: Workspace) -> None:
 
 
 def _switch(workspace: Workspace) -> None:
-    others = [one for one in shelf.stocked(store()) if one.id != workspace.id]
+    others = [summary for summary in workspace_list.list_workspaces(store()) if summary.id != workspace.id]
     with st.container(border=True):
         st.header("Other workspaces", anchor=False)
-        labels = {one.id: f"{one.name} ({one.words})" for one in others}
+        labels = {summary.id: f"{summary.name} ({summary.description})" for summary in others}
         if others:
             # A list of Streamlit's is searched by typing.
             chosen = st.selectbox("Open another", list(labels), format_func=labels.__getitem__)
-        with st.container(horizontal=True), frame.telling():
+        with st.container(horizontal=True), frame.fault_boundary():
             if others and st.button("Open"):
                 _enter(store().open(chosen), "")
             if st.button(
@@ -94,11 +94,11 @@ def _switch(workspace: Workspace) -> None:
 def _enter(workspace: Workspace, text: str) -> None:
     use(workspace)
     if text:
-        frame.say(text)
+        frame.notify(text)
     st.rerun()
 
 
-def _files_in(workspace: Workspace) -> None:
+def _render_import(workspace: Workspace) -> None:
     with st.container(border=True):
         st.header("Files in", anchor=False)
         turn = st.session_state.setdefault("drop-turn", 0)
@@ -107,14 +107,14 @@ def _files_in(workspace: Workspace) -> None:
         )
         if file is None:
             return
-        with frame.telling():
+        with frame.fault_boundary():
             if file.name.endswith(".zip"):
                 imported = import_workspace(store(), file.getvalue())
                 st.session_state["drop-turn"] = turn + 1
                 _enter(imported, f"Imported as {imported.name}.")
-            artifact = dropped_files.drop(workspace, file.name, file.getvalue())
+            artifact = dropped_files.store_dropped(workspace, file.name, file.getvalue())
             st.session_state["drop-turn"] = turn + 1
-            frame.say(f"Stored {file.name} as {KIND_WORDS[artifact.kind]} {artifact.name}.")
+            frame.notify(f"Stored {file.name} as {KIND_WORDS[artifact.kind]} {artifact.name}.")
             st.rerun()
 
 
@@ -126,28 +126,28 @@ def _delete(workspace: Workspace) -> None:
             "It disappears from the list, its work is cancelled and its address stops working. You can undo this."
         )
         if st.button("Delete", key="workspace-delete"):
-            with frame.telling():
+            with frame.fault_boundary():
                 deleted.delete(workspace)
 
 
-def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
-    if not found:
+def _results(workspace: Workspace, artifacts: tuple[Artifact, ...]) -> None:
+    if not artifacts:
         st.write("Nothing yet: every graph, profile, request and plan you make is listed here to download.")
         navigation.link("Overview", "Begin with a door or a model")
         return
     saving.table(
         {
-            "kind": [KIND_WORDS[item.kind] for item in found],
-            "name": [item.name for item in found],
+            "kind": [KIND_WORDS[item.kind] for item in artifacts],
+            "name": [item.name for item in artifacts],
             "changed": [
-                datetime.datetime.fromtimestamp(item.changed).strftime("%Y-%m-%d %H:%M") for item in found
+                datetime.datetime.fromtimestamp(item.changed).strftime("%Y-%m-%d %H:%M") for item in artifacts
             ],
         },
         "results",
         key="workspace-results",
         alt="Results of this workspace",
     )
-    lost = [item for item in found if not _has_file(workspace, item)]
+    lost = [item for item in artifacts if not _has_file(workspace, item)]
     if lost:
         named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
@@ -155,11 +155,11 @@ def _results(workspace: Workspace, found: tuple[Artifact, ...]) -> None:
             f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
             "or remove it; an export leaves it out and says so."
         )
-    labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in found}
+    labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in artifacts}
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__)
     kind, name = chosen
     with st.container(horizontal=True):
-        with frame.telling():
+        with frame.fault_boundary():
             data = workspace.get_bytes(kind, name)
             file = name if kind == "upload" else f"{name.replace('/', '-')}.{kind}.json"
             st.download_button("Download", data, file, "application/octet-stream", on_click="ignore")

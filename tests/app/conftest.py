@@ -12,8 +12,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.explorer import mount
-from app.plan.inputs import fleet, goal, models, pairs
-from app.plan.present import sliders
+from app.plans.inputs import fleet, models, objective, pairs
+from app.plans.presentation import sliders
 from tests.support.app.field_rows import Rows
 from tests.support.app.packages import look_once
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
@@ -106,7 +106,7 @@ def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     """The rows of fields of the Plan page, without the browser's component."""
     found = Rows()
-    for table in (fleet, goal, models, pairs):
+    for table in (fleet, objective, models, pairs):
         monkeypatch.setattr(table, "field_rows", found.draw)
     return found
 

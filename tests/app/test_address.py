@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.format.glossary import words
-from app.overview.glossary import matching
-from app.session import shelf
+from app.format.glossary import read_entries
+from app.overview.glossary import search_entries
+from app.session import workspace_list
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
@@ -99,10 +99,10 @@ def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
     unnamed = store.create("workspace 3")
     unnamed.put("graph", SOURCE, graph())
     unnamed.put("profile", SOURCE, profile())
-    (found,) = shelf.stocked(store)
+    (found,) = workspace_list.list_workspaces(store)
     assert (found.name, found.counts) == (f"workspace 3: {SOURCE}", "1 graph, 1 profile")
-    assert found.words.endswith("just now")
-    assert [shelf.ago(age) for age in (0, 60, 7200, 86400 * 3)] == [
+    assert found.description.endswith("just now")
+    assert [workspace_list.format_age(age) for age in (0, 60, 7200, 86400 * 3)] == [
         "just now", "1 minute ago", "2 hours ago", "3 days ago",
     ]  # fmt: skip
 
@@ -110,6 +110,6 @@ def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
 def test_every_word_of_the_metrics_is_found_in_help() -> None:
     text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
-    assert [one.title for one in words()] == told and len(told) > 80
-    assert matching(words(), "normalised")[0].title.startswith("normalised")
-    assert not matching(words(), "no such word at all")
+    assert [one.title for one in read_entries()] == told and len(told) > 80
+    assert search_entries(read_entries(), "normalised")[0].title.startswith("normalised")
+    assert not search_entries(read_entries(), "no such word at all")

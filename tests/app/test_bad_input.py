@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plan.page import TITLES
+from app.plans.page import TITLES
 from app.shell.address import slug
 from tests.support.app.values import plan, point, request
 from tests.support.paths import ROOT

@@ -10,12 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.models import upload
-from app.models.page import entries_of
-from app.plan import summary
-from app.plan.model_table import models_table
+from app.models.page import list_models
+from app.plans import summary
+from app.plans.model_table import models_table
 from app.session import dropped_files
 from app.session import trust as session_trust
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.shell.job_panel import REFRESH_S
 from app.shell.replan import stored_profiles
 from tests.support.app.values import SOURCE, cuts, plan, profile, request
@@ -73,7 +73,7 @@ def test_names_are_never_read_as_markdown() -> None:
 
 
 def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None:
-    assert summary.demand_words(Demand("max_response_ms", "bert")) == "bert's response-time limit"
+    assert summary.describe_demand(Demand("max_response_ms", "bert")) == "bert's response-time limit"
     first, second = request().models
     free = replace(first, min_throughput_rps=None), replace(second, min_throughput_rps=None)
     asked = replace(request(), objective=Objective("min_gpus"), models=free)
@@ -153,31 +153,31 @@ def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() 
 
 
 def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> None:
-    dropped_files.drop(workspace, "anything.json", write_text(profile()).encode())
-    dropped_files.drop(workspace, "winter.json", write_text(request()).encode())
-    dropped_files.drop(workspace, "other.json", write_text(plan()).encode())
+    dropped_files.store_dropped(workspace, "anything.json", write_text(profile()).encode())
+    dropped_files.store_dropped(workspace, "winter.json", write_text(request()).encode())
+    dropped_files.store_dropped(workspace, "other.json", write_text(plan()).encode())
     assert workspace.get("profile", SOURCE) == profile()
     assert SCENARIO.current(workspace) == "winter"
     assert workspace.get("plan", "winter") == plan()
     SCENARIO.choose(workspace, "another")
     found = Measurement(plan().request_sha256, 2.0, 0.5, "here", ())
-    dropped_files.drop(workspace, "seen.json", write_text(found).encode())
+    dropped_files.store_dropped(workspace, "seen.json", write_text(found).encode())
     assert workspace.get("measurement", "winter") == found and SCENARIO.current(workspace) == "winter"
     alone = replace(found, request_sha256="0" * 64)
-    dropped_files.drop(workspace, "alone.json", write_text(alone).encode())
+    dropped_files.store_dropped(workspace, "alone.json", write_text(alone).encode())
     assert workspace.get("measurement", "alone") == alone and SCENARIO.current(workspace) == "winter"
 
 
 def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:
     first = profile()
     second = replace(first, environment={"device": "another"})
-    dropped_files.drop(workspace, "a.json", write_text(first).encode())
-    dropped_files.drop(workspace, "a.json", write_text(first).encode())
-    dropped_files.drop(workspace, "winter.json", write_text(second).encode())
+    dropped_files.store_dropped(workspace, "a.json", write_text(first).encode())
+    dropped_files.store_dropped(workspace, "a.json", write_text(first).encode())
+    dropped_files.store_dropped(workspace, "winter.json", write_text(second).encode())
     assert workspace.get("profile", SOURCE) == first
     assert workspace.get("profile", f"{SOURCE} (winter)") == second
     assert len(workspace.artifacts("profile")) == 2
-    assert [entry.profile for entry in entries_of(workspace)] == [first]
+    assert [entry.profile for entry in list_models(workspace)] == [first]
     assert stored_profiles(workspace)[0] == first
 
 
@@ -188,7 +188,7 @@ def test_a_file_that_is_no_contract_is_one_message_and_stores_nothing(
     data: bytes, workspace: Workspace
 ) -> None:
     with pytest.raises(InputFault):
-        dropped_files.drop(workspace, "noise.json", data)
+        dropped_files.store_dropped(workspace, "noise.json", data)
     assert not workspace.artifacts()
 
 
@@ -204,9 +204,9 @@ def test_a_server_that_refuses_says_so_and_still_offers_samples(
 def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for level in available_levels():
         monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
-        assert isolation_level().text in session_trust.trust_text()
+        assert isolation_level().text in session_trust.describe_trust()
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "none")
-    assert "TORCHSPLIT_ISOLATION: unknown level 'none'" in session_trust.trust_text()
+    assert "TORCHSPLIT_ISOLATION: unknown level 'none'" in session_trust.describe_trust()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_only_a_loopback_address_may_execute_by_default(
 ) -> None:
     monkeypatch.delenv("TORCHSPLIT_EXECUTION")
     monkeypatch.setattr(session_trust.st, "get_option", lambda name: address)
-    assert session_trust.refused() is not loopback
+    assert session_trust.is_refused() is not loopback
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_without_a_section_nobody_is_asked(visit: Visit) -> None:
         page = visit(secrets)
         assert [title.value for title in page.title] == ["Overview"]
         assert not {"Log in", "Log out"} & set(labels(page))
-    assert login.request_admitted({})
+    assert login.is_request_admitted({})
 
 
 def test_who_is_not_logged_in_sees_the_gate_alone(visit: Visit) -> None:
@@ -147,7 +147,7 @@ def test_who_is_on_the_list_is_inside(visit: Visit, email: str) -> None:
 
 
 def test_letters_that_only_look_alike_when_folded_are_other_letters() -> None:
-    terms = login.Terms("http://127.0.0.1", "login.example.com", frozenset({"kim@example.com"}))
+    terms = login.LoginTerms("http://127.0.0.1", "login.example.com", frozenset({"kim@example.com"}))
     kelvin = "\N{KELVIN SIGN}im@example.com"
     assert kelvin.lower() == "kim@example.com"
     assert terms.refusal({"email": kelvin, "email_verified": True})
@@ -204,7 +204,7 @@ def test_a_broken_section_is_one_fault_that_names_no_secret(
     message = str(raised.value)
     assert words in message
     assert COOKIE_SECRET not in message and CLIENT_SECRET not in message and "x" * 31 not in message
-    assert not login.request_admitted({})
+    assert not login.is_request_admitted({})
 
 
 def test_a_broken_section_lets_nobody_in_not_even_who_is_logged_in(visit: Visit) -> None:

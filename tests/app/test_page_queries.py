@@ -52,7 +52,7 @@ def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
 
     # A thread of the server's own looks after the store beside the pages: what it asks is not the page's.
     for thread in threading.enumerate():
-        if thread.name == workspaces.TENDING:
+        if thread.name == workspaces.MAINTENANCE:
             thread.join()
     with monkeypatch.context() as patch:
         patch.setattr(Store, "connect", counted)

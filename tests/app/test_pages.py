@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.session import scenario, shelf
+from app.session import scenario, workspace_list
 from app.shell import address as address_of_pages
 from app.shell import navigation
 from tests.support.app.field_rows import Rows
@@ -174,7 +174,7 @@ def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_
 ) -> None:
     opened = press(page("models"), "Plan the measured mix")
     (kept,) = store.workspaces()
-    assert kept.name == "Workspace" and [one.name for one in shelf.stocked(store)] == [
+    assert kept.name == "Workspace" and [one.name for one in workspace_list.list_workspaces(store)] == [
         "Workspace: Measured A100 mix"
     ]
     assert address(opened) == kept.id
@@ -197,7 +197,7 @@ def test_this_machine_for_real_opens_where_it_ends(
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     press(page("models", workspace), "Measure, plan, serve and load")
     assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]
-    assert navigation.WAYS["Run it"].tab == address_of_pages.slug("Run it")
+    assert navigation.PAGE_LINKS["Run it"].tab == address_of_pages.slug("Run it")
 
 
 def test_the_first_door_stores_the_measured_mix_and_plans_it(

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from app.format.badges import Badge
-from app.format.glossary import explanation, words
+from app.format.glossary import explain, read_entries
 from app.format.html import table_html
-from app.format.word_aliases import OWN, PATTERNS, TITLES
-from app.models.cuts.words import WHAT
+from app.format.word_aliases import EXTRA_EXPLANATIONS, PATTERNS, ALIASES
+from app.models.cuts.candidate_tables import OBJECTIVE_LABELS
 from app.overview.work import COLOURS
-from app.plan.run import tab as run_tab
-from app.plan.summary import basis_badge, metrics, status_badge
+from app.plans.measurement import tab as run_tab
+from app.plans.summary import basis_badge, metrics, status_badge
 from tests.support.app.values import plan, request
 from tests.support.paths import ROOT
 
@@ -28,9 +28,9 @@ SENTENCES = {("load", "words.py")}
 
 
 def test_aliases_lead_to_words_that_there_are() -> None:
-    titles = {part.lower() for word in words() for part in (word.title, *word.title.split(", "))}
-    assert [title for title in TITLES.values() if title not in titles] == []
-    assert [key for _, key in PATTERNS if key not in OWN and key not in titles] == []
+    titles = {part.lower() for word in read_entries() for part in (word.title, *word.title.split(", "))}
+    assert [title for title in ALIASES.values() if title not in titles] == []
+    assert [key for _, key in PATTERNS if key not in EXTRA_EXPLANATIONS and key not in titles] == []
 
 
 def test_every_head_of_a_table_in_the_dashboard_has_an_explanation() -> None:
@@ -41,7 +41,7 @@ def test_every_head_of_a_table_in_the_dashboard_has_an_explanation() -> None:
             if (
                 "title=" not in head["attributes"]
                 and text not in UNEXPLAINED
-                and not explanation(html.unescape(text))
+                and not explain(html.unescape(text))
             ):
                 bare.append((path.name, text))
     assert bare == []
@@ -49,7 +49,7 @@ def test_every_head_of_a_table_in_the_dashboard_has_an_explanation() -> None:
 
 def test_a_head_gets_the_word_and_keeps_a_title_of_its_own() -> None:
     made = table_html('<th class="n">gap</th><th title="mine">bound</th><th>nobody knows this</th>', [])
-    assert f'<th class="n" title="{html.escape(explanation("gap"))}">gap</th>' in made
+    assert f'<th class="n" title="{html.escape(explain("gap"))}">gap</th>' in made
     assert '<th title="mine">bound</th><th>nobody knows this</th>' in made
 
 
@@ -59,7 +59,7 @@ def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
     body = source.partition(f"def {names}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {16}"([^"]+)": ', body, re.MULTILINE)
     assert callable(getattr(run_tab, names)) and len(columns) > 8
-    assert [column for column in columns if not explanation(column)] == []
+    assert [column for column in columns if not explain(column)] == []
 
 
 @pytest.mark.parametrize("name", ["candidates_table", "stages_table"])
@@ -71,9 +71,9 @@ def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
     texts = [
         text.replace("{WHAT[objective]}", what).replace("{batch}", "8")
         for text in texts
-        for what in WHAT.values()
+        for what in OBJECTIVE_LABELS.values()
     ]
-    assert len(texts) > 8 and [text for text in texts if not explanation(text)] == []
+    assert len(texts) > 8 and [text for text in texts if not explain(text)] == []
 
 
 def test_badges_and_cards_of_a_plan_have_explanations() -> None:
@@ -99,6 +99,6 @@ def test_every_badge_with_words_of_its_own_has_an_explanation() -> None:
             shown = text.replace("{what}", "worst served proven best")
             shown = re.sub(r"\{[^{}]*basis\}", "measured", shown)
             shown = re.sub(r"\{[^{}]*\}", "7", shown)
-            if path.parts[-2:] not in SENTENCES and not explanation(shown):
+            if path.parts[-2:] not in SENTENCES and not explain(shown):
                 bare.append((path.name, shown))
     assert bare == []

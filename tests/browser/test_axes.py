@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Page
 
-from app.charts.theme import lay_out, log_axis
+from app.charts.theme import apply_layout, log_axis
 
 pytestmark = pytest.mark.browser
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -33,7 +33,7 @@ def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session: Calla
     ):
         for width in (340, 700, 1200):
             made = go.Figure(go.Scatter(x=[low, high], y=[1, 2], mode="markers"))
-            lay_out(made, "light", height=300, key="axis")
+            apply_layout(made, "light", height=300, key="axis")
             made.update_layout(xaxis=log_axis("ms", "light", [low, high]))
             drawn = page.evaluate(
                 LABELS, [*(made.to_plotly_json()[part] for part in ("data", "layout")), width]

@@ -162,6 +162,6 @@ def test_help_names_only_pages_that_there_are() -> None:
     }
     shown = (ROOT / "app" / "shell" / "navigation.py").read_text(encoding="utf-8")
     assert all(f'"{title}"' in shown for title in menu)
-    cells = [word.shown for word in glossary.words() if word.shown[:1].isupper()]
+    cells = [word.shown for word in glossary.read_entries() if word.shown[:1].isupper()]
     pages = {re.split(r"[:(,;]", part)[0].strip() for cell in cells for part in cell.split("; ")}
     assert len(cells) > 100 and {page for page in pages if page[:1].isupper()} - menu == set()

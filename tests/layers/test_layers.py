@@ -297,13 +297,13 @@ def test_the_app_imports_downward_and_no_page_another() -> None:
 
 def test_an_import_of_another_page_is_found() -> None:
     graph = {
-        "app.plan.sweep.tab": {"app.plan.summary", "app.shell.frame", "app.models.graph.tables"},
+        "app.plans.sweep.tab": {"app.plans.summary", "app.shell.frame", "app.models.graph.tables"},
         "app.models.page": {"app.models.upload", "app.models.graph.page"},
         "app.shell.frame": {"app.session.trust", "app.explorer.mount"},
         "app.charts.cuts": {"app.components.picture"},
     }
     assert [fault.partition(" may not import ")[::2] for fault in upward(graph)] == [
-        ("app.plan.sweep.tab", "app.models.graph.tables"),
+        ("app.plans.sweep.tab", "app.models.graph.tables"),
         ("app.models.page", "app.models.graph.page"),
         ("app.shell.frame", "app.explorer.mount"),
         ("app.charts.cuts", "app.components.picture"),

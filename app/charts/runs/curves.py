@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import INK, Theme, axis, faint, lay_out, legend_mark, log_axis, themed
+from app.charts.theme import INK, Theme, axis, with_opacity, apply_layout, legend_mark, log_axis, theme_name
 from torchsplit_core.pictures.colours import PALETTE
 
 HEIGHT_PX = 260
@@ -24,17 +24,17 @@ SYMBOLS: Mapping[str, tuple[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class CurveEvent:
     """What (a key of SYMBOLS) happened where on the line, in words."""
 
-    what: str
+    kind: str
     at: float
     value: float
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class RunCurve:
     """A run: its name, where it was (steps, or seconds), and a figure at each.
 
     `smoothed`, where it is given, is drawn in full and the values pale behind it. `place` is its place among all
@@ -46,7 +46,7 @@ class Curve:
     values: Sequence[float]
     place: int = 0
     smoothed: Sequence[float] | None = None
-    happened: tuple[Happening, ...] = ()
+    events: tuple[CurveEvent, ...] = ()
 
 
 def colour_of(place: int) -> str:
@@ -55,8 +55,8 @@ def colour_of(place: int) -> str:
 
 
 def curves(
-    of: Sequence[Curve],
-    up: str,
+    run_curves: Sequence[RunCurve],
+    y_title: str,
     unit: str,
     *,
     dark: bool,
@@ -65,21 +65,21 @@ def curves(
     height_px: int = HEIGHT_PX,
 ) -> go.Figure:
     """A line a run; `along` is what the axis below says, "step" or a time in seconds."""
-    theme = themed(dark)
+    theme = theme_name(dark)
     figure = go.Figure()
-    for curve in of:
+    for curve in run_curves:
         _line(figure, curve, unit, along)
-    _happenings(figure, of, theme)
-    lay_out(figure, theme, height=height_px, key=f"runs {up} {along} {logarithmic}")
+    _event_marks(figure, run_curves, theme)
+    apply_layout(figure, theme, height=height_px, key=f"runs {y_title} {along} {logarithmic}")
     if logarithmic:
-        upright = log_axis(up, theme, [value for curve in of for value in curve.values])
+        upright = log_axis(y_title, theme, [value for curve in run_curves for value in curve.values])
     else:
-        upright = axis(up, theme, rangemode="tozero")
+        upright = axis(y_title, theme, rangemode="tozero")
     figure.update_layout(xaxis=axis(along, theme, rangemode="tozero"), yaxis=upright)
     return figure
 
 
-def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:
+def _line(figure: go.Figure, curve: RunCurve, unit: str, along: str) -> None:
     label, tail = html.escape(curve.label), f" {unit}" if unit else ""
     colour, dash = colour_of(curve.place), DASHES[curve.place // len(PALETTE) % len(DASHES)]
     where = "at step %{x:.0f}" if along == "step" else "after %{x:.4g} s"
@@ -88,7 +88,7 @@ def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:
         figure.add_trace(
             go.Scatter(
                 x=list(curve.at), y=list(curve.values), mode="lines", showlegend=False, legendgroup=label,
-                line={"color": faint(colour, PALE), "width": 1.5, "dash": dash},
+                line={"color": with_opacity(colour, PALE), "width": 1.5, "dash": dash},
                 hovertemplate=f"{label}, not smoothed: %{{y:.5g}}{tail} {where}<extra></extra>",
             )
         )  # fmt: skip
@@ -103,24 +103,24 @@ def _line(figure: go.Figure, curve: Curve, unit: str, along: str) -> None:
     )  # fmt: skip
 
 
-def _happenings(figure: go.Figure, of: Sequence[Curve], theme: Theme) -> None:
+def _event_marks(figure: go.Figure, run_curves: Sequence[RunCurve], theme: Theme) -> None:
     """Symbols on the lines, each kind once in the legend."""
     for what, (symbol, size) in SYMBOLS.items():
         seen = False
-        for curve in of:
-            own = [happened for happened in curve.happened if happened.what == what]
-            if not own:
+        for curve in run_curves:
+            matching = [happened for happened in curve.events if happened.kind == what]
+            if not matching:
                 continue
             seen = True
             figure.add_trace(
                 go.Scatter(
-                    x=[happened.at for happened in own], y=[happened.value for happened in own], mode="markers",
+                    x=[happened.at for happened in matching], y=[happened.value for happened in matching], mode="markers",
                     showlegend=False, legendgroup=html.escape(curve.label),
                     marker={
                         "symbol": symbol, "size": size, "color": colour_of(curve.place),
                         "line": {"color": INK[theme], "width": 1.5 if symbol.endswith("open") else 1},
                     },
-                    text=[html.escape(f"{curve.label}: {happened.words}") for happened in own],
+                    text=[html.escape(f"{curve.label}: {happened.words}") for happened in matching],
                     hovertemplate="%{text}<extra></extra>",
                 )
             )  # fmt: skip

@@ -14,7 +14,7 @@ HEAVIEST = 0.99
 """The most weight that smoothing gives to what came before."""
 
 
-def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
+def block_means(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     """Means of equal blocks, at most so many; the values themselves where they are few."""
     block = -(-len(values) // most)
     if block <= 1:
@@ -25,7 +25,7 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     ]
 
 
-def rates(amounts: Sequence[float], seconds: Sequence[float], most: int = MOST_POINTS) -> list[float]:
+def block_rates(amounts: Sequence[float], seconds: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     """Amounts by second over the same blocks: of sums, since a mean of rates is not the rate of all."""
     block = max(1, -(-len(amounts) // most))
     return [
@@ -34,7 +34,7 @@ def rates(amounts: Sequence[float], seconds: Sequence[float], most: int = MOST_P
     ]
 
 
-def smoothed(values: Sequence[float], weight: float) -> list[float]:
+def exponential_average(values: Sequence[float], weight: float) -> list[float]:
     """The exponential moving average: each value counts 1 - `weight`, what came before `weight` (from 0 to HEAVIEST).
 
     The first values count as much as what is known before them allows, as TensorBoard does it (Kingma and Ba, 2015,
@@ -45,7 +45,7 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
     return averages
 
 
-def running_sum(values: Sequence[float]) -> list[float]:
+def cumulative_sum(values: Sequence[float]) -> list[float]:
     """The sum of all up to each."""
     sums: list[float] = pd.Series(list(values), dtype="float64").cumsum().tolist()
     return sums

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app.explorer import look as explorer_look
+from app.explorer import view_state as explorer_state
 from app.explorer.mount import mount
 from app.format.html import Fact, facts_html
-from app.models.cuts.words import WHAT
+from app.models.cuts.candidate_tables import OBJECTIVE_LABELS
 from app.session import analysis, cuts
-from app.session.cuts import OWN, Study
+from app.session.cuts import USER_CUT, CutStudy
 from app.session.model import GraphModel
 from app.shell import frame
 from torchsplit_core.partitioning import PartitionProvider
@@ -24,35 +24,35 @@ MOST_POINTS = 400
 """Cut points offered in the list; the explorer has all."""
 
 
-def show(workspace: Workspace, model: GraphModel, study: Study, provider: PartitionProvider) -> None:
+def render(workspace: Workspace, model: GraphModel, study: CutStudy, provider: PartitionProvider) -> None:
     """The explorer in the colours of the stages, and the panel beside it."""
     place = f"cuts of {model.name}"
-    before = explorer_look.look(workspace, place, model.hierarchy)
-    if not explorer_look.stored(workspace, place):
-        explorer_look.keep(workspace, place, replace(before, overlay="stage"))
-    explorer_look.refocus(workspace, place, model.hierarchy)
+    before = explorer_state.load_state(workspace, place, model.hierarchy)
+    if not explorer_state.is_stored(workspace, place):
+        explorer_state.save_state(workspace, place, replace(before, overlay="stage"))
+    explorer_state.refocus(workspace, place, model.hierarchy)
     st.fragment(_explorer)(workspace, model, study, provider, place)
 
 
 def _explorer(
-    workspace: Workspace, model: GraphModel, study: Study, provider: PartitionProvider, place: str
+    workspace: Workspace, model: GraphModel, study: CutStudy, provider: PartitionProvider, place: str
 ) -> None:
-    look = explorer_look.look(workspace, place, model.hierarchy)
-    scene = analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
-    if look.refused:
-        st.warning(look.refused)
+    state = explorer_state.load_state(workspace, place, model.hierarchy)
+    scene = analysis.scene(model.sha256, state.opened, state.unfolded, model.hierarchy)
+    if state.refusal:
+        st.warning(state.refusal)
     left, right = st.columns([70, 30], gap="small")
     with left:
-        mount(workspace, model, look, scene, key=f"cuts-{model.name}", panels=False, place=place)
+        mount(workspace, model, state, scene, key=f"cuts-{model.name}", panels=False, place=place)
     with right, st.container(border=True, key="own-cut"):
-        _panel(workspace, model, study, provider, look.node)
+        _panel(workspace, model, study, provider, state.node)
 
 
 def _panel(
-    workspace: Workspace, model: GraphModel, study: Study, provider: PartitionProvider, selected: str | None
+    workspace: Workspace, model: GraphModel, study: CutStudy, provider: PartitionProvider, selected: str | None
 ) -> None:
     st.header("Try your own cut", anchor=False)
-    own = cuts.own_values(workspace, model.name, model.graph)
+    user_values = cuts.user_values(workspace, model.name, model.graph)
     points = provider.regions.cut_points[:MOST_POINTS]
     listed = st.selectbox(
         "Behind a cut point",
@@ -65,56 +65,56 @@ def _panel(
     value = listed or selected
     if value is None:
         st.caption("Its load, bytes and memory will stand here beside the best at once.")
-    elif value not in own:
-        _try(workspace, model, study, provider, own, value)
-    if own:
-        with frame.telling():
-            st.html(facts_html(beside_the_best(cuts.own_candidate(provider, study, own), study)))
-        st.write("Your cut: behind " + ", ".join(f"`{name}`" for name in own))
+    elif value not in user_values:
+        _render_candidate(workspace, model, study, provider, user_values, value)
+    if user_values:
+        with frame.fault_boundary():
+            st.html(facts_html(compare_with_best(cuts.user_candidate(provider, study, user_values), study)))
+        st.write("Your cut: behind " + ", ".join(f"`{name}`" for name in user_values))
         with st.container(horizontal=True):
-            for name in own:
+            for name in user_values:
                 st.button(
-                    f"Drop {escape_markdown(name)}", key=f"drop {name}", on_click=_keep,
-                    args=(workspace, model.name, tuple(one for one in own if one != name)),
+                    f"Drop {escape_markdown(name)}", key=f"drop {name}", on_click=_save_user_cut,
+                    args=(workspace, model.name, tuple(other for other in user_values if other != name)),
                 )  # fmt: skip
         # What was kept is the whole page's matter, not this fragment's.
-    if tuple(own) != st.session_state.setdefault(f"own seen {model.name}", own):
-        st.session_state[f"own seen {model.name}"] = own
+    if tuple(user_values) != st.session_state.setdefault(f"own seen {model.name}", user_values):
+        st.session_state[f"own seen {model.name}"] = user_values
         st.rerun(scope="app")
 
 
-def _try(
+def _render_candidate(
     workspace: Workspace,
     model: GraphModel,
-    study: Study,
+    study: CutStudy,
     provider: PartitionProvider,
-    own: tuple[str, ...],
+    user_values: tuple[str, ...],
     value: str,
 ) -> None:
     """What a cut behind the value would be, alone and together with those kept, and buttons to keep it."""
     st.markdown(f"Behind `{value}`")
-    for label, values in {"Keep this cut": (value,), "Add to your cut": (*own, value)}.items():
-        if label == "Add to your cut" and not own:
+    for label, values in {"Keep this cut": (value,), "Add to your cut": (*user_values, value)}.items():
+        if label == "Add to your cut" and not user_values:
             continue
-        with frame.telling():
-            found = cuts.own_candidate(provider, study, values)
-            st.html(facts_html(beside_the_best(found, study)))
+        with frame.fault_boundary():
+            candidate = cuts.user_candidate(provider, study, values)
+            st.html(facts_html(compare_with_best(candidate, study)))
             st.button(
                 label, key=f"{label} {value}", type="primary" if values == (value,) else "secondary",
-                on_click=_keep, args=(workspace, model.name, values),
+                on_click=_save_user_cut, args=(workspace, model.name, values),
             )  # fmt: skip
 
 
-def beside_the_best(found: PartitionCandidate, study: Study) -> list[Fact]:
+def compare_with_best(candidate: PartitionCandidate, study: CutStudy) -> list[Fact]:
     """The figures of a cut, each beside those of the best with as many stages."""
-    stages = len(found.stages)
-    same = [one for one in study.candidates if len(one.stages) == stages] or list(study.candidates)
+    stages = len(candidate.stages)
+    same = [other for other in study.candidates if len(other.stages) == stages] or list(study.candidates)
     facts: list[Fact] = [("stages", str(stages))]
-    facts.append(("stage loads, est.", " | ".join(short(load) for load in found.loads_ms) + " ms"))
-    value = value_of(found, study.objective)
-    facts.append((f"{WHAT[study.objective]}, est.", short(value, "ms")))
-    facts.append(("across the cuts", " | ".join(size(count) for count in found.cut_bytes)))
-    facts.append(("peak memory, est.", " | ".join(memory_size(count) for count in found.peak_memory_bytes)))
+    facts.append(("stage loads, est.", " | ".join(short(load) for load in candidate.loads_ms) + " ms"))
+    value = value_of(candidate, study.objective)
+    facts.append((f"{OBJECTIVE_LABELS[study.objective]}, est.", short(value, "ms")))
+    facts.append(("across the cuts", " | ".join(size(count) for count in candidate.cut_bytes)))
+    facts.append(("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes)))
     if same:
         best = value_of(same[0], study.objective)
         facts.append((f"best of {len(same[0].stages)} stages", short(best, "ms")))
@@ -122,12 +122,12 @@ def beside_the_best(found: PartitionCandidate, study: Study) -> list[Fact]:
             ("yours is", "as good" if value <= best * (1 + 1e-9) else f"{percent(value / best - 1)} slower")
         )
     limit = study.devices.memory_bytes
-    if limit and max(found.peak_memory_bytes) > limit:
+    if limit and max(candidate.peak_memory_bytes) > limit:
         facts.append(("memory", f"above the limit of {memory_size(limit)}"))
     return facts
 
 
-def _keep(workspace: Workspace, model: str, values: tuple[str, ...]) -> None:
-    cuts.set_own_values(workspace, model, values)
+def _save_user_cut(workspace: Workspace, model: str, values: tuple[str, ...]) -> None:
+    cuts.set_user_values(workspace, model, values)
     if values:
-        cuts.choose(workspace, model, OWN)
+        cuts.choose(workspace, model, USER_CUT)

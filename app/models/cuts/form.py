@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app.session.cuts import Study
+from app.session.cuts import CutStudy
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PARTITION, PartitionParameters
@@ -24,17 +24,17 @@ MOST_PARTS = 16
 FIRST_LINK = 12.0
 
 
-def show(workspace: Workspace, model: str, study: Study | None) -> None:
+def render(workspace: Workspace, model: str, study: CutStudy | None) -> None:
     """The questions, as they were answered last, and Find cuts."""
-    asked = study.devices if study else None
-    mark = f"{model} {asked}"  # another study is the new ground of the widgets
+    devices = study.devices if study else None
+    mark = f"{model} {devices}"  # another study is the new ground of the widgets
     with st.container(border=True):
         st.header("What to find", anchor=False)
         stages = st.number_input(
             "Stages at most",
             2,
             MOST_PARTS,
-            max(2, asked.count) if asked else 4,
+            max(2, devices.count) if devices else 4,
             key=f"stages {mark}",
             help="Every number of stages up to this one is searched.",
         )
@@ -49,7 +49,7 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             "Link between stages, GB/s",
             0.0,
             2000.0,
-            asked.link_gb_per_s if asked else FIRST_LINK,
+            devices.link_gb_per_s if devices else FIRST_LINK,
             key=f"link {mark}",
             placeholder="transfers take no time",
             help="How fast values travel from one stage to the next. Empty: transfers take no time.",
@@ -58,20 +58,20 @@ def show(workspace: Workspace, model: str, study: Study | None) -> None:
             "Memory of a stage at most, GiB",
             0.0,
             10_000.0,
-            asked.memory_bytes / GIB if asked and asked.memory_bytes else None,
+            devices.memory_bytes / GIB if devices and devices.memory_bytes else None,
             key=f"memory {mark}",
             placeholder="no limit",
             help="Weights and activations together.",
         )
         factors = st.text_input(
             "Devices of unequal speed",
-            ", ".join(f"{factor:g}" for factor in (asked.time_factors or ())) if asked else "",
+            ", ".join(f"{factor:g}" for factor in (devices.time_factors or ())) if devices else "",
             key=f"factors {mark}",
             placeholder="1, 1, 2",
             help="One factor a device: how many times longer it takes than the profiled one. Empty: all are equal.",
         )
         if st.button("Find cuts", type="primary", width="stretch"):
-            with frame.telling():
+            with frame.fault_boundary():
                 parameters = parameters_of(model, int(stages), objective, link, memory, factors)
                 jobs.start(workspace, f"Cut {model}", PARTITION, parameters)
                 st.rerun()
@@ -81,47 +81,47 @@ def parameters_of(
     model: str, stages: int, objective: Objective, link: float | None, memory_gib: float | None, factors: str
 ) -> PartitionParameters:
     """A job's parameters. Raises InputFault for factors that are no numbers above 0."""
-    found: list[float] = []
+    values: list[float] = []
     for text in filter(None, (part.strip() for part in factors.replace(";", ",").split(","))):
         try:
-            found.append(float(text))
+            values.append(float(text))
         except ValueError:
-            found.append(-1.0)
-        if not 0 < found[-1] < float("inf"):
+            values.append(-1.0)
+        if not 0 < values[-1] < float("inf"):
             raise InputFault(
                 "Devices of unequal speed",
                 f"{quoted(text)} is not a number above 0",
                 "Write numbers with commas between, 1, 1, 2 for example.",
             )
-    if len(found) > MOST_PARTS:
+    if len(values) > MOST_PARTS:
         raise InputFault(
             "Devices of unequal speed",
-            f"names {len(found)} devices, above the most of {MOST_PARTS}",
+            f"names {len(values)} devices, above the most of {MOST_PARTS}",
             "Name fewer.",
         )
     return PartitionParameters(
         model,
-        len(found) or stages,
+        len(values) or stages,
         objective,
         link_gb_per_s=link or None,
         memory_bytes=int((memory_gib or 0.0) * GIB) or None,
-        time_factors=tuple(found) or None,
+        time_factors=tuple(values) or None,
     )
 
 
-def asked_text(study: Study) -> str:
+def describe_request(study: CutStudy) -> str:
     """What the figures on the page rest on, in a sentence."""
     devices = study.devices
-    told = [f"1 to {devices.count} stages"] if not devices.time_factors else []
+    parts = [f"1 to {devices.count} stages"] if not devices.time_factors else []
     if devices.time_factors:
-        told.append(
+        parts.append(
             "devices that take " + ", ".join(f"{f:g}" for f in devices.time_factors) + " times as long"
         )
-    told.append(
+    parts.append(
         f"a link of {devices.link_gb_per_s:g} GB/s"
         if devices.link_gb_per_s
         else "transfers that take no time"
     )
     if devices.memory_bytes:
-        told.append(f"at most {memory_size(devices.memory_bytes)} in a stage")
-    return ", ".join(told)
+        parts.append(f"at most {memory_size(devices.memory_bytes)} in a stage")
+    return ", ".join(parts)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.charts.cuts import Bar, Dot, bars, front
+from app.charts.cuts import StageBar, CutDot, bars, pareto_front
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.cuts import explore, form
-from app.models.cuts.words import WHAT, candidates_table, reason_text, stages_table
+from app.models.cuts.candidate_tables import OBJECTIVE_LABELS, candidates_table, describe_reason, stages_table
 from app.session import cuts, scenario
-from app.session.cuts import OWN, Study
+from app.session.cuts import USER_CUT, CutStudy
 from app.session.model import GraphModel, open_model
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.shell import frame, navigation, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
@@ -34,29 +34,29 @@ QUESTION = "Where should a model be cut, and how far from the best can that be?"
 
 
 @dataclass(frozen=True)
-class Shown:
+class CutsView:
     """What the page shows: a study, the cut chosen under its key, and the user's own where there is one."""
 
-    study: Study
+    study: CutStudy
     provider: PartitionProvider
     chosen: PartitionCandidate
     chosen_key: str
-    own: PartitionCandidate | None
-    own_values: tuple[str, ...]
+    user_cut: PartitionCandidate | None
+    user_values: tuple[str, ...]
 
     @property
     def rows(self) -> list[tuple[str, PartitionCandidate, bool]]:
         """(key, cut, whether another beats it), the user's own first."""
-        kept = {one.stages for one in self.study.choice}
-        known = [(key, one, one.stages not in kept) for key, one in self.study.by_key.items()]
+        on_front = {cut.stages for cut in self.study.choice}
+        known = [(key, cut, cut.stages not in on_front) for key, cut in self.study.by_key.items()]
         known.sort(key=lambda row: row[2])
-        if self.own is None:
+        if self.user_cut is None:
             return known
-        beaten = self.own not in undominated((*self.study.choice, self.own), self.study.objective)
-        return [(OWN, self.own, beaten), *known]
+        dominated = self.user_cut not in undominated((*self.study.choice, self.user_cut), self.study.objective)
+        return [(USER_CUT, self.user_cut, dominated), *known]
 
 
-def show(workspace: Workspace, name: str | None) -> None:
+def render(workspace: Workspace, name: str | None) -> None:
     """The whole tab for one traced model."""
     if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see where to cut a model so that its slowest stage is as fast as can be.")
@@ -71,11 +71,11 @@ def show(workspace: Workspace, name: str | None) -> None:
     if model.profile is None or not model.graph.metadata:
         _profile_first(workspace, name)
         return
-    study = cuts.study(workspace, name, model.graph.architecture_hash)
+    study = cuts.load_study(workspace, name, model.graph.architecture_hash)
     with frame.picture_beside("partition"):
         left, right = st.columns([23, 77], gap="medium")
     with left:
-        form.show(workspace, name, study)
+        form.render(workspace, name, study)
     with right:
         if study is None:
             st.info(
@@ -83,16 +83,16 @@ def show(workspace: Workspace, name: str | None) -> None:
                 "and how far from the best they can be."
             )
             return
-        shown = _shown(workspace, model, study)
+        shown = _load_view(workspace, model, study)
         if shown is None:
             st.warning(f"No cut was found. {escape_markdown(study.last.message)}")
             return
-        _answer(shown)
+        _render_figures(shown)
         _pictures(workspace, name, shown)
     if shown is not None:
         st.header("The cut drawn over the model", anchor=False)
-        explore.show(workspace, model, study, shown.provider)
-        _parts(model.name, shown)
+        explore.render(workspace, model, study, shown.provider)
+        _render_stages(model.name, shown)
         _ranking(workspace, model, shown)
 
 
@@ -105,29 +105,29 @@ def _profile_first(workspace: Workspace, name: str) -> None:
         st.rerun()
 
 
-def _shown(workspace: Workspace, model: GraphModel, study: Study) -> Shown | None:
+def _load_view(workspace: Workspace, model: GraphModel, study: CutStudy) -> CutsView | None:
     """None where nothing was found."""
     assert model.profile is not None
     provider = cuts.provider(model.sha256, model.profile_sha256, model.graph, model.profile)
-    found = cuts.chosen(workspace, model.name, study, provider)
-    if found.fault:
-        st.error(escape_markdown(found.fault))
-    if found.candidate is None:
+    selection = cuts.selected_cut(workspace, model.name, study, provider)
+    if selection.fault:
+        st.error(escape_markdown(selection.fault))
+    if selection.candidate is None:
         return None
-    values = cuts.own_values(workspace, model.name, model.graph)
-    return Shown(study, provider, found.candidate, found.key, found.own, values)
+    values = cuts.user_values(workspace, model.name, model.graph)
+    return CutsView(study, provider, selection.candidate, selection.key, selection.user_cut, values)
 
 
-def _answer(shown: Shown) -> None:
+def _render_figures(shown: CutsView) -> None:
     """The chosen cut in four figures, with what is proven of the best."""
     study, chosen, last = shown.study, shown.chosen, shown.study.last
     value = value_of(chosen, study.objective)
     whole = shown.provider.row.batch_ms
     cards = (
         (
-            f"{WHAT[study.objective].capitalize()}, of {len(chosen.stages)}",
+            f"{OBJECTIVE_LABELS[study.objective].capitalize()}, of {len(chosen.stages)}",
             short(value, "ms"),
-            _against(shown),
+            _compare_with_best(shown),
         ),
         (
             "Against the whole model",
@@ -145,7 +145,7 @@ def _answer(shown: Shown) -> None:
             f"of {memory_size(sum(chosen.peak_memory_bytes))} in all stages",
         ),
     )
-    widgets.cards(cards)
+    widgets.metric_cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
         if last.status == "optimal":
             widgets.badge("best proven optimal", "gray")
@@ -154,10 +154,10 @@ def _answer(shown: Shown) -> None:
         row = shown.provider.row
         where = row.device or row.gpu_type
         widgets.badge(f"stage loads estimated from times {row.basis} on {where}", "yellow")
-        st.caption(f"For {form.asked_text(study)}.")
+        st.caption(f"For {form.describe_request(study)}.")
 
 
-def _against(shown: Shown) -> str:
+def _compare_with_best(shown: CutsView) -> str:
     """How the chosen cut stands to the best by the objective."""
     study = shown.study
     value, best = value_of(shown.chosen, study.objective), value_of(study.candidates[0], study.objective)
@@ -166,14 +166,14 @@ def _against(shown: Shown) -> str:
     return f"{percent(value / best - 1)} above the best found"
 
 
-def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
+def _pictures(workspace: Workspace, name: str, shown: CutsView) -> None:
     study, dark = shown.study, st.context.theme.type == "dark"
     left, right = st.columns([54, 46], gap="medium")
     with left:
         st.header("All cuts: less is better both ways", anchor=False)
-        with saving.saved("Cuts", f"{name}.cuts", key="partition-front"):
+        with saving.exportable("Cuts", f"{name}.cuts", key="partition-front"):
             st.plotly_chart(
-                front(dots(shown), study.last.bound_ms, WHAT[study.objective], dark=dark), theme=None,
+                pareto_front(dots(shown), study.last.bound_ms, OBJECTIVE_LABELS[study.objective], dark=dark), theme=None,
                 key="partition-front", config=CONFIG, selection_mode="points",
                 on_select=lambda: _clicked(workspace, name),
                 alt="Each cut by its slowest stage and the bytes that cross it; the table below has the figures",
@@ -181,15 +181,15 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
         st.caption("Click a dot to choose its cut. Faint: another is no worse in time, bytes and memory.")
     with right:
         st.header("Load of each stage", anchor=False)
-        groups = [("chosen" if shown.chosen_key != OWN else "yours", _bars(shown, shown.chosen))]
-        if shown.chosen_key == OWN:
-            rival = _rival(shown)
+        groups = [("chosen" if shown.chosen_key != USER_CUT else "yours", _bars(shown, shown.chosen))]
+        if shown.chosen_key == USER_CUT:
+            rival = _comparison_cut(shown)
             groups.append((f"best of {len(rival.stages)}", _bars(shown, rival)))
-        elif shown.own is not None:
-            groups.append(("yours", _bars(shown, shown.own)))
+        elif shown.user_cut is not None:
+            groups.append(("yours", _bars(shown, shown.user_cut)))
         of_as_many = study.outcomes.get(len(shown.chosen.stages), study.last)
         bound = of_as_many.bound_ms if study.objective == "throughput" else None
-        with saving.saved("Loads", f"{name}.loads", key="partition-bars"):
+        with saving.exportable("Loads", f"{name}.loads", key="partition-bars"):
             st.plotly_chart(
                 bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
                 alt="The load of each stage of the chosen cut; the table below has the figures",
@@ -197,33 +197,33 @@ def _pictures(workspace: Workspace, name: str, shown: Shown) -> None:
         st.caption("Hatched: transfers. Dotted: no cut into as many stages has a slowest stage below this.")
 
 
-def _rival(shown: Shown) -> PartitionCandidate:
+def _comparison_cut(shown: CutsView) -> PartitionCandidate:
     """The best with as many stages as the user's own, else the best."""
     stages = len(shown.chosen.stages)
     return next(
-        (one for one in shown.study.candidates if len(one.stages) == stages), shown.study.candidates[0]
+        (cut for cut in shown.study.candidates if len(cut.stages) == stages), shown.study.candidates[0]
     )
 
 
-def dots(shown: Shown) -> list[Dot]:
+def dots(shown: CutsView) -> list[CutDot]:
     """Every cut as a dot of the chart."""
     objective = shown.study.objective
     return [
-        Dot(
-            key, len(one.stages), sum(one.cut_bytes), value_of(one, objective), max(one.peak_memory_bytes),
-            beaten, key == shown.chosen_key, key == OWN,
+        CutDot(
+            key, len(cut.stages), sum(cut.cut_bytes), value_of(cut, objective), max(cut.peak_memory_bytes),
+            dominated, key == shown.chosen_key, key == USER_CUT,
         )
-        for key, one, beaten in shown.rows
+        for key, cut, dominated in shown.rows
     ]  # fmt: skip
 
 
-def _bars(shown: Shown, candidate: PartitionCandidate) -> list[Bar]:
+def _bars(shown: CutsView, candidate: PartitionCandidate) -> list[StageBar]:
     factors = shown.study.devices.time_factors
-    found = []
+    stage_bars = []
     for stage, (load, ids) in enumerate(zip(candidate.loads_ms, candidate.stages, strict=True)):
-        own = sum(map(shown.provider.time_ms, ids)) * (factors[candidate.devices[stage]] if factors else 1.0)
-        found.append(Bar(f"stage {stage + 1}", stage, own, max(0.0, load - own)))
-    return found
+        compute_ms = sum(map(shown.provider.time_ms, ids)) * (factors[candidate.devices[stage]] if factors else 1.0)
+        stage_bars.append(StageBar(f"stage {stage + 1}", stage, compute_ms, max(0.0, load - compute_ms)))
+    return stage_bars
 
 
 def _clicked(workspace: Workspace, name: str) -> None:
@@ -232,7 +232,7 @@ def _clicked(workspace: Workspace, name: str) -> None:
         cuts.choose(workspace, name, str(points[0]["customdata"][0]))
 
 
-def _parts(name: str, shown: Shown) -> None:
+def _render_stages(name: str, shown: CutsView) -> None:
     """Each stage in figures, and why each cut lies where it does."""
     st.header("The stages", anchor=False)
     saving.table(
@@ -248,17 +248,17 @@ def _parts(name: str, shown: Shown) -> None:
         },
     )
     for reason in cut_reasons(shown.provider, shown.chosen):
-        st.markdown(f"**Cut {reason.after}.** {escape_markdown(reason_text(reason, shown.provider))}")
+        st.markdown(f"**Cut {reason.after}.** {escape_markdown(describe_reason(reason, shown.provider))}")
 
 
-def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
+def _ranking(workspace: Workspace, model: GraphModel, shown: CutsView) -> None:
     """All cuts as a table to choose from, and where they go from here."""
     st.header("All cuts", anchor=False)
-    beaten = sum(row[2] for row in shown.rows)
-    every = beaten > 0 and st.toggle(
-        f"Also the {beaten} that another beats in everything", key="partition-every"
+    dominated = sum(row[2] for row in shown.rows)
+    show_all = dominated > 0 and st.toggle(
+        f"Also the {dominated} that another beats in everything", key="partition-every"
     )
-    rows = [row for row in shown.rows if every or not row[2] or row[0] == shown.chosen_key]
+    rows = [row for row in shown.rows if show_all or not row[2] or row[0] == shown.chosen_key]
     saving.table(
         candidates_table(rows, shown.study.objective, shown.chosen_key),
         f"{model.name}.cuts",
@@ -269,7 +269,7 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
         on_select=lambda: _row(workspace, model.name, [row[0] for row in rows]),
     )
     st.caption("Select a row to choose its cut. ● is drawn above.")
-    offered = [one for one in (shown.own, *shown.study.choice) if one is not None and len(one.stages) > 1]
+    offered = [cut for cut in (shown.user_cut, *shown.study.choice) if cut is not None and len(cut.stages) > 1]
     with st.container(horizontal=True):
         if st.button(
             f"Offer {len(offered)} cuts to the planner",
@@ -284,13 +284,13 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: Shown) -> None:
             "application/json",
             on_click="ignore",
         )
-    command = command_text(model.name, shown)
+    command = format_command(model.name, shown)
     if command:
         st.caption("To write the stages of this cut as .pt2 files that run on their own:")
         st.code(command, language="shell", wrap_lines=True)
 
 
-def command_text(model: str, shown: Shown) -> str:
+def format_command(model: str, shown: CutsView) -> str:
     """The command that writes the chosen cut's stages; empty for a cut that another beats."""
     study = shown.study
     devices = study.devices
@@ -301,8 +301,8 @@ def command_text(model: str, shown: Shown) -> str:
         words.append("--time-factors " + ",".join(f"{factor:g}" for factor in devices.time_factors))
     if study.objective != "throughput":
         words.append(f"--objective {study.objective}")
-    if shown.chosen_key == OWN:
-        words.append("--behind " + ",".join(shown.own_values))
+    if shown.chosen_key == USER_CUT:
+        words.append("--behind " + ",".join(shown.user_values))
     elif shown.chosen in study.choice:
         if devices.memory_bytes:
             words.append(f"--memory {devices.memory_bytes / GIB:.17g}")
@@ -318,11 +318,11 @@ def _row(workspace: Workspace, name: str, keys: Sequence[str]) -> None:
         cuts.choose(workspace, name, keys[rows[0]])
 
 
-def _offer(workspace: Workspace, model: GraphModel, study: Study, offered: list[PartitionCandidate]) -> None:
+def _offer(workspace: Workspace, model: GraphModel, study: CutStudy, offered: list[PartitionCandidate]) -> None:
     """The cuts become variants of the model in the current scenario, and it is planned again."""
     assert model.profile is not None
-    with frame.telling():
-        ranked = sorted(offered, key=lambda one: value_of(one, study.objective))
+    with frame.fault_boundary():
+        ranked = sorted(offered, key=lambda cut: value_of(cut, study.objective))
         outcome = cuts.offer(workspace, model.name, study, ranked)
         scenario_name, request = SCENARIO.current(workspace), scenario.request(workspace)
         if request is None or scenario_name is None:

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.components import saving
-from app.explorer import look as explorer_look
+from app.explorer import view_state as explorer_state
 from app.explorer.mount import mount
 from app.session import analysis
 from app.session.model import GraphModel, open_model
@@ -19,7 +19,7 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 
-def show(workspace: Workspace, model: GraphModel) -> None:
+def render(workspace: Workspace, model: GraphModel) -> None:
     """Choose what to compare with; both drawn with the same colours, and their differences as a table."""
     others = choices(workspace, model)
     if not others:
@@ -29,43 +29,43 @@ def show(workspace: Workspace, model: GraphModel) -> None:
         )
         return
     chosen = st.selectbox(
-        "Compare with", others, format_func=lambda one: one[1], key="graph-compare", width=420
+        "Compare with", others, format_func=lambda choice: choice[1], key="graph-compare", width=420
     )
     kind, name = chosen[0], chosen[2]
-    st.fragment(_pair)(workspace, model, kind, name)
+    st.fragment(_render_pair)(workspace, model, kind, name)
 
 
 def choices(workspace: Workspace, model: GraphModel) -> list[tuple[str, str, str]]:
     """(kind, text, name) of other models, and of other profiles with the same architecture."""
-    found = [
+    others = [
         ("profile", f"this model, profile “{name}”", name)
         for name in sorted(names(workspace, "profile"))
-        if name != model.name and _fits(workspace, name, model)
+        if name != model.name and _is_comparable(workspace, name, model)
     ]
-    return found + [("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name]
+    return others + [("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name]
 
 
-def _fits(workspace: Workspace, name: str, model: GraphModel) -> bool:
+def _is_comparable(workspace: Workspace, name: str, model: GraphModel) -> bool:
     profile = read(workspace, "profile", name)
     return bool(profile.nodes) and profile.architecture_hash == model.graph.architecture_hash
 
 
-def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
+def _render_pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
     steps = model.analysis.prepared.steps
     if kind == "profile":
         other = open_model(workspace, model.name, name, steps)
     else:
         other = open_model(workspace, name, steps=steps)
-    for column, one, place in zip(st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True):
+    for column, side, place in zip(st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True):
         with column:
             # Two profiles of one model are opened and closed together; two models each on their own.
-            at = f"compare {model.name}" if kind == "profile" else f"compare {one.name}"
-            st.header(escape_markdown(one.name if kind == "model" or one is model else name), anchor=False)
-            st.caption(escape_markdown(one.basis_text))
-            look = explorer_look.look(workspace, at, one.hierarchy)
-            scene = analysis.scene(one.sha256, look.opened, look.unfolded, one.hierarchy)
+            at = f"compare {model.name}" if kind == "profile" else f"compare {side.name}"
+            st.header(escape_markdown(side.name if kind == "model" or side is model else name), anchor=False)
+            st.caption(escape_markdown(side.basis_text))
+            state = explorer_state.load_state(workspace, at, side.hierarchy)
+            scene = analysis.scene(side.sha256, state.opened, state.unfolded, side.hierarchy)
             mount(
-                workspace, one, look, scene, key=f"compare-{place}-{one.name}-{name}", panels=False, place=at
+                workspace, side, state, scene, key=f"compare-{place}-{side.name}-{name}", panels=False, place=at
             )
     st.header("What differs", anchor=False)
     table = times_table(model, other) if kind == "profile" else operations_table(model, other)
@@ -74,7 +74,7 @@ def _pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None
 
 def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
     """How often each operation stands in either model, the largest difference first; "n/a" where it does not."""
-    counts = [Counter(operation_name(node) for node in one.graph.ops) for one in (left, right)]
+    counts = [Counter(operation_name(node) for node in model.graph.ops) for model in (left, right)]
     rows: list[dict[str, Any]] = [
         {
             "operation": name,
@@ -91,12 +91,12 @@ def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
 def times_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
     """Shares of the time of each module in both profiles, the largest difference first."""
     shares: list[dict[str, float]] = []
-    for one in (left, right):
-        found: dict[str, float] = defaultdict(float)
-        for node in one.graph.ops:
-            if node.id in one.graph.metadata:
-                found[node.module or "the model itself"] += one.graph.metadata[node.id].time_share
-        shares.append(found)
+    for model in (left, right):
+        module_shares: dict[str, float] = defaultdict(float)
+        for node in model.graph.ops:
+            if node.id in model.graph.metadata:
+                module_shares[node.module or "the model itself"] += model.graph.metadata[node.id].time_share
+        shares.append(module_shares)
     rows: list[dict[str, Any]] = [
         {
             "module": module,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.format.html import Fact
-from app.models.graph.tables import arguments_text, shape_text
+from app.models.graph.tables import format_arguments, format_shape
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import Item
@@ -20,14 +20,14 @@ MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ProfileTimes:
     """The rows of a profile that give a node's share of the time a length: measured here, estimated on a slice."""
 
     measured: ProfileRow | None
     estimated: ProfileRow | None
 
 
-def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ()) -> Times:
+def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ()) -> ProfileTimes:
     """Of the measured rows that of the batch nearest the traced one; of the estimated ones the smallest slice.
 
     `gpu_types` are those of the scenario's fleet, to be preferred.
@@ -36,7 +36,7 @@ def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ())
     wanted = tuple(gpu_types) or ("A100-80GB",)
     measured = [row for row in rows if row.basis != "estimated"]
     estimated = [row for row in rows if row.basis == "estimated" and row.gpu_type in wanted and row.profile]
-    return Times(
+    return ProfileTimes(
         min(measured, key=lambda row: abs(row.batch_size - batch), default=None),
         min(
             estimated,
@@ -46,7 +46,7 @@ def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ())
     )
 
 
-def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -> list[Fact]:
+def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: ProfileTimes) -> list[Fact]:
     """What is known of one node."""
     node = graph.by_id[name]
     cost = graph.metadata.get(name)
@@ -54,9 +54,9 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     weights = [read for read in node.inputs if graph.by_id[read].kind in WEIGHT_KINDS]
     facts: list[Fact] = [
         ("operator", html.escape(node.target or node.kind)),
-        *([("arguments", html.escape(arguments_text(node)))] if node.arguments else []),
+        *([("arguments", html.escape(format_arguments(node)))] if node.arguments else []),
         ("module", html.escape(node.module) or "none"),
-        ("output", html.escape(f"{shape_text(node)} {node.dtype or ''}".strip()) or "no tensor"),
+        ("output", html.escape(f"{format_shape(node)} {node.dtype or ''}".strip()) or "no tensor"),
         ("bytes out", size(node.output_bytes)),
     ]
     if weights:
@@ -65,41 +65,41 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: Times) -
     facts += [
         (
             f"timed here, batch {batch}",
-            f"{one.mean:.3g} ± {one.std:.2g} ms, {one.min:.3g} to {one.max:.3g} ms",
+            f"{timing.mean:.3g} ± {timing.std:.2g} ms, {timing.min:.3g} to {timing.max:.3g} ms",
         )
-        for batch, one in sorted((cost.times_ms if cost else {}).items())
+        for batch, timing in sorted((cost.times_ms if cost else {}).items())
     ]
     facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
-    facts.append(("reads", _named([read for read in node.inputs if read not in weights])))
-    facts.append(("read by", _named(graph.users.get(name, ()))))
+    facts.append(("reads", _format_names([read for read in node.inputs if read not in weights])))
+    facts.append(("read by", _format_names(graph.users.get(name, ()))))
     if unit is not None and unit in analysis.regions.position:
-        facts.append(("dominated by", html.escape(_end(analysis.dominance.immediate_dominator(unit)))))
+        facts.append(("dominated by", html.escape(_last_part(analysis.dominance.immediate_dominator(unit)))))
         facts.append(
-            ("post-dominated by", html.escape(_end(analysis.dominance.immediate_post_dominator(unit))))
+            ("post-dominated by", html.escape(_last_part(analysis.dominance.immediate_post_dominator(unit))))
         )
     if name in analysis.fates:
-        facts.append(("preparation", preparation_text(analysis, name)))
+        facts.append(("preparation", describe_preparation(analysis, name)))
     return facts
 
 
-def preparation_text(analysis: Analysis, name: str) -> str:
+def describe_preparation(analysis: Analysis, name: str) -> str:
     """What preparation for cutting did to a node, as HTML."""
     fate = analysis.fates[name]
     if fate.became == "dead":
         return "dead: no output needs it, set aside"
     if fate.became == "charged":
-        return f"weight: charged to {_named(fate.to)}"
+        return f"weight: charged to {_format_names(fate.to)}"
     beside = ", shipped beside every cut" if fate.beside else ""
     if fate.became in ("folded", "fused"):
         what = "constant: folded into" if fate.became == "folded" else "alias: joined its producer"
-        return f"{what} {_named(fate.to)}{beside}"
+        return f"{what} {_format_names(fate.to)}{beside}"
     unit = analysis.prepared.by_id[name]
-    joined = f", with {_named(i for i in unit.members if i != name)}" if len(unit.members) > 1 else ""
+    joined = f", with {_format_names(i for i in unit.members if i != name)}" if len(unit.members) > 1 else ""
     charged = f", charged with {size(unit.weight_bytes)} of weights" if unit.weights else ""
     return ("side-band: shipped beside every cut" if beside else "kept") + joined + charged
 
 
-def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
+def group_facts(hierarchy: Hierarchy, item: Item, times: ProfileTimes) -> list[Fact]:
     """What is known of a module, a run or a fold."""
     graph = hierarchy.graph
     members = [hierarchy.nodes[i] for i in item.nodes] or [
@@ -112,10 +112,10 @@ def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
     leaving = [node.id for node in nodes if any(user not in inside for user in graph.users[node.id])]
     costs = [graph.metadata[name] for name in members if name in graph.metadata]
     # Of equal blocks the first speaks for all: of a fold, or of a list of them.
-    one = item.groups[0] if item.groups else item.id
+    member = item.groups[0] if item.groups else item.id
     if item.repeats > 1 and not item.groups:
-        one = next(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))
-    summary = hierarchy.summary(one, 6)
+        member = next(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))
+    summary = hierarchy.summary(member, 6)
     return [
         ("operations", short(item.count)),
         ("kinds" if item.repeats < 2 else "kinds, of each block", html.escape(summary)),
@@ -125,12 +125,12 @@ def group_facts(hierarchy: Hierarchy, item: Item, times: Times) -> list[Fact]:
         ("bytes out", size(sum(graph.by_id[name].output_bytes for name in leaving))),
         *_time_facts(sum(cost.time_share for cost in costs) if costs else None, times),
         ("peak memory, est.", size(max(cost.peak_bytes for cost in costs)) if costs else "n/a"),
-        ("values in", _named(sorted(entering))),
-        ("values out", _named(leaving)),
+        ("values in", _format_names(sorted(entering))),
+        ("values out", _format_names(leaving)),
     ]
 
 
-def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Times) -> list[Fact]:
+def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: ProfileTimes) -> list[Fact]:
     """What is known of a region: one value in, one value out."""
     region = analysis.regions.regions[index]
     units = [analysis.prepared.by_id[name] for name in region.ids]
@@ -138,7 +138,7 @@ def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Times
     costs = [graph.metadata[name] for name in members if name in graph.metadata]
     bytes_of = {unit.id: unit.output_bytes for unit in analysis.prepared.units}
     return [
-        ("region", f"{html.escape(_end(region.start))} to {html.escape(_end(region.end))}"),
+        ("region", f"{html.escape(_last_part(region.start))} to {html.escape(_last_part(region.end))}"),
         ("kind", "chain of cut points" if region.kind == "chain" else "between two cut points"),
         ("operations", short(len(members))),
         ("weights", size(sum(unit.weight_bytes for unit in units))),
@@ -150,7 +150,7 @@ def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Times
 
 
 def cut_facts(
-    graph: TorchGraph, analysis: Analysis, name: str, times: Times, best: PartitionOutcome | None
+    graph: TorchGraph, analysis: Analysis, name: str, times: ProfileTimes, best: PartitionOutcome | None
 ) -> list[Fact]:
     """What a cut behind this value would do; empty where the model does not fall apart there."""
     unit = analysis.prepared.unit_of.get(name)
@@ -160,9 +160,9 @@ def cut_facts(
     costs = graph.metadata
     first = sum(
         costs[member].time_share
-        for one in analysis.prepared.units
-        if one.id in before
-        for member in one.members
+        for earlier_unit in analysis.prepared.units
+        if earlier_unit.id in before
+        for member in earlier_unit.members
         if member in costs
     )
     facts: list[Fact] = [("bytes across", size(analysis.prepared.by_id[unit].output_bytes))]
@@ -179,7 +179,7 @@ def cut_facts(
     return facts
 
 
-def _time_facts(share: float | None, times: Times) -> list[Fact]:
+def _time_facts(share: float | None, times: ProfileTimes) -> list[Fact]:
     if share is None:
         return [("time", "n/a")]
     facts: list[Fact] = [("share of the time", percent(share))]
@@ -203,11 +203,11 @@ def _time_facts(share: float | None, times: Times) -> list[Fact]:
     return facts
 
 
-def _named(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(names))
-    text = ", ".join(html.escape(name) for name in found[:MOST_NAMED])
-    return (text + (f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else "")) or "nothing"
+def _format_names(names: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    text = ", ".join(html.escape(name) for name in unique[:MOST_NAMED])
+    return (text + (f" and {len(unique) - MOST_NAMED} more" if len(unique) > MOST_NAMED else "")) or "nothing"
 
 
-def _end(name: str | None) -> str:
+def _last_part(name: str | None) -> str:
     return {"<entry>": "the inputs", "<exit>": "the outputs", None: "n/a"}.get(name, str(name))

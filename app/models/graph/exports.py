@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components.saving import file_name
-from app.explorer import look as explorer_look
+from app.explorer import view_state as explorer_state
 from app.explorer.overlays import svg_fills
 from app.session import analysis
 from app.session.model import GraphModel
@@ -16,15 +16,15 @@ from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, regions_dot
 from torchsplit_core.workspace.store import Workspace
 
 
-def show(workspace: Workspace, model: GraphModel) -> None:
+def render(workspace: Workspace, model: GraphModel) -> None:
     """One button a file; each is made when it is asked for."""
     file = file_name(model.name)
     dark = st.context.theme.type == "dark"
 
-    look = explorer_look.look(workspace, model.name, model.hierarchy)
+    state = explorer_state.load_state(workspace, model.name, model.hierarchy)
 
     def scene() -> Scene:
-        return analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
+        return analysis.scene(model.sha256, state.opened, state.unfolded, model.hierarchy)
 
     def drawing() -> str:
         fills = svg_fills(model.hierarchy, scene().view)

@@ -8,15 +8,15 @@ from typing import Any
 import streamlit as st
 
 from app.components import saving
-from app.explorer import look as explorer_look
-from app.explorer.look import Look
+from app.explorer import view_state as explorer_state
+from app.explorer.view_state import ExplorerState
 from app.explorer.mount import mount
 from app.format.badges import Colour
 from app.format.html import facts_html
 from app.models.graph import compare as graph_compare
 from app.models.graph import exports, preparation
 from app.models.graph import tables as graph_tables
-from app.models.graph.details import Times, cut_facts, group_facts, node_facts, region_facts, times_of
+from app.models.graph.details import ProfileTimes, cut_facts, group_facts, node_facts, region_facts, times_of
 from app.session import analysis
 from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
@@ -53,7 +53,7 @@ STYLE = """<style>
 </style>"""
 
 
-def show(workspace: Workspace, name: str | None) -> None:
+def render(workspace: Workspace, name: str | None) -> None:
     """The whole tab for one traced model."""
     if name is None or not exists(workspace, "graph", name):
         st.write("Here you will see a model's dataflow, what dominates what, and where it can be cut.")
@@ -61,7 +61,7 @@ def show(workspace: Workspace, name: str | None) -> None:
         return
     st.html(STYLE)
     head = st.container(horizontal=True, vertical_alignment="center", key="graph-head", gap="small")
-    steps = preparation.chosen(workspace, name)
+    steps = preparation.active_steps(workspace, name)
     model = open_model(workspace, name, steps=steps)
     with head:
         nodes, cuts = len(model.graph.nodes), len(model.analysis.regions.cut_points)
@@ -72,7 +72,7 @@ def show(workspace: Workspace, name: str | None) -> None:
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
             st.badge(text, color=colour)
-        partial = preparation.badge_text(steps)
+        partial = preparation.describe_steps(steps)
         if partial is not None:
             st.badge(partial, color="yellow")
         if model.graph.notes:
@@ -81,7 +81,7 @@ def show(workspace: Workspace, name: str | None) -> None:
                     st.caption(escape_markdown(note))
         if st.session_state.get(TAB, TITLES[0]) == TITLES[0]:
             preparation.switch()
-    explorer_look.refocus(workspace, name, model.hierarchy)
+    explorer_state.refocus(workspace, name, model.hierarchy)
     tabs = st.tabs(TITLES, key=TAB, on_change="rerun")
     explore, tables, compare, files = tabs
     for view in tabs:
@@ -90,41 +90,41 @@ def show(workspace: Workspace, name: str | None) -> None:
             view.warning(escape_markdown(f"The profile under its name is left out. {model.misfit}"))
     if explore.open:
         with explore:
-            preparation.show(workspace, model)
+            preparation.render(workspace, model)
             st.fragment(_explorer)(workspace, model)
     if tables.open:
         with tables:
             st.fragment(_tables)(workspace, model)
     if compare.open:
         with compare:
-            graph_compare.show(workspace, model)
+            graph_compare.render(workspace, model)
     if files.open:
         with files:
-            exports.show(workspace, model)
+            exports.render(workspace, model)
 
 
 def _explorer(workspace: Workspace, model: GraphModel) -> None:
-    look = explorer_look.look(workspace, model.name, model.hierarchy)
-    scene = analysis.scene(model.sha256, look.opened, look.unfolded, model.hierarchy)
-    if look.refused:
-        st.warning(look.refused)
+    state = explorer_state.load_state(workspace, model.name, model.hierarchy)
+    scene = analysis.scene(model.sha256, state.opened, state.unfolded, model.hierarchy)
+    if state.refusal:
+        st.warning(state.refusal)
     left, right = st.columns([81, 19], gap="small")
     with left:
-        mount(workspace, model, look, scene, key=f"explorer-{model.name}", panels=True)
+        mount(workspace, model, state, scene, key=f"explorer-{model.name}", panels=True)
     with right:
-        _details(workspace, model, look, scene)
+        _details(workspace, model, state, scene)
 
 
-def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) -> None:
+def _details(workspace: Workspace, model: GraphModel, state: ExplorerState, scene: Scene) -> None:
     """What is selected, with doors to where it leads."""
     times = times_of(model.profile, model.graph.traced_batch, model.fleet)
-    item = next((one for one in scene.view.items if one.id == look.item), None)
-    if look.region is not None and look.region < len(model.analysis.regions.regions):
+    item = next((candidate for candidate in scene.view.items if candidate.id == state.item), None)
+    if state.region is not None and state.region < len(model.analysis.regions.regions):
         with st.container(border=True, key="graph-details"):
             st.header("Region", anchor=False)
-            st.html(facts_html(region_facts(model.graph, model.analysis, look.region, times)))
-    elif look.node is not None and look.node in model.graph.by_id:
-        _node(workspace, model, look, look.node, times)
+            st.html(facts_html(region_facts(model.graph, model.analysis, state.region, times)))
+    elif state.node is not None and state.node in model.graph.by_id:
+        _node(workspace, model, state, state.node, times)
     elif item is not None and item.kind in ("module", "run", "fold"):
         _group(workspace, model, item, times)
     else:
@@ -136,7 +136,7 @@ def _details(workspace: Workspace, model: GraphModel, look: Look, scene: Scene) 
             )
 
 
-def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times: Times) -> None:
+def _node(workspace: Workspace, model: GraphModel, state: ExplorerState, name: str, times: ProfileTimes) -> None:
     node = model.graph.by_id[name]
     with st.container(border=True, key="graph-details"):
         st.header(escape_markdown(name), anchor=False)
@@ -144,12 +144,12 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
         if node.source or node.code:
             st.code("\n".join(filter(None, (node.source, node.code))), language=None, wrap_lines=True)
         with st.container(horizontal=True):
-            for label, target in _leads(model, name).items():
+            for label, target in _dominator_targets(model, name).items():
                 st.button(
                     label,
                     key=f"lead-{label}",
                     help=escape_markdown(target),
-                    on_click=_act,
+                    on_click=_apply_action,
                     args=(workspace, model, {"kind": "reveal", "node": target}),
                 )
     facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
@@ -159,35 +159,35 @@ def _node(workspace: Workspace, model: GraphModel, look: Look, name: str, times:
             st.html(facts_html(facts))
 
 
-def _leads(model: GraphModel, name: str) -> dict[str, str]:
+def _dominator_targets(model: GraphModel, name: str) -> dict[str, str]:
     """Buttons to the dominators of a node, where those are nodes."""
     unit = model.analysis.prepared.unit_of.get(name)
     if unit is None or unit not in model.analysis.regions.position:
         return {}
-    found = {
+    targets = {
         "Dominator": model.analysis.dominance.immediate_dominator(unit),
         "Post-dominator": model.analysis.dominance.immediate_post_dominator(unit),
     }
-    return {label: target for label, target in found.items() if target in model.hierarchy.index}
+    return {label: target for label, target in targets.items() if target in model.hierarchy.index}
 
 
-def _group(workspace: Workspace, model: GraphModel, item: Item, times: Times) -> None:
+def _group(workspace: Workspace, model: GraphModel, item: Item, times: ProfileTimes) -> None:
     with st.container(border=True, key="graph-details"):
         st.header(escape_markdown(item.label), anchor=False)
         st.html(facts_html(group_facts(model.hierarchy, item, times)))
         if item.repeats > 1:
             st.button(
                 f"Show all {item.repeats} blocks",
-                on_click=_act,
+                on_click=_apply_action,
                 args=(workspace, model, {"kind": "unfold", "item": item.id}),
             )
 
 
-def _act(workspace: Workspace, model: GraphModel, action: dict[str, Any]) -> None:
-    current = explorer_look.look(workspace, model.name, model.hierarchy)
+def _apply_action(workspace: Workspace, model: GraphModel, action: dict[str, Any]) -> None:
+    current = explorer_state.load_state(workspace, model.name, model.hierarchy)
     scene = analysis.scene(model.sha256, current.opened, current.unfolded, model.hierarchy)
-    explorer_look.keep(
-        workspace, model.name, explorer_look.acted(current, model.hierarchy, scene.view, action)
+    explorer_state.save_state(
+        workspace, model.name, explorer_state.apply_action(current, model.hierarchy, scene.view, action)
     )
 
 
@@ -211,19 +211,19 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
         placeholder="regular expression over id, operation, module and source line",
         key="node-search",
     )
-    with frame.telling():
-        found = graph_tables.matching(model.graph, pattern)
-        if pattern or len(found) > graph_tables.MOST_ROWS:
+    with frame.fault_boundary():
+        matches = graph_tables.matching_nodes(model.graph, pattern)
+        if pattern or len(matches) > graph_tables.MOST_ROWS:
             st.caption(
-                f"{len(found)} found"
+                f"{len(matches)} found"
                 + (
                     f"; the first {graph_tables.MOST_ROWS} are shown"
-                    if len(found) > graph_tables.MOST_ROWS
+                    if len(matches) > graph_tables.MOST_ROWS
                     else ""
                 )
             )
         chosen = saving.table(
-            graph_tables.nodes_table(model.graph, model.analysis, found),
+            graph_tables.nodes_table(model.graph, model.analysis, matches),
             f"{model.name}.nodes",
             key="node-table",
             alt="Nodes of the graph",
@@ -233,8 +233,8 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
             column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
         )
         rows = chosen["selection"]["rows"]
-        if rows and rows[0] < len(found):
-            node = found[rows[0]].id
+        if rows and rows[0] < len(matches):
+            node = matches[rows[0]].id
             if node in model.hierarchy.index:
                 st.button(
                     f"Show {escape_markdown(node)} in the explorer",
@@ -248,5 +248,5 @@ def _tables(workspace: Workspace, model: GraphModel) -> None:
 
 
 def _show_in_explorer(workspace: Workspace, model: GraphModel, node: str) -> None:
-    _act(workspace, model, {"kind": "reveal", "node": node})
+    _apply_action(workspace, model, {"kind": "reveal", "node": node})
     st.session_state[TAB] = "Explorer"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import streamlit as st
 
 from app.components import saving
-from app.explorer import look as explorer_look
+from app.explorer import view_state as explorer_state
 from app.format.html import table_html
 from app.session import analysis
 from app.session.model import GraphModel
@@ -30,18 +30,18 @@ HEAD = (
 )
 
 
-def chosen(workspace: Workspace, name: str) -> tuple[StepName, ...]:
+def active_steps(workspace: Workspace, name: str) -> tuple[StepName, ...]:
     """The steps taken for the view of a model: of this session, else as stored, else all."""
     key = _key(name)
     if key not in st.session_state:
         stored = workspace.setting(key)
         known = stored if isinstance(stored, list) else ALL_STEPS
         st.session_state[key] = tuple(step for step in ALL_STEPS if step in known)
-    found: tuple[StepName, ...] = st.session_state[key]
-    return found
+    steps: tuple[StepName, ...] = st.session_state[key]
+    return steps
 
 
-def badge_text(steps: tuple[StepName, ...]) -> str | None:
+def describe_steps(steps: tuple[StepName, ...]) -> str | None:
     """What to know of a view that partitioning does not use; None of the one that it does."""
     if steps == ALL_STEPS:
         return None
@@ -53,7 +53,7 @@ def switch() -> None:
     st.checkbox("Preparation for cutting", key=PANEL)
 
 
-def show(workspace: Workspace, model: GraphModel) -> None:
+def render(workspace: Workspace, model: GraphModel) -> None:
     """The panel, closed at first: a switch a step, and the table of what the steps taken bring."""
     if not st.session_state.get(PANEL):
         return
@@ -69,27 +69,27 @@ def show(workspace: Workspace, model: GraphModel) -> None:
                     step.title,
                     key=key,
                     help=step.about,
-                    on_change=_turned,
+                    on_change=_on_toggle,
                     args=(workspace, model, step.name),
                 )
             st.button(
                 "Take all steps",
                 key="preparation-reset",
                 disabled=steps == ALL_STEPS,
-                on_click=_take,
+                on_click=_save_steps,
                 args=(workspace, model, ALL_STEPS),
             )
         with brings:
-            reports = table(analysis.step_reports(model.sha256, model.graph, steps))
-            saving.listed(reports, "What each step does", f"{model.name}.preparation", key="preparation")
+            reports = steps_table(analysis.step_reports(model.sha256, model.graph, steps))
+            saving.exportable_table(reports, "What each step does", f"{model.name}.preparation", key="preparation")
 
 
-def table(reports: Iterable[StepReport]) -> str:
+def steps_table(reports: Iterable[StepReport]) -> str:
     """What the graph is like as traced and after each step, as HTML; a step left out has its row too."""
-    found = {report.step: report for report in reports}
+    by_step = {report.step: report for report in reports}
     rows = []
     for step in (None, *STEPS):
-        report = found.get(step)
+        report = by_step.get(step)
         if report is None:
             cells: tuple[str, ...] = ("left out", "", "", "", "")
         else:
@@ -103,19 +103,19 @@ def table(reports: Iterable[StepReport]) -> str:
     return table_html(HEAD, rows)
 
 
-def _turned(workspace: Workspace, model: GraphModel, name: StepName) -> None:
+def _on_toggle(workspace: Workspace, model: GraphModel, name: StepName) -> None:
     """A switch was turned."""
     before = set(model.analysis.prepared.steps)
     after = before | {name} if st.session_state[_switch(model.name, name)] else before - {name}
-    _take(workspace, model, tuple(step for step in ALL_STEPS if step in after))
+    _save_steps(workspace, model, tuple(step for step in ALL_STEPS if step in after))
 
 
-def _take(workspace: Workspace, model: GraphModel, steps: tuple[StepName, ...]) -> None:
+def _save_steps(workspace: Workspace, model: GraphModel, steps: tuple[StepName, ...]) -> None:
     """Keep the steps in the session and the workspace. A region chosen is one of other regions now."""
     st.session_state[_key(model.name)] = steps
     workspace.set_setting(_key(model.name), list(steps))
-    look = explorer_look.look(workspace, model.name, model.hierarchy)
-    explorer_look.keep(workspace, model.name, replace(look, region=None))
+    state = explorer_state.load_state(workspace, model.name, model.hierarchy)
+    explorer_state.save_state(workspace, model.name, replace(state, region=None))
 
 
 def _key(name: str) -> str:

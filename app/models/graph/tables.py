@@ -21,7 +21,7 @@ LONGEST_ARGUMENTS = 300
 """Characters; a graph file has them whole."""
 
 
-def matching(graph: TorchGraph, pattern: str) -> list[GraphNode]:
+def matching_nodes(graph: TorchGraph, pattern: str) -> list[GraphNode]:
     """Nodes whose id, operation, module or source line matches; all of them for an empty pattern.
 
     Operations come first, then weights. Raises InputFault for a pattern that is no regular expression.
@@ -59,9 +59,9 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
                 "kind": node.kind,
                 "op": node.op or node.target,
                 "module": node.module,
-                "shape": shape_text(node),
+                "shape": format_shape(node),
                 "dtype": node.dtype or "",
-                "arguments": arguments_text(node),
+                "arguments": format_arguments(node),
                 "output bytes": node.output_bytes,
                 "time %": None if cost is None else 100 * cost.time_share,
                 "peak bytes, est.": None if cost is None else cost.peak_bytes,
@@ -110,12 +110,12 @@ def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shape_text(node: GraphNode) -> str:
+def format_shape(node: GraphNode) -> str:
     """ "[8, 384, 1024]", empty for what is no tensor."""
     return "" if node.shape is None else f"[{', '.join(map(str, node.shape))}]"
 
 
-def arguments_text(node: GraphNode) -> str:
+def format_arguments(node: GraphNode) -> str:
     """ "input x, kernel_size [3, 3], ceil_mode true": arguments as the graph file has them, a value by its id."""
     text = ", ".join(f"{name} {_argument(value, node.inputs)}" for name, value in node.arguments.items())
     return text if len(text) <= LONGEST_ARGUMENTS else f"{text[: LONGEST_ARGUMENTS - 1]}…"

@@ -24,14 +24,14 @@ TWO_PROFILES, TWO_PLACES = "two profiles", "two devices of one profile"
 MOST_LINES = 8
 
 
-def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     left, right = st.columns([4, 12], gap="medium")
     with left, st.container(border=True):
         st.header("Compare", anchor=False)
-        ways = [TWO_PROFILES, TWO_PLACES] if len(profiles) > 1 else [TWO_PLACES]
-        way = widgets.switch("What", ways, "profile-compare-way")
-        sides = _two_profiles(profiles) if way == TWO_PROFILES else _two_places(profiles)
+        modes = [TWO_PROFILES, TWO_PLACES] if len(profiles) > 1 else [TWO_PLACES]
+        mode = widgets.radio_choice("What", modes, "profile-compare-way")
+        sides = _two_profiles(profiles) if mode == TWO_PROFILES else _two_places(profiles)
         sides = sides and _without_estimates(*sides)
     with right:
         if sides is None:
@@ -46,36 +46,36 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
                 "number of processes. Measure one of them where the other was measured."
             )
             return
-        _answer(first, second, pairs)
+        _render_ratio(first, second, pairs)
         _picture(workspace, first, second, pairs)
 
 
 def _two_profiles(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, ...]]:
     names = sorted(profiles)
     newest = next(iter(profiles))
-    first = widgets.one("First", names, newest, "profile-compare-first")
+    first = widgets.single_choice("First", names, newest, "profile-compare-first")
     others = [name for name in names if name != first]
-    alike = (name for name in profiles if name != first and common_points(profiles[first], profiles[name]))
-    second = widgets.one("Second", others, next(alike, others[0]), "profile-compare-second")
+    comparable = (name for name in profiles if name != first and common_points(profiles[first], profiles[name]))
+    second = widgets.single_choice("Second", others, next(comparable, others[0]), "profile-compare-second")
     pairs = common_points(profiles[first], profiles[second])
     labels = list(dict.fromkeys(pair.place.label for pair in pairs if pair.place))
-    chosen = widgets.many(
+    chosen = widgets.multi_choice(
         "On", labels, (), "profile-compare-on", placeholder="Every device and slice they share"
     )
-    kept = tuple(pair for pair in pairs if not chosen or (pair.place and pair.place.label in chosen))
-    return first, second, kept
+    selected = tuple(pair for pair in pairs if not chosen or (pair.place and pair.place.label in chosen))
+    return first, second, selected
 
 
 def _two_places(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, ...]] | None:
     names = sorted(profiles)
-    name = widgets.one("Profile", names, next(iter(profiles)), "profile-compare-profile")
+    name = widgets.single_choice("Profile", names, next(iter(profiles)), "profile-compare-profile")
     labels = {place.label: place for place in rows.places({name: profiles[name]})}
     if len(labels) < 2:
         return None
     options = list(labels)
-    first = widgets.one("First", options, options[0], "profile-compare-place-1")
+    first = widgets.single_choice("First", options, options[0], "profile-compare-place-1")
     others = [label for label in options if label != first]
-    second = widgets.one("Second", others, others[0], "profile-compare-place-2")
+    second = widgets.single_choice("Second", others, others[0], "profile-compare-place-2")
     places: tuple[Place, Place] = (labels[first], labels[second])
     return first, second, common_points(profiles[name], profiles[name], places)
 
@@ -89,7 +89,7 @@ def _without_estimates(first: str, second: str, pairs: Sequence[Pair]) -> tuple[
     return first, second, tuple(pairs) if wanted else measured
 
 
-def _answer(first: str, second: str, pairs: Sequence[Pair]) -> None:
+def _render_ratio(first: str, second: str, pairs: Sequence[Pair]) -> None:
     """The one number, in words, and what stands behind it."""
     typical = middle(pairs)
     assert typical is not None  # there are points
@@ -114,13 +114,13 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
     groups: dict[tuple[str, Place | None, int], list[Pair]] = {}
     for pair in pairs:
         groups.setdefault((pair.stage, pair.place, pair.processes), []).append(pair)
-    own = scenario.colours(workspace).get(scenario.short_name(second), PALETTE[0])
+    colour = scenario.colours(workspace).get(scenario.short_name(second), PALETTE[0])
     shown = [
-        _line(key, found, own if len(groups) == 1 else PALETTE[index % len(PALETTE)])
-        for index, (key, found) in enumerate(list(groups.items())[:MOST_LINES])
+        _line(key, group, colour if len(groups) == 1 else PALETTE[index % len(PALETTE)])
+        for index, (key, group) in enumerate(list(groups.items())[:MOST_LINES])
     ]
     with st.container(border=True):
-        with saving.saved("Ratios", f"{second}-over-{first}", key="profile-compare"):
+        with saving.exportable("Ratios", f"{second}-over-{first}", key="profile-compare"):
             st.plotly_chart(
                 ratio(shown, "second ÷ first, req/s", dark=st.context.theme.type == "dark"), theme=None,
                 key="profile-compare-chart", config=CONFIG,

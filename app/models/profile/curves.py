@@ -11,7 +11,7 @@ from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.profile import rows as profile_rows
 from app.models.profile import table
-from app.models.profile.fits import Fit, fits
+from app.models.profile.fits import ProfileFit, fits
 from app.models.profile.rows import Entry, Series
 from app.session import scenario
 from app.session.workspace import read_artifact
@@ -29,7 +29,7 @@ HELPS = 0.9
 """A measurement helps where it leaves at most this share of the uncertainty."""
 
 
-def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     left, right = st.columns([4, 12], gap="medium")
     with left, st.container(border=True):
@@ -44,11 +44,11 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         if not entries:
             st.info("No row fits this choice: choose a model, and a device it has rows for.")
             return
-        found = [fit for name in chosen for fit in _fits(workspace, name, tuple(processes))]
-        shown = _lines(entries, found, scenario.colours(workspace))
+        model_fits = [fit for name in chosen for fit in _fits(workspace, name, tuple(processes))]
+        shown = _lines(entries, model_fits, scenario.colours(workspace))
         dark = st.context.theme.type == "dark"
         with st.container(border=True):
-            with saving.saved("Curves", "profile-curves", key="profile-curves"):
+            with saving.exportable("Curves", "profile-curves", key="profile-curves"):
                 st.plotly_chart(
                     curves(shown, view, dark=dark), theme=None, key="profile-curves-chart", config=CONFIG,
                     alt=f"{view}, a line a model and slice; the table below has the same figures",
@@ -58,29 +58,29 @@ def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
                 "Hollow amber: estimated. Line and band: the curve fitted through measured points, and the 90 % "
                 "interval of a new measurement."
             )
-        _sure(found, entries)
+        _render_accuracy(model_fits, entries)
         _notes({name: profiles[name] for name in chosen})
         table.rows_behind(entries, "Rows behind the curves")
 
 
 def _notes(profiles: Mapping[str, Profile]) -> None:
     """What the measurements themselves say: clocks, leaks, NaN, points that failed."""
-    told = {name: str(profile.environment.get("notes") or "") for name, profile in profiles.items()}
-    told = {name: text for name, text in told.items() if text}
-    if told:
-        with st.expander(f"Notes of the measurements of {len(told)} model{'s' if len(told) != 1 else ''}"):
-            for name, text in told.items():
+    notes = {name: str(profile.environment.get("notes") or "") for name, profile in profiles.items()}
+    notes = {name: text for name, text in notes.items() if text}
+    if notes:
+        with st.expander(f"Notes of the measurements of {len(notes)} model{'s' if len(notes) != 1 else ''}"):
+            for name, text in notes.items():
                 st.caption(f"**{escape_markdown(name)}**: {escape_markdown(text)}")
 
 
 def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list[int], View]:
     st.header("Show", anchor=False)
     names = sorted(profiles)
-    first, where = first_look(profiles)
-    chosen = widgets.many("Models", names, first, "profile-show-models", most_new=FIRST_MODELS + 2)
-    here = {name: profiles[name] for name in chosen}
-    labels = [place.label for place in profile_rows.places(here)]
-    places = widgets.many(
+    first, where = default_choice(profiles)
+    chosen = widgets.multi_choice("Models", names, first, "profile-show-models", most_new=FIRST_MODELS + 2)
+    selected = {name: profiles[name] for name in chosen}
+    labels = [place.label for place in profile_rows.places(selected)]
+    places = widgets.multi_choice(
         "Devices and slices",
         labels,
         [place for place in where if place in labels] or labels[:FIRST_PLACES],
@@ -89,21 +89,21 @@ def _choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str], list
         most_new=MOST_PLACES,
         help="Those with measurements come first.",
     )
-    counts = sorted({row.processes for profile in here.values() for row in profile.rows})
+    counts = sorted({row.processes for profile in selected.values() for row in profile.rows})
     processes = counts
     if len(counts) > 1:
-        picked = widgets.many(
+        picked = widgets.multi_choice(
             "Processes on a slice",
             [str(count) for count in counts],
             [str(counts[0])],
             "profile-show-processes",
         )
         processes = [int(text) for text in picked]
-    view = widgets.switch("Picture", VIEWS, "profile-show-view")
+    view = widgets.radio_choice("Picture", VIEWS, "profile-show-view")
     return chosen, places, processes, next(known for known in VIEWS if known == view)
 
 
-def first_look(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str]]:
+def default_choice(profiles: Mapping[str, Profile]) -> tuple[list[str], list[str]]:
     """What to show before anything was chosen: where the newest profile was measured, and who else was there."""
     newest = next(iter(profiles))
     places = list(dict.fromkeys(_measured(profiles[newest])))[:FIRST_PLACES]
@@ -115,27 +115,27 @@ def _measured(profile: Profile) -> list[str]:
     return [profile_rows.place_of(row).label for row in profile.rows if row.basis != "estimated"]
 
 
-def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[Fit, ...]:
+def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[ProfileFit, ...]:
     stored = workspace.find("profile", name)
     assert stored is not None
-    found: tuple[Fit, ...] = _fitted(stored.sha256, name, processes, read_artifact(workspace, stored))
-    return found
+    stored_fits: tuple[ProfileFit, ...] = _cached_fits(stored.sha256, name, processes, read_artifact(workspace, stored))
+    return stored_fits
 
 
 @st.cache_resource(max_entries=64, show_spinner="Fitting curves through the measured points")
-def _fitted(sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[Fit, ...]:
+def _cached_fits(sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[ProfileFit, ...]:
     """The fits of a stored profile; its hash stands for it in the key."""
     del sha256
     return fits(name, _profile, processes)
 
 
-def _lines(entries: Sequence[Entry], found: Sequence[Fit], colours: Mapping[str, str]) -> list[Line]:
+def _lines(entries: Sequence[Entry], model_fits: Sequence[ProfileFit], colours: Mapping[str, str]) -> list[Line]:
     series = profile_rows.lines(entries)
     labels = profile_rows.labels(list(series))
-    curve_of = {key: curve for fit in found for key, curve in fit.curves.items()}
+    curve_of = {key: curve for fit in model_fits for key, curve in fit.curves.items()}
     far: dict[Series, set[int]] = {}
-    for fit in found:
-        for point in fit.far_off:
+    for fit in model_fits:
+        for point in fit.outliers:
             far.setdefault(point.series, set()).add(point.row.batch_size)
     return [
         Line(
@@ -144,25 +144,25 @@ def _lines(entries: Sequence[Entry], found: Sequence[Fit], colours: Mapping[str,
             place=key.place.label,
             rows=rows,
             curve=curve_of.get(key),
-            far_off=frozenset(far.get(key, ())),
+            outliers=frozenset(far.get(key, ())),
         )
         for key, rows in series.items()
     ]
 
 
-def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
+def _render_accuracy(model_fits: Sequence[ProfileFit], entries: Sequence[Entry]) -> None:
     """How well the curves hold, in words: leave-one-out errors, and the points far from the others."""
     kinds = {(name, row.gpu_type, row.basis) for name, row in entries}
     short_names = profile_rows.short_names(name for name, _ in entries)
-    fitted = [fit for fit in found if (fit.name, fit.gpu_type, fit.basis) in kinds and fit.curves]
+    fitted = [fit for fit in model_fits if (fit.name, fit.gpu_type, fit.basis) in kinds and fit.curves]
     if fitted:
         worst = max(fitted, key=lambda fit: fit.median_error)
         text = f"Left out one at a time, points are off their curve by {percent(worst.median_error)} at the median"
         tail = f" or less ({escape_markdown(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
         st.caption(f"{text}{tail}.")
-    _advise([fit for fit in fitted if fit.next_point is not None], short_names)
+    _render_advice([fit for fit in fitted if fit.next_point is not None], short_names)
     visible = {profile_rows.place_of(row).label for _, row in entries}
-    far = [point for fit in fitted for point in fit.far_off if point.series.place.label in visible]
+    far = [point for fit in fitted for point in fit.outliers if point.series.place.label in visible]
     if far:
         with st.container(border=True):
             st.markdown(
@@ -180,19 +180,19 @@ def _sure(found: Sequence[Fit], entries: Sequence[Entry]) -> None:
                 st.caption(f"{len(far) - MOST_FAR_OFF} more are ringed in the picture.")
 
 
-def _advise(found: Sequence[Fit], short_names: Mapping[str, str]) -> None:
+def _render_advice(model_fits: Sequence[ProfileFit], short_names: Mapping[str, str]) -> None:
     """What is uncertain where only some slices were measured, and the one measurement that would help most."""
-    alone = [fit for fit in found if fit.next_point and fit.next_point.slices_measured == 1]
-    for fit in alone:
-        st.caption(f"{escape_markdown(short_names[fit.name])} was {advice_words(fit)}")
-    rest = [fit for fit in found if fit not in alone]
-    if rest:
+    single_slice = [fit for fit in model_fits if fit.next_point and fit.next_point.slices_measured == 1]
+    for fit in single_slice:
+        st.caption(f"{escape_markdown(short_names[fit.name])} was {describe_advice(fit)}")
+    others = [fit for fit in model_fits if fit not in single_slice]
+    if others:
         with st.expander("Which further measurement would help most"):
-            for fit in rest:
-                st.caption(f"{escape_markdown(short_names[fit.name])} was {advice_words(fit)}")
+            for fit in others:
+                st.caption(f"{escape_markdown(short_names[fit.name])} was {describe_advice(fit)}")
 
 
-def advice_words(fit: Fit) -> str:
+def describe_advice(fit: ProfileFit) -> str:
     """How uncertain the least certain slice is, and what one more measurement brings."""
     point = fit.next_point
     assert point is not None  # the callers leave others out

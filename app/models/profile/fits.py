@@ -25,7 +25,7 @@ DRAWN = 24
 
 
 @dataclass(frozen=True, slots=True)
-class FarOff:
+class Outlier:
     """A measured point far from what the other points of its model say; the interval is theirs."""
 
     series: Series
@@ -36,7 +36,7 @@ class FarOff:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ProfileFit:
     """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out.
 
     `next_point` is None where the GPU type has no slices, and for emulated rows.
@@ -48,11 +48,11 @@ class Fit:
     rows: int
     median_error: float
     curves: Mapping[Series, Curve]
-    far_off: tuple[FarOff, ...]
+    outliers: tuple[Outlier, ...]
     next_point: SliceAdvice | None
 
 
-def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ...]:
+def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[ProfileFit, ...]:
     """A fit for each GPU type and basis that was measured, with a curve for each line of enough points.
 
     Rows of other numbers of processes are left out: the work grows with the cube of the rows.
@@ -67,7 +67,7 @@ def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[Fit, ..
     return tuple(_fit(name, rows) for rows in groups.values())
 
 
-def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> Fit:
+def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> ProfileFit:
     """The fit of rows of one stage, GPU type and basis, each with its sample."""
     given = [sample for _, sample in rows]
     first = rows[0][0]
@@ -83,18 +83,18 @@ def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> Fit:
     }
     at = {sample: (key, row) for key, line in by_line.items() for row, sample in line}
     far = tuple(
-        FarOff(*at[one.sample], one.expected_rps, one.low_rps, one.high_rps)
-        for one in outliers(given)
-        if one.sample in at
+        Outlier(*at[outlier.sample], outlier.expected_rps, outlier.low_rps, outlier.high_rps)
+        for outlier in outliers(given)
+        if outlier.sample in at
     )
-    return Fit(
+    return ProfileFit(
         name=name,
         gpu_type=first.gpu_type,
         basis=first.basis,
         rows=len(rows),
         median_error=model.leave_one_out().median,
         curves=curves,
-        far_off=far,
+        outliers=far,
         next_point=_next_point(first, given),
     )
 

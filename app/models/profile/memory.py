@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from app.charts.memory import PARTS, Bar, Limit, memory, near, unit_of
+from app.charts.memory import PARTS, MemoryBar, Limit, memory, visible_limits, unit_of
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.profile import rows as profile_rows
@@ -18,23 +18,23 @@ from torchsplit_core.pictures.numbers import counted, escape_markdown, short
 from torchsplit_core.values import Profile, ProfileRow
 
 
-def show(profiles: Mapping[str, Profile]) -> None:
+def render(profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     left, right = st.columns([4, 12], gap="medium")
     with left, st.container(border=True):
         st.header("Show", anchor=False)
         names = sorted(profiles)
         known = (name for name in profiles if any(row.memory_gib is not None for row in profiles[name].rows))
-        name = widgets.one("Model", names, next(known, names[0]), "profile-memory-model")
+        name = widgets.single_choice("Model", names, next(known, names[0]), "profile-memory-model")
         profile = profiles[name]
         labels = {place.label: place for place in profile_rows.places({name: profile})}
-        chosen = widgets.one(
+        chosen = widgets.single_choice(
             "Measured or estimated on", list(labels), next(iter(labels), ""), "profile-memory-place"
         )
         place = labels.get(chosen)
         kinds = list(catalogue())
-        own = place.gpu_type if place and place.gpu_type in kinds else "A100-80GB"
-        kind = widgets.one("Against the slices of", kinds, own, "profile-memory-kind")
+        preferred = place.gpu_type if place and place.gpu_type in kinds else "A100-80GB"
+        kind = widgets.single_choice("Against the slices of", kinds, preferred, "profile-memory-kind")
     with right:
         if place is None:
             st.info("This profile has no row.")
@@ -49,7 +49,7 @@ def show(profiles: Mapping[str, Profile]) -> None:
         _picture(name, place, bars, failed, limits_of(kind), kind)
 
 
-def bars_of(profile: Profile, place: Place) -> tuple[tuple[Bar, ...], tuple[int, ...]]:
+def bars_of(profile: Profile, place: Place) -> tuple[tuple[MemoryBar, ...], tuple[int, ...]]:
     """A bar for each batch size of one process there, and the batch sizes that were out of memory."""
     rows = [
         (profile.source, row)
@@ -70,22 +70,22 @@ def bars_of(profile: Profile, place: Place) -> tuple[tuple[Bar, ...], tuple[int,
     return bars, tuple(failed)
 
 
-def _bar(row: ProfileRow) -> Bar:
+def _bar(row: ProfileRow) -> MemoryBar:
     parts = row.memory_parts_gib
     if parts is None:
         assert row.memory_gib is not None  # others are left out
-        return Bar(row.batch_size, (("peak", row.memory_gib),), row.basis == "estimated")
-    found = tuple((name, float(getattr(parts, name))) for name in PARTS)
-    return Bar(row.batch_size, found, parts.basis == "estimated")
+        return MemoryBar(row.batch_size, (("peak", row.memory_gib),), row.basis == "estimated")
+    sizes = tuple((name, float(getattr(parts, name))) for name in PARTS)
+    return MemoryBar(row.batch_size, sizes, parts.basis == "estimated")
 
 
 def limits_of(kind: str) -> tuple[Limit, ...]:
     """The memory of every plain slice of a GPU type, the smallest first."""
-    known = [(one.name, one.memory_gib) for one in plain_profiles(catalogue()[kind])]
-    return tuple(Limit(name, gib) for name, gib in sorted(known, key=lambda one: one[1] or 0.0) if gib)
+    known = [(entry.name, entry.memory_gib) for entry in plain_profiles(catalogue()[kind])]
+    return tuple(Limit(name, gib) for name, gib in sorted(known, key=lambda entry: entry[1] or 0.0) if gib)
 
 
-def largest_batches(bars: Sequence[Bar], limits: Sequence[Limit]) -> tuple[tuple[Limit, int | None], ...]:
+def largest_batches(bars: Sequence[MemoryBar], limits: Sequence[Limit]) -> tuple[tuple[Limit, int | None], ...]:
     """The largest batch size of the bars that fits each limit; None where not even the smallest does."""
     return tuple(
         (limit, max((bar.batch_size for bar in bars if bar.total <= limit.gib), default=None))
@@ -94,7 +94,7 @@ def largest_batches(bars: Sequence[Bar], limits: Sequence[Limit]) -> tuple[tuple
 
 
 def _picture(
-    name: str, place: Place, bars: Sequence[Bar], failed: Sequence[int], limits: Sequence[Limit], kind: str
+    name: str, place: Place, bars: Sequence[MemoryBar], failed: Sequence[int], limits: Sequence[Limit], kind: str
 ) -> None:
     estimated = sum(bar.estimated for bar in bars)
     with st.container(border=True):
@@ -104,7 +104,7 @@ def _picture(
                 widgets.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), "green")
             if estimated:
                 widgets.badge(counted(estimated, "peak estimated", "peaks estimated"), "yellow")
-        with saving.saved("Memory", f"{name}.memory", key="profile-memory"):
+        with saving.exportable("Memory", f"{name}.memory", key="profile-memory"):
             st.plotly_chart(
                 memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,
                 key="profile-memory-chart", config=CONFIG,
@@ -112,7 +112,7 @@ def _picture(
             )  # fmt: skip
         words = "Dotted: what the slices have. Hatched: estimated from the graph."
         smallest = limits[0] if limits else None
-        if smallest and not near(limits, max((bar.total for bar in bars), default=0.0)):
+        if smallest and not visible_limits(limits, max((bar.total for bar in bars), default=0.0)):
             words = (
                 f"The smallest slice, {smallest.name}, has {short(smallest.gib, 'GiB')}: far above this picture. "
                 "Hatched: estimated from the graph."
@@ -154,7 +154,7 @@ def _picture(
         )
 
 
-def table(bars: Sequence[Bar]) -> pd.DataFrame:
+def table(bars: Sequence[MemoryBar]) -> pd.DataFrame:
     """One row a batch size, in the unit of the picture."""
     unit, scale = unit_of(max((bar.total for bar in bars), default=0.0))
     return pd.DataFrame(

@@ -20,7 +20,7 @@ _LAST = "profile-model"
 """The session key of the model that was looked at last."""
 
 
-def show(workspace: Workspace, name: str | None = None) -> None:
+def render(workspace: Workspace, name: str | None = None) -> None:
     """The whole tab: the figures of the model `name`, or of all, and others beside them where they are chosen."""
     graphs = names(workspace, "graph")
     stored: dict[str, Profile] = read_all(workspace, "profile")
@@ -36,7 +36,7 @@ def show(workspace: Workspace, name: str | None = None) -> None:
                 st.caption(
                     f"{source} is shown at sequence length {first}; its profile also has rows at {more}."
                 )
-        summary.show(shown)
+        summary.render(shown)
     else:
         st.write("Here you will see throughput and service time of a model over batch sizes and slices.")
         if not graphs and not profiles:
@@ -68,18 +68,18 @@ def _begin_with(name: str | None, graphs: Sequence[str], profiles: dict[str, Pro
 
 def _tab(workspace: Workspace, title: str, graphs: tuple[str, ...], profiles: dict[str, Profile]) -> None:
     if title == "Measure":
-        measuring_tab.show(workspace, graphs, profiles)
+        measuring_tab.render(workspace, graphs, profiles)
     elif title == "Import":
-        table_import.show(workspace)
+        table_import.render(workspace)
     elif not any(profile.rows for profile in profiles.values()):
         st.info("No figure is here yet: measure a model under Measure, or bring figures under Import.")
     elif title == "Table":
-        table.show(workspace, profiles)
+        table.render(workspace, profiles)
     else:
         with frame.picture_beside("profile"):
             if title == "Curves":
-                curves.show(workspace, profiles)
+                curves.render(workspace, profiles)
             elif title == "Memory":
-                memory.show(profiles)
+                memory.render(profiles)
             else:
-                compare.show(workspace, profiles)
+                compare.render(workspace, profiles)

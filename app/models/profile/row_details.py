@@ -15,7 +15,7 @@ from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileR
 Facts = list[tuple[str, str]]
 
 
-def show(name: str, item: ProfileRow | ProfileFailure, profile: Profile) -> None:
+def render(name: str, item: ProfileRow | ProfileFailure, profile: Profile) -> None:
     """The panel of one row or failure of that profile."""
     with st.container(border=True, key="profile-details"):
         st.markdown(
@@ -23,46 +23,46 @@ def show(name: str, item: ProfileRow | ProfileFailure, profile: Profile) -> None
             f"{item.processes} process{'es' if item.processes > 1 else ''}"
         )
         facts = (speed_facts(item), memory_facts(item), device_facts(profile, item.device))
-        for column, found in zip(st.columns(3, gap="medium"), facts, strict=True):
-            column.html(facts_html(_escaped(found)))
+        for column, group in zip(st.columns(3, gap="medium"), facts, strict=True):
+            column.html(facts_html(_escape(group)))
 
 
-def _escaped(facts: Iterable[tuple[str, str]]) -> Facts:
+def _escape(facts: Iterable[tuple[str, str]]) -> Facts:
     return [(html.escape(name), html.escape(value)) for name, value in facts]
 
 
 def speed_facts(item: ProfileRow | ProfileFailure) -> Facts:
     if isinstance(item, ProfileFailure):
         return [("outcome", item.reason.replace("_", " ")), ("why", item.message)]
-    found: Facts = [("throughput", exact(item.throughput_rps, "req/s")), ("basis", item.basis)]
+    facts: Facts = [("throughput", exact(item.throughput_rps, "req/s")), ("basis", item.basis)]
     if item.low_rps is not None and item.high_rps is not None:
-        found.append(("90 % interval", f"{exact(item.low_rps)} to {exact(item.high_rps)}"))
+        facts.append(("90 % interval", f"{exact(item.low_rps)} to {exact(item.high_rps)}"))
     if item.percentiles_ms is None:
-        return [*found, ("p95", exact(item.latency_ms, "ms")), ("percentiles", "n/a")]
-    found.append(("timed runs", exact(item.percentiles_ms.runs)))
-    for label, one in (
+        return [*facts, ("p95", exact(item.latency_ms, "ms")), ("percentiles", "n/a")]
+    facts.append(("timed runs", exact(item.percentiles_ms.runs)))
+    for label, percentile in (
         ("p50", item.percentiles_ms.p50),
         ("p95", item.percentiles_ms.p95),
         ("p99", item.percentiles_ms.p99),
     ):
-        found.append((label, _percentile(one)))
-    return found
+        facts.append((label, _format_percentile(percentile)))
+    return facts
 
 
-def _percentile(one: Percentile) -> str:
-    low, high = (short(end) if end is not None else "?" for end in (one.low, one.high))
-    known = one.low is not None or one.high is not None
-    return exact(one.value, "ms") + (f" ({low} to {high})" if known else "")
+def _format_percentile(percentile: Percentile) -> str:
+    low, high = (short(end) if end is not None else "?" for end in (percentile.low, percentile.high))
+    known = percentile.low is not None or percentile.high is not None
+    return exact(percentile.value, "ms") + (f" ({low} to {high})" if known else "")
 
 
 def memory_facts(item: ProfileRow | ProfileFailure) -> Facts:
     if isinstance(item, ProfileFailure):
         return [("memory", "n/a")]
-    found = [("peak memory", exact(item.memory_gib, "GiB"))]
+    facts = [("peak memory", exact(item.memory_gib, "GiB"))]
     parts = item.memory_parts_gib
     if parts is None:
-        return [*found, ("its parts", "n/a")]
-    found += [
+        return [*facts, ("its parts", "n/a")]
+    facts += [
         (label, exact(value, "GiB"))
         for label, value in (
             ("weights", parts.weights),
@@ -71,7 +71,7 @@ def memory_facts(item: ProfileRow | ProfileFailure) -> Facts:
             ("context", parts.context),
         )
     ]
-    return [*found, ("parts are", parts.basis)]
+    return [*facts, ("parts are", parts.basis)]
 
 
 def device_facts(profile: Profile, device: str | None) -> Facts:

@@ -56,11 +56,11 @@ def places(profiles: Mapping[str, Profile]) -> tuple[Place, ...]:
 
 def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
     """The rows of each line by batch size, one a batch size: a measurement hides the estimate of its point."""
-    found: dict[Series, dict[int, ProfileRow]] = {}
+    by_series: dict[Series, dict[int, ProfileRow]] = {}
     for name, row in sorted(entries, key=lambda entry: BASES.index(entry[1].basis)):
-        line = found.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
+        line = by_series.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
         line.setdefault(row.batch_size, row)
-    return {key: tuple(found[key][batch] for batch in sorted(found[key])) for key in sorted(found)}
+    return {key: tuple(by_series[key][batch] for batch in sorted(by_series[key])) for key in sorted(by_series)}
 
 
 def labels(keys: Sequence[Series]) -> dict[Series, str]:
@@ -68,14 +68,14 @@ def labels(keys: Sequence[Series]) -> dict[Series, str]:
     several_kinds = len({key.place.gpu_type for key in keys}) > 1
     several_counts = len({key.processes for key in keys}) > 1
     short = short_names(key.name for key in keys)
-    found = {}
+    by_key = {}
     for key in keys:
         where = key.place.label if several_kinds or not key.place.profile else key.place.profile
         parts = [short[key.name], where]
         parts += [f"{key.processes} proc."] if several_counts else []
         parts += [key.stage] if key.stage != "whole" else []
-        found[key] = " · ".join(parts)
-    return found
+        by_key[key] = " · ".join(parts)
+    return by_key
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ BASES: Mapping[str, Colour] = {"measured": "green", "emulated": "gray", "estimat
 """What a row may rest on, and the colour of its badge."""
 
 
-def show(profiles: Mapping[str, Profile]) -> None:
+def render(profiles: Mapping[str, Profile]) -> None:
     """Three numbers, and badges of what they rest on."""
     rows = [row for profile in profiles.values() for row in profile.rows]
     tried = [row for row in rows if row.basis != "estimated"]
@@ -35,7 +35,7 @@ def show(profiles: Mapping[str, Profile]) -> None:
             _median_of(estimated, "90 % interval, as a factor either way"),
         ),
     )
-    widgets.cards(cards)
+    widgets.metric_cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
         for basis, colour in BASES.items():
             if count := sum(row.basis == basis for row in rows):

@@ -42,7 +42,7 @@ class Filter:
     batches: tuple[int, int] | None = None
     text: str = ""
 
-    def takes(self, name: str, item: ProfileRow | ProfileFailure) -> bool:
+    def matches(self, name: str, item: ProfileRow | ProfileFailure) -> bool:
         """Whether a row or failure of that profile is wanted."""
         words = _words(name, item)
         return (
@@ -54,26 +54,26 @@ class Filter:
         )
 
 
-def show(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
+def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     everything: list[Item] = [(name, item) for name, profile in profiles.items() for item in _items(profile)]
     wanted = _filter(profiles, everything)
-    found = [(name, item) for name, item in everything if wanted.takes(name, item)]
-    found.sort(key=_order)
-    count = f"{exact(len(found))} of {exact(len(everything))} rows"
-    st.markdown(count + (f"; the first {exact(MOST_ROWS)} are shown" if len(found) > MOST_ROWS else ""))
-    frame = table(found[:MOST_ROWS])
+    selected = [(name, item) for name, item in everything if wanted.matches(name, item)]
+    selected.sort(key=_order)
+    count = f"{exact(len(selected))} of {exact(len(everything))} rows"
+    st.markdown(count + (f"; the first {exact(MOST_ROWS)} are shown" if len(selected) > MOST_ROWS else ""))
+    frame = table(selected[:MOST_ROWS])
     chosen = st.dataframe(
         frame, hide_index=True, height=440, placeholder="n/a", key="profile-table", alt="Rows of the profiles",
-        on_select="rerun", selection_mode="single-row", column_config=saving.explained(frame, _FIGURES),
+        on_select="rerun", selection_mode="single-row", column_config=saving.column_config(frame, _FIGURES),
     )  # fmt: skip
     rows = chosen["selection"]["rows"]
-    if rows and rows[0] < len(found):
-        name, item = found[rows[0]]
-        row_details.show(name, item, profiles[name])
+    if rows and rows[0] < len(selected):
+        name, item = selected[rows[0]]
+        row_details.render(name, item, profiles[name])
     else:
         st.caption("Select a row for its percentiles, the parts of its memory and where it was measured.")
-    _downloads(workspace, profiles, found)
+    _downloads(workspace, profiles, selected)
 
 
 def _items(profile: Profile) -> tuple[ProfileRow | ProfileFailure, ...]:
@@ -144,37 +144,37 @@ def _filter(profiles: Mapping[str, Profile], items: Sequence[Item]) -> Filter:
     places = sorted({place_of(item).label for _, item in items})
     first, second, third, fourth = st.columns([3, 3, 2, 3])
     with first:
-        models = widgets.many(
+        models = widgets.multi_choice(
             "Models", sorted(profiles), (), "profile-table-models", placeholder="All models"
         )
     with second:
-        chosen = widgets.many(
+        chosen = widgets.multi_choice(
             "Devices and slices", places, (), "profile-table-places", placeholder="All devices"
         )
     with third:
         bases = [basis for basis in KINDS if any(basis_of(item) == basis for _, item in items)]
-        wanted = widgets.many("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
+        wanted = widgets.multi_choice("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
     with fourth:
         text = st.text_input(
             "Text", key="profile-table-text", placeholder="Words of a row", persist_state="session"
         )
     batches = sorted({item.batch_size for _, item in items})
-    span = widgets.span("Batch sizes", batches, "profile-table-batches")
+    span = widgets.range_choice("Batch sizes", batches, "profile-table-batches")
     return Filter(tuple(models), tuple(chosen), tuple(wanted), span, text)
 
 
-def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], found: Sequence[Item]) -> None:
+def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], selected: Sequence[Item]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.download_button(
-            "These rows (CSV)", lambda: csv_of(profiles, found), "profiles-filtered.csv", "text/csv",
-            on_click="ignore", key="profile-csv-filtered", disabled=not found,
+            "These rows (CSV)", lambda: csv_of(profiles, selected), "profiles-filtered.csv", "text/csv",
+            on_click="ignore", key="profile-csv-filtered", disabled=not selected,
         )  # fmt: skip
         st.download_button(
             "All rows (CSV)", lambda: write_profile_csv(list(profiles.values())), "profiles.csv", "text/csv",
             on_click="ignore", key="profile-csv-all",
         )  # fmt: skip
         st.space("stretch")
-        name = widgets.one("Profile", sorted(profiles), sorted(profiles)[0], "profile-json")
+        name = widgets.single_choice("Profile", sorted(profiles), sorted(profiles)[0], "profile-json")
         st.download_button(
             "This profile (JSON)", workspace.get_bytes("profile", name),
             f"{saving.file_name(name)}.profile.json", "application/json",
@@ -182,13 +182,13 @@ def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], found: Seq
         )  # fmt: skip
 
 
-def csv_of(profiles: Mapping[str, Profile], found: Sequence[Item]) -> str:
+def csv_of(profiles: Mapping[str, Profile], selected: Sequence[Item]) -> str:
     """The CSV of some rows and failures, by profile in the order of the workspace."""
     parts = []
     for name, profile in profiles.items():
-        own = [item for owner, item in found if owner == name]
-        rows = tuple(item for item in own if isinstance(item, ProfileRow))
-        failures = tuple(item for item in own if isinstance(item, ProfileFailure))
-        if own:
+        profile_items = [item for owner, item in selected if owner == name]
+        rows = tuple(item for item in profile_items if isinstance(item, ProfileRow))
+        failures = tuple(item for item in profile_items if isinstance(item, ProfileFailure))
+        if profile_items:
             parts.append(replace(profile, rows=rows, failures=failures))
     return write_profile_csv(parts)

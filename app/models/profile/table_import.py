@@ -46,7 +46,7 @@ KINDS = {
 }
 
 
-def show(workspace: Workspace) -> None:
+def render(workspace: Workspace) -> None:
     """The whole tab."""
     st.markdown(
         "Figures measured elsewhere: a CSV with one row a point, Triton's CSV files, or a profile of TorchSplit."
@@ -63,35 +63,35 @@ def show(workspace: Workspace) -> None:
         )
         _library(workspace)
         return
-    with frame.telling():
-        text = _decoded(file.getvalue(), file.name)
+    with frame.fault_boundary():
+        text = _decode(file.getvalue(), file.name)
         kind = detect(text, file.name)
         if kind == "json":
-            _take_json(workspace, file.name, file.getvalue().removeprefix(codecs.BOM_UTF8))
+            _import_json(workspace, file.name, file.getvalue().removeprefix(codecs.BOM_UTF8))
             return
         _table(workspace, file.name, text, kind)
 
 
 def _library(workspace: Workspace) -> None:
     """The measurements that ship with the product, as an example of what a table becomes."""
-    found = library_profiles()
-    if all(profile.source in names(workspace, "profile") for profile in found):
+    profiles = library_profiles()
+    if all(profile.source in names(workspace, "profile") for profile in profiles):
         return
-    rows = sum(len(profile.rows) for profile in found)
+    rows = sum(len(profile.rows) for profile in profiles)
     with st.container(border=True):
         st.markdown(
-            f"**No figures at hand?** {len(found)} models measured on the MIG slices of an A100-80GB ship with "
+            f"**No figures at hand?** {len(profiles)} models measured on the MIG slices of an A100-80GB ship with "
             f"TorchSplit: {exact(rows)} rows (ParvaGPU, SC'24; MIT)."
         )
         if st.button("Add the measured A100 library", key="profile-import-library"):
-            for profile in found:
+            for profile in profiles:
                 workspace.put("profile", profile.source, profile)
-            frame.say(f"Added {len(found)} profiles with {exact(rows)} rows.")
+            frame.notify(f"Added {len(profiles)} profiles with {exact(rows)} rows.")
             st.rerun()
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading the file")
-def _decoded(data: bytes, name: str) -> str:
+def _decode(data: bytes, name: str) -> str:
     return decode(data, name)
 
 
@@ -105,14 +105,14 @@ def _contract(data: bytes, name: str) -> tuple[str, Any]:
     return read_contract(data, name)
 
 
-def _take_json(workspace: Workspace, name: str, data: bytes) -> None:
+def _import_json(workspace: Workspace, name: str, data: bytes) -> None:
     """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
     form, value = _contract(data, name)
     rows = f" of {escape_markdown(value.source)}: {exact(len(value.rows))} rows" if isinstance(value, Profile) else ""
     st.markdown(f"**{escape_markdown(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
     if st.button("Import this file", type="primary", key="profile-import-json"):
-        artifact = dropped_files.drop(workspace, name, data)
-        frame.say(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
+        artifact = dropped_files.store_dropped(workspace, name, data)
+        frame.notify(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
         st.rerun()
 
 
@@ -125,15 +125,15 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
     mapping = _mapping(sheet) if kind == "profiles" else None
     with st.container(horizontal=True, vertical_alignment="bottom"):
         kinds = [*catalogue(), CPU]
-        gpu_type = widgets.one("Measured on", kinds, "A100-80GB", "profile-import-gpu")
+        gpu_type = widgets.single_choice("Measured on", kinds, "A100-80GB", "profile-import-gpu")
         slices = (
-            [WHOLE, *(one.name for one in plain_profiles(catalogue()[gpu_type]))]
+            [WHOLE, *(slice_profile.name for slice_profile in plain_profiles(catalogue()[gpu_type]))]
             if gpu_type != CPU
             else [WHOLE]
         )
         slice_name, model, batch, instances = None, None, None, 1
         if not (mapping or {}).get("profile") and not (mapping or {}).get("compute_slices"):
-            chosen = widgets.one("Slice", slices, WHOLE, "profile-import-slice")
+            chosen = widgets.single_choice("Slice", slices, WHOLE, "profile-import-slice")
             slice_name = None if chosen == WHOLE else chosen
         if kind == "perf_analyzer" or (mapping is not None and not mapping["model"]):
             stem = PurePath(name).stem
@@ -150,7 +150,7 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
     if not st.button("Import", type="primary", key="profile-import"):
         return
     try:
-        found = read_any(
+        imported = read_any(
             text,
             mapping=mapping,
             gpu_type=gpu_type,
@@ -162,16 +162,16 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
             skip_bad=skip,
         )
     except InputFault as fault:
-        st.error(fault_words(fault))
+        st.error(describe_fault(fault))
         return
-    stored = store(workspace, found, PurePath(name).stem)
-    frame.say(summary(found, stored))
-    for note in found.notes:
-        frame.say(note)
+    stored = store(workspace, imported, PurePath(name).stem)
+    frame.notify(summary(imported, stored))
+    for note in imported.notes:
+        frame.notify(note)
     st.rerun()
 
 
-def fault_words(fault: InputFault) -> str:
+def describe_fault(fault: InputFault) -> str:
     """A table's fault with a line for each row at fault, in the words of this page instead of the command line's."""
     text = str(fault).replace("leave them out with --skip-bad", "tick the box above to leave them out")
     return "  \n".join(
@@ -195,50 +195,50 @@ def _mapping(sheet: Sheet) -> dict[str, str]:
     """Which column of the file is which of ours; the guess stands there to begin with."""
     guess = guess_mapping(sheet.header)
     options = [NOT_THERE, *dict.fromkeys(text for text in sheet.header if text)]
-    found = {}
+    mapping = {}
     identity = abs(hash(sheet.header))
     for start in range(0, len(MAPPED), 3):
         for column, holder in zip(MAPPED[start : start + 3], st.columns(3), strict=True):
             with holder:
-                chosen = widgets.one(
+                chosen = widgets.single_choice(
                     column.name.replace("_", " ") + ("" if column.needed else " (optional)"),
                     options,
                     guess.get(column.name, NOT_THERE),
                     f"profile-import-{column.name}-{identity}",
                     help=column.meaning,
                 )
-            found[column.name] = "" if chosen == NOT_THERE else chosen
-    return found
+            mapping[column.name] = "" if chosen == NOT_THERE else chosen
+    return mapping
 
 
-def store(workspace: Workspace, found: Imported, stem: str) -> tuple[str, ...]:
+def store(workspace: Workspace, imported: Imported, stem: str) -> tuple[str, ...]:
     """Store the profiles; a name that holds other figures keeps them, and the new ones stand beside it."""
     stored = []
-    for profile in found.profiles:
-        name = own_name(workspace, profile, stem)
+    for profile in imported.profiles:
+        name = profile_name(workspace, profile, stem)
         workspace.put("profile", name, replace(profile, source=name))
         stored.append(name)
     return tuple(stored)
 
 
-def own_name(workspace: Workspace, profile: Profile, stem: str) -> str:
+def profile_name(workspace: Workspace, profile: Profile, stem: str) -> str:
     """The profile's own name, or one with the file's beside it where that holds other figures."""
     taken = set(names(workspace, "profile"))
     name = profile.source[:120].strip()
     tries = (name, f"{name[:60]} ({stem[:40]})", *(f"{name[:60]} ({stem[:40]}, {n})" for n in range(2, 1000)))
-    for tried in tries:
-        if tried not in taken:
-            return tried
-        known: Profile = read(workspace, "profile", tried)
+    for candidate in tries:
+        if candidate not in taken:
+            return candidate
+        known: Profile = read(workspace, "profile", candidate)
         if (known.rows, known.failures) == (profile.rows, profile.failures):
-            return tried
+            return candidate
     raise InputFault("import", f"no name is free for {quoted(name)}", "Remove imports that are not needed.")
 
 
-def summary(found: Imported, stored: Sequence[str]) -> str:
+def summary(imported: Imported, stored: Sequence[str]) -> str:
     """What an import gave, in one sentence."""
-    rows = sum(len(profile.rows) for profile in found.profiles)
-    failed = sum(len(profile.failures) for profile in found.profiles)
+    rows = sum(len(profile.rows) for profile in imported.profiles)
+    failed = sum(len(profile.failures) for profile in imported.profiles)
     tail = f" and {failed} points that failed" if failed else ""
-    left = f"; {len(found.refused)} rows were left out" if found.refused else ""
+    left = f"; {len(imported.refused)} rows were left out" if imported.refused else ""
     return f"Imported {rows} rows{tail} as {', '.join(stored[:4])}{' …' if len(stored) > 4 else ''}{left}."

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components.keys import component_key
-from app.plan.page import TAB, TITLES
+from app.plans.page import TAB, TITLES
 from tests.support.app.graphs import encoder, stored, timed
 from tests.support.app.values import request
 from tests.support.paths import ROOT
@@ -22,14 +22,14 @@ def _drawn() -> None:
     from app.components.field_rows import Column, Row, field_rows
     from app.components.live_slider import live_slider
     from app.components.picture import picture
-    from app.components.saving import saved
+    from app.components.saving import exportable
 
     live_slider("a", ["1", "2"], 0, key="demand my__model", on_move=lambda _place: None)
     rows = [Row("my__model", "my__model", {"weight": "1"})]
     field_rows("Models", (Column("weight", "weight"),), rows, key="fields a__b", on_edits=lambda _edits: None)
     picture("<b>x</b>", key="map of a__b")
     picture("<b>y</b>", key="map of a__c", on_place=lambda _place: None)
-    with saved("Slices", "a__b", key="a__b"):
+    with exportable("Slices", "a__b", key="a__b"):
         pass
 
 

@@ -12,9 +12,9 @@ from streamlit.testing.v1 import AppTest
 from app.charts.frontier import frontier as drawn
 from app.charts.pipeline import colour_of, topology_html
 from app.placements import curve as placements_curve
-from app.placements import divisions, nodes, words
+from app.placements import comparison, nodes, outcome_tables
 from app.session import placements
-from app.session.thing import PLACEMENT
+from app.session.result_kind import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, to_stored
@@ -60,7 +60,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page: Open, tw
     assert len(outcome.replicas) == 2 and outcome.throughput > 301.784
     shown = metrics(opened)
     assert shown["Pipelines"] == "2" and shown["Throughput"] == f"{outcome.throughput:.3g} tokens/s"
-    assert "Bounded by" not in shown and shown["GPUs used"].startswith(f"{words.gpus_used(outcome)} of")
+    assert "Bounded by" not in shown and shown["GPUs used"].startswith(f"{outcome_tables.gpus_used(outcome)} of")
     listed = table(opened, "pipeline")
     assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)
@@ -99,12 +99,12 @@ def test_a_curve_is_asked_for_and_goes_with_its_request(
     press(page("place", workspace), "Trace the curve")
     assert started == [(PLACEMENT_FRONTIER, RequestParameters("tiny"))]
     placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
-    assert placements.curve_of(workspace, placements.kept(workspace, "tiny")) is not None
+    assert placements.curve_of(workspace, placements.load(workspace, "tiny")) is not None
     copied = import_workspace(workspace.store, export_workspace(workspace))
-    assert placements.curve_of(copied, placements.kept(copied, "tiny")) is not None
+    assert placements.curve_of(copied, placements.load(copied, "tiny")) is not None
     for changed in (workspace, copied):
         changed.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
-        assert placements.curve_of(changed, placements.kept(changed, "tiny")) is None
+        assert placements.curve_of(changed, placements.load(changed, "tiny")) is None
     PLACEMENT.forget(workspace, "tiny")
     assert not workspace.artifacts("placement_frontier")
 
@@ -123,8 +123,8 @@ def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> No
 
 def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound() -> None:
     steps = [
-        placements_curve.Step(0, 10.0, 5.0, 5.0, True, 1),
-        placements_curve.Step(1, 20.0, 9.0, 7.0, False, 2, chosen=True),
+        placements_curve.FrontierDot(0, 10.0, 5.0, 5.0, True, 1),
+        placements_curve.FrontierDot(1, 20.0, 9.0, 7.0, False, 2, chosen=True),
     ]
     _, proven, open_ = drawn(steps, "ms", "tokens/s", "tokens/s", dark=False).data
     assert list(proven.x) == [10.0] and proven.marker.symbol == "circle" and proven.error_y.array is None
@@ -134,7 +134,7 @@ def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound() -> None:
 
 def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> None:
     place_it(workspace, "tiny", example())
-    kept = placements.kept(workspace, "tiny")
+    kept = placements.load(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
     workspace.set_setting("placement curve tiny answers", kept.sha256)
     opened = page("place", workspace)
@@ -164,7 +164,7 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
     assert "has 100 allocations, 420 connections and 1,041 variables" in said(page("place", workspace))
     assert set(listed["proof"]) == {"proven optimal"}
     workspace.put("placement_request", "tiny", replace(example(), max_gpus_per_segment=3))
-    assert divisions.known(workspace, placements.kept(workspace, "tiny")) == []
+    assert comparison.stored_comparison(workspace, placements.load(workspace, "tiny")) == []
     with pytest.raises(InputFault, match="Compare the ways again"):
         ways_job(workspace, parameters, ignore_progress)
 
@@ -226,7 +226,7 @@ def test_types_are_those_that_the_speeds_know() -> None:
     assert set(nodes.types_of(example())) == set(example().throughput.coefficients)  # type: ignore[union-attr]
     roofline: PlacementRequest = replace(example(), throughput=RooflineThroughput("decode"))
     assert "H100-SXM5-80GB" in nodes.types_of(roofline)
-    assert nodes.memory_of(example(), "A100") == 80.0 and nodes.inside_of(example(), "A100") == 400.0
+    assert nodes.memory_of(example(), "A100") == 80.0 and nodes.intra_node_link(example(), "A100") == 400.0
     assert nodes.slowest_link(example()) == 200.0
 
 
@@ -235,5 +235,5 @@ def test_types_are_those_that_the_speeds_know() -> None:
 )
 def test_the_time_of_a_pass_has_the_name_of_its_phase(phase: Any, head: str) -> None:
     request = replace(example(), throughput=RooflineThroughput(phase))
-    assert words.pass_words(request)[0] == head
-    assert words.pass_words(example())[0] == "Time of a batch"
+    assert outcome_tables.latency_labels(request)[0] == head
+    assert outcome_tables.latency_labels(example())[0] == "Time of a batch"

@@ -14,14 +14,14 @@ from streamlit.testing.v1 import AppTest
 from app.charts.pipeline import (
     JOINED,
     groups,
-    least,
+    slowest,
     pipeline_html,
     topology_html,
     type_colours,
 )
-from app.placements import form, new, words
+from app.placements import form, new_form, outcome_tables
 from app.session import dropped_files, placements
-from app.session.thing import PLACEMENT
+from app.session.result_kind import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
 from torchsplit_core import workflow
 from torchsplit_core.deployment.launch_commands import launch_commands
@@ -57,7 +57,7 @@ def test_a_known_decoder_is_placed_on_nodes(
     page: Open, workspace: Workspace, started: list[tuple[str, Any]]
 ) -> None:
     press(page("place", workspace), "Place this model")
-    (name,) = PLACEMENT.known(workspace)
+    (name,) = PLACEMENT.names(workspace)
     request: PlacementRequest = workspace.get("placement_request", name)
     assert name == "llama-3.1-70b on 16 GPUs" and request.model.layers == 80 and len(started) == 1
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
@@ -111,20 +111,20 @@ def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: di
 
 def test_an_outcome_from_an_archive_is_checked_against_its_request(placed: Workspace) -> None:
     copied = import_workspace(placed.store, export_workspace(placed))
-    assert placements.kept(copied, "tiny").answers
+    assert placements.load(copied, "tiny").is_current
     copied.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
-    assert not placements.kept(copied, "tiny").answers
+    assert not placements.load(copied, "tiny").is_current
 
 
 def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
-    dropped_files.drop(workspace, "mine.json", write_text(example()).encode())
+    dropped_files.store_dropped(workspace, "mine.json", write_text(example()).encode())
     outcome = workflow.place(example())
-    artifact = dropped_files.drop(workspace, "answer.json", write_text(outcome).encode())
+    artifact = dropped_files.store_dropped(workspace, "answer.json", write_text(outcome).encode())
     assert artifact.name == "mine" and PLACEMENT.current(workspace) == "mine"
-    assert placements.kept(workspace, "mine").answers
+    assert placements.load(workspace, "mine").is_current
     broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
     with pytest.raises(InputFault):
-        dropped_files.drop(workspace, "broken.json", write_text(broken).encode())
+        dropped_files.store_dropped(workspace, "broken.json", write_text(broken).encode())
 
 
 def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
@@ -135,7 +135,7 @@ def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
     fewer = form.with_fleet(request, rows)
     assert [(gpu.id, gpu.memory_gib) for gpu in fewer.gpus] == [(0, 80.0), (2, 16.0), (3, 16.0)]
     assert fewer.bandwidth_gib_per_s[1] == (200.0, 0.0, 300.0)
-    assert words.changes(request, fewer) == ("1 GPU fewer", "memory of GPUs")
+    assert outcome_tables.describe_changes(request, fewer) == ("1 GPU fewer", "memory of GPUs")
     rows[0]["GPUs"] = 9
     with pytest.raises(InputFault, match="known links"):
         form.with_fleet(request, rows)
@@ -144,7 +144,7 @@ def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
 @pytest.mark.parametrize("rows", [[], [{"nodes": 1, "GPUs a node": None, "type": "T4"}]])
 def test_a_fleet_that_is_not_filled_is_refused(rows: list[dict[str, Any]]) -> None:
     with pytest.raises(InputFault, match="Fleet"):
-        new.fleet_text(rows)
+        new_form.fleet_text(rows)
 
 
 def test_a_config_and_a_matrix_of_ones_own() -> None:
@@ -153,14 +153,14 @@ def test_a_config_and_a_matrix_of_ones_own() -> None:
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
         ' "num_attention_heads": 4, "torch_dtype": "float16"}'
     )
-    made = new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options)
+    made = new_form.build_placement(new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options)
     assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"config\.json"):
-        new.made(new.OWN_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
+        new_form.build_placement(new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
 
 
 def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn() -> None:
-    request = new.structured_fleet()
+    request = new_form.structured_fleet()
     outcome = workflow.place(request)
     assert outcome.status == "optimal"
     used = [str(gpu) for part in outcome.segments for gpu in part.gpu_ids]
@@ -174,7 +174,7 @@ def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn() -> None:
 def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
-    segments, links = least(outcome)
+    segments, links = slowest(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
     drawn = [
         one for one in parsed(pipeline_html(outcome, request)).iter("svg") if one.get("class") == "segment"
@@ -190,8 +190,8 @@ def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     )
     literal = example("placements/decode_70b_seed_literal")
     slow = workflow.place(literal)
-    assert least(slow)[1] and words.bottleneck(slow)[0].startswith(("Link", "3 links"))
-    assert "batches/s" in pipeline_html(slow, literal) and words.unit_of(slow) == ""
+    assert slowest(slow)[1] and outcome_tables.bottleneck(slow)[0].startswith(("Link", "3 links"))
+    assert "batches/s" in pipeline_html(slow, literal) and outcome_tables.unit_of(slow) == ""
 
 
 def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to() -> None:
@@ -219,15 +219,15 @@ def test_a_thousand_gpus_in_use_stand_in_one_screen() -> None:
 
 
 def test_links_are_told_in_the_unit_of_every_other_page() -> None:
-    assert words.shown_link(12.5e9 / 2**30) == 12.5
+    assert outcome_tables.shown_link(12.5e9 / 2**30) == 12.5
     for stored in (12.5e9 / 2**30, 400.0, 1 / 3):
-        assert words.stored_link(words.shown_link(stored), stored) == stored
-    assert words.stored_link(25.0, 400.0) == 25e9 / 2**30
+        assert outcome_tables.stored_link(outcome_tables.shown_link(stored), stored) == stored
+    assert outcome_tables.stored_link(25.0, 400.0) == 25e9 / 2**30
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
-    figures = words.links_table(outcome, request)["slowest pair, GB/s"]
+    figures = outcome_tables.links_table(outcome, request)["slowest pair, GB/s"]
     assert figures and all(
-        figure in {words.shown_link(v) for row in request.bandwidth_gib_per_s for v in row}
+        figure in {outcome_tables.shown_link(v) for row in request.bandwidth_gib_per_s for v in row}
         for figure in figures
     )
 
@@ -318,6 +318,6 @@ def test_a_new_decode_has_its_sequences_and_its_split() -> None:
     }  # fmt: skip
     config = '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, '
     config += '"num_hidden_layers": 3, "torch_dtype": "float16"}'
-    for model, text in ((new.OWN_CONFIG, config), ("llama-3.1-8b", None)):
-        request = new.made(model, "1x2xA100-80GB", text, None, asked)
+    for model, text in ((new_form.CUSTOM_CONFIG, config), ("llama-3.1-8b", None)):
+        request = new_form.build_placement(model, "1x2xA100-80GB", text, None, asked)
         assert request.split == "tensor" and request.model.sequences_in_flight == 12

@@ -9,10 +9,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.runs.curves import curves
-from app.charts.runs.series import smoothed
+from app.charts.runs.series import exponential_average
 from app.charts.theme import log_axis
-from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, Asked, curve, notes
-from app.runs.words import left, with_sizes
+from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, CurveSettings, curve, notes
+from app.runs.status_tables import describe_time_left, format_bytes
 from tests.app.runs.test_runs_page import kept, opened
 from tests.support.app.placement_page import said
 from tests.support.training.folders import left_folder
@@ -30,34 +30,34 @@ def view(tmp_path: Path) -> RunView:
 
 def test_smoothing_is_exponential_and_begins_with_the_first_value() -> None:
     # By hand: (0.5·2 + 4) / (0.5 + 1), then ((0.25·2 + 0.5·4) + 6) / (0.25 + 0.5 + 1).
-    assert smoothed([2, 4, 6], 0.5) == pytest.approx([2, 10 / 3, 8.5 / 1.75])
-    assert smoothed([2, 4, 6], 0.0) == [2, 4, 6]
-    assert smoothed([2, float("nan"), 2], 0.9) == pytest.approx([2, 2, 2])
+    assert exponential_average([2, 4, 6], 0.5) == pytest.approx([2, 10 / 3, 8.5 / 1.75])
+    assert exponential_average([2, 4, 6], 0.0) == [2, 4, 6]
+    assert exponential_average([2, float("nan"), 2], 0.9) == pytest.approx([2, 2, 2])
 
 
 def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view: RunView) -> None:
-    drawn = curve("diamond-1", 0, view, Asked(weight=0.9))
+    drawn = curve("diamond-1", 0, view, CurveSettings(weight=0.9))
     figure = curves([drawn], "loss", "", dark=False, logarithmic=True)
     pale, full = figure.data[:2]
     assert pale.y == tuple(view.steps.loss) and pale.line.color.startswith("rgba") and not pale.showlegend
-    assert full.y == pytest.approx(smoothed(view.steps.loss, 0.9)) and full.name == "diamond-1"
+    assert full.y == pytest.approx(exponential_average(view.steps.loss, 0.9)) and full.name == "diamond-1"
     every = log_axis("loss", "light", view.steps.loss)
     assert figure.layout.yaxis.type == "log" and figure.layout.yaxis.minor.dtick == "D1"
     assert figure.layout.yaxis.nticks == every["nticks"]
-    told = notes({"diamond-1": view}, Asked(weight=0.9))
+    told = notes({"diamond-1": view}, CurveSettings(weight=0.9))
     assert "Smoothed exponentially, weight 0.90" in told
-    assert len(curves([curve("a", 0, view, Asked())], "loss", "", dark=False).data) == 1 + 3 + 3
+    assert len(curves([curve("a", 0, view, CurveSettings())], "loss", "", dark=False).data) == 1 + 3 + 3
 
 
 def test_what_happened_is_marked_at_its_step_or_its_time(view: RunView) -> None:
-    marks = {one.what: one for one in curve("a", 0, view, Asked()).happened}
+    marks = {one.kind: one for one in curve("a", 0, view, CurveSettings()).events}
     assert {what: (one.at, one.value) for what, one in marks.items()} == {
         "checkpoint": (4, 0.5),
         "rank lost": (6, 2 / 6),
         "restart": (4, 0.5),
     }
     assert marks["checkpoint"].words == f"checkpoint of step 4 is complete: 5{THIN}kB"
-    along = {one.what: one.at for one in curve("a", 0, view, Asked(along=TIME)).happened}
+    along = {one.kind: one.at for one in curve("a", 0, view, CurveSettings(along=TIME)).events}
     assert along == pytest.approx({"checkpoint": 0.8, "rank lost": 1.2, "restart": 0.8})
 
 
@@ -66,22 +66,22 @@ def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path: 
     for step in range(1, 201):
         folder.log_event("checkpoint", f"checkpoint of step {step} is complete: 5000 bytes", 0)
     view = RunReader(tmp_path / "run").view()
-    marked = [one.at for one in curve("a", 0, view, Asked()).happened if one.what == "checkpoint"]
+    marked = [one.at for one in curve("a", 0, view, CurveSettings()).events if one.kind == "checkpoint"]
     assert len(marked) <= MOST_MARKS and max(marked) == 200
-    assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes({"a": view}, Asked())
+    assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes({"a": view}, CurveSettings())
 
 
 def test_rates_are_of_what_was_done_in_the_time_it_took(view: RunView) -> None:
-    assert curve("a", 0, view, Asked(SAMPLES)).values == pytest.approx([40] * 6)
-    assert curve("a", 0, view, Asked(STEPS)).values == pytest.approx([5] * 6)
+    assert curve("a", 0, view, CurveSettings(SAMPLES)).values == pytest.approx([40] * 6)
+    assert curve("a", 0, view, CurveSettings(STEPS)).values == pytest.approx([5] * 6)
 
 
 def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view: RunView) -> None:
-    assert left(view) == ("n/a", "it is not running")
+    assert describe_time_left(view) == ("n/a", "it is not running")
     going = replace(view, state="running", alive=True, facts={"steps": 10_006})
-    assert left(going) == (f"33{THIN}min 20{THIN}s", f"estimated: 10{THIN}000 steps as long as the last 6")
-    assert left(replace(going, steps=type(view.steps)()))[0] == "n/a"
-    assert left(replace(going, state="starting"))[0] == "n/a" and left(replace(going, facts={}))[0] == "n/a"
+    assert describe_time_left(going) == (f"33{THIN}min 20{THIN}s", f"estimated: 10{THIN}000 steps as long as the last 6")
+    assert describe_time_left(replace(going, steps=type(view.steps)()))[0] == "n/a"
+    assert describe_time_left(replace(going, state="starting"))[0] == "n/a" and describe_time_left(replace(going, facts={}))[0] == "n/a"
     assert duration(3 * 86400 + 7300) == f"3{THIN}d 2{THIN}h"
     assert duration(7500) == f"2{THIN}h 05{THIN}min"
 
@@ -97,4 +97,4 @@ def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace: Workspace
         test.toggle(key="run-every-checkpoint").set_value(True).run()
     happened = "".join(one.proto.body for one in test.get("html"))
     assert f"2.59{THIN}MB" in happened and "2594814" not in happened
-    assert with_sizes("1 bytes of it") == f"1{THIN}B of it"
+    assert format_bytes("1 bytes of it") == f"1{THIN}B of it"

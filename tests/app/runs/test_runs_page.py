@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.runs.new import HERE, asked
+from app.runs.new_form import MANUAL_STRATEGY, parse_settings
 from app.session import runs
-from app.session.thing import RUN
-from tests.app.training.test_training_page import found
+from app.session.result_kind import RUN
+from tests.app.trainings.test_training_page import found
 from tests.support.app.placement_page import press, said
 from tests.support.paths import ROOT
 from tests.support.training.folders import left_folder
@@ -95,18 +95,18 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace)
     told = {"strategy": "small", "candidate": 1, "precision": "fp32", "steps": 5, "every": 2}
     best = outcome.candidates[0]
     devices = best.data * best.tensor * best.pipeline
-    strategy, _ = asked(workspace, told | {"processes": devices})
+    strategy, _ = parse_settings(workspace, told | {"processes": devices})
     assert strategy.choices.data == best.data and strategy.predicted is not None
     assert strategy.predicted.memory_gib == best.memory_gib.total
     here = {
-        "strategy": HERE,
+        "strategy": MANUAL_STRATEGY,
         "shard": "fsdp",
         "optimizer": "sgd",
         "batch": 6,
         "micro": 2,
         "precision": "bf16",
     }
-    strategy, options = asked(workspace, told | here | {"processes": 3})
+    strategy, options = parse_settings(workspace, told | here | {"processes": 3})
     assert (strategy.choices.shard, strategy.choices.data, strategy.job.precision) == ("fsdp", 3, "bf16")
     assert options.steps == 5
 
@@ -295,7 +295,7 @@ def test_a_run_is_removed_with_its_folder(workspace: Workspace) -> None:
     path = kept(workspace, "diamond-1")
     RUN.tag(workspace, "diamond-1", ["baseline"])
     press(opened(workspace, "diamond-1"), "Remove for good")
-    assert not path.exists() and RUN.known(workspace) == () and not RUN.tags(workspace)
+    assert not path.exists() and RUN.names(workspace) == () and not RUN.tags(workspace)
 
 
 def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:

@@ -11,10 +11,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.runs.curves import colour_of
 from app.components.saving import csv_of
-from app.runs import shelf
+from app.runs import list_page
 from app.runs import table as rows
 from app.session import runs
-from app.session.thing import LONGEST_TAG, RUN
+from app.session.result_kind import LONGEST_TAG, RUN
 from tests.app.runs.test_runs_page import kept, opened, table
 from tests.support.app.placement_page import said
 from tests.support.paths import ROOT
@@ -86,15 +86,15 @@ def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(
         "diamond-1": colour_of(0),
         "llama-1": colour_of(1),
     }
-    made = rows.frame([rows.row(name, None, ()) for name in ("llama-1", "diamond-1")])
-    style = rows.styled(made, {"diamond-1": 0, "llama-1": 1}, "light").to_html()
+    made = rows.build_frame([rows.table_row(name, None, ()) for name in ("llama-1", "diamond-1")])
+    style = rows.style_frame(made, {"diamond-1": 0, "llama-1": 1}, "light").to_html()
     assert style.index(colour_of(1)) < style.index(colour_of(0))
     test.selectbox(key="runs-figure").set_value("steps/s").run()
     assert picture(test)[0]["y"] != lines[0]["y"]
     # By the keyboard, below the table, which follows.
     test.multiselect(key="runs-picked").set_value(["llama-1"]).run()
     assert "diamond-1" not in {one.get("name") for one in picture(test)}
-    assert test.session_state[shelf.CHOSEN] == ["llama-1"] and test.multiselect(key="runs-picked").value == [
+    assert test.session_state[list_page.CHOSEN] == ["llama-1"] and test.multiselect(key="runs-picked").value == [
         "llama-1"
     ]
 
@@ -123,8 +123,8 @@ def test_two_tabs_that_tag_at_once_lose_nothing(workspace: Workspace) -> None:
 
 
 def test_the_file_of_the_table_has_values_and_nothing_for_the_eye(three: Workspace) -> None:
-    made = rows.frame([rows.row("llama-1", runs.view(three, "llama-1"), ("a", "b"))])
-    head, line = csv_of(rows.as_file(made)).splitlines()
+    made = rows.build_frame([rows.table_row("llama-1", runs.view(three, "llama-1"), ("a", "b"))])
+    head, line = csv_of(rows.export_frame(made)).splitlines()
     assert rows.CURVE not in head and "colour" not in head
     assert line.startswith(
         'llama-1,interrupted,sample:llama,"data 2, micro-batch 4, states on every device",4,9,0.5'
@@ -137,7 +137,7 @@ def test_a_loss_that_is_no_number_is_no_value(workspace: Workspace) -> None:
     line = '{"step": 7, "loss": NaN, "samples": 8, "step_s": 0.2, "world_size": 2}\n'
     with (path / "metrics.jsonl").open("a") as lines:
         lines.write(line)
-    found = rows.row("diamond-1", runs.view(workspace, "diamond-1"), ())
+    found = rows.table_row("diamond-1", runs.view(workspace, "diamond-1"), ())
     assert found["loss"] is None and len(found[rows.CURVE]) == 6
 
 
@@ -146,7 +146,7 @@ def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_o
 ) -> None:
     test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
     test.query_params["workspace"], test.query_params["run"] = three.id, "llama-1"
-    test.session_state[shelf.LEFT_FOR] = "llama-1"
+    test.session_state[list_page.OPENED_RUN] = "llama-1"
     test.run()
     assert [one.value for one in test.title] == ["Training runs"]
     # Without that, it is an address of earlier versions.

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session import scenario
-from app.session.thing import SCENARIO
+from app.session.result_kind import SCENARIO
 from app.shell import replan
 from tests.support.app.values import plan, request
 from tests.support.paths import ROOT
@@ -130,7 +130,7 @@ def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
-    assert shown(opened) == "november" and set(SCENARIO.known(two)) == {"november", "larger"}
+    assert shown(opened) == "november" and set(SCENARIO.names(two)) == {"november", "larger"}
     assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
 
 
@@ -140,7 +140,7 @@ def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> No
     assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
     opened.selectbox[0].set_value("review").run()
     press(opened, "Duplicate")
-    assert set(SCENARIO.known(two)) == {"review", "review copy", "review copy 2", "larger"}
+    assert set(SCENARIO.names(two)) == {"review", "review copy", "review copy 2", "larger"}
 
 
 def sweep(workspace: Workspace, name: str) -> StoredSweep:
@@ -218,7 +218,7 @@ def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open,
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value(name).run()
     press(opened, "Rename")
-    assert words in messages(opened) and set(SCENARIO.known(two)) == {"review", "larger"}
+    assert words in messages(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
 
 
 def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
@@ -231,16 +231,16 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
         runner, "running", lambda w, names=(), request=None: (running,) if request == "review" else ()
     )
     opened = press(page("plan", two), "Delete")
-    assert ended == ["j"] and shown(opened) == "larger" and SCENARIO.known(two) == ("larger",)
+    assert ended == ["j"] and shown(opened) == "larger" and SCENARIO.names(two) == ("larger",)
     assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
 
 
 def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
-    kept, before = sweep(two, "review"), SCENARIO.known(two)
+    kept, before = sweep(two, "review"), SCENARIO.names(two)
     opened = press(page("plan", two), "Delete")
-    assert SCENARIO.known(two) == ("larger",) and SweepStore(two, "review").load() is None
+    assert SCENARIO.names(two) == ("larger",) and SweepStore(two, "review").load() is None
     press(opened, "Undo")
-    assert shown(opened) == "review" and set(SCENARIO.known(two)) == set(before)
+    assert shown(opened) == "review" and set(SCENARIO.names(two)) == set(before)
     assert two.get("plan", "review") == plan() and two.get("plan_request", "review") == request()
     assert SweepStore(two, "review").load() == kept
     assert not [button for button in opened.button if button.label == "Undo"]
@@ -250,7 +250,7 @@ def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
     page: Open, filled: Workspace
 ) -> None:
     opened = press(page("plan", filled), "Delete")
-    assert SCENARIO.known(filled) == () and "scenario" not in opened.query_params
+    assert SCENARIO.names(filled) == () and "scenario" not in opened.query_params
     other = replace(request(), sharing="fractional")
     filled.put("plan_request", "review", other)
     press(opened, "Undo")
@@ -271,11 +271,11 @@ def test_two_tabs_on_one_scenario_lose_nothing(
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
     monkeypatch.setattr(replan.frame, "say", said.append)
     mine = replace(request(), sharing="fractional")
-    replan.plan_again(filled, "review", mine, ground=request())
+    replan.plan_again(filled, "review", mine, base=request())
     assert not said and filled.get("plan_request", "review") == mine
     # The other tab still shows, and edits, what stood before.
     theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
-    replan.plan_again(filled, "review", theirs, ground=request())
+    replan.plan_again(filled, "review", theirs, base=request())
     assert filled.get("plan_request", "review") == theirs
     assert filled.get("plan_request", "review, edited elsewhere") == mine
     assert said == [

@@ -177,7 +177,7 @@ def test_a_dropped_curve_stands_beside_the_request_it_answers(
     workspace.put("placement_request", "other", replace(REQUEST, communication_efficiency=0.5))
     workspace.put("placement_request", "small", replace(REQUEST, max_replicas=2))
     workspace.put("placement_request", "tiny", tiny(2))
-    artifact = dropped_files.drop(workspace, "curve.json", write_text(curve).encode())
+    artifact = dropped_files.store_dropped(workspace, "curve.json", write_text(curve).encode())
     assert artifact.kind in KIND_WORDS
     # With one GPU a segment the efficiency of several changes nothing: the first request that it answers.
     assert artifact.name in ("other", "small")

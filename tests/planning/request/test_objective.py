@@ -12,7 +12,7 @@ import pytest
 
 import app
 import torchsplit_core
-from app.plan.summary import OBJECTIVES
+from app.plans.summary import OBJECTIVES
 from tests.support.planning.requests import published, random_request
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.exclusive.plan import search_exclusive
@@ -55,7 +55,7 @@ def naming(word: str) -> set[Path]:
 
 
 def test_a_new_objective_touches_four_files() -> None:
-    import app.plan.summary as words
+    import app.plans.summary as words
 
     check = Path(check_objective.__code__.co_filename)
     files = {Path(str(part.__file__)) for part in (plan_request, objective, words)}

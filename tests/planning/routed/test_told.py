@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.plan.summary import metrics
+from app.plans.summary import metrics
 from tests.support.planning.requests import A30, LAYOUTS, simple
 from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import read_file, write_file

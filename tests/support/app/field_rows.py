@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Column, Edit, Row
-from app.plan.inputs.fields import FACTORS
+from app.plans.inputs.fields import FACTORS
 from torchsplit_core.pictures.numbers import exact
 
 OnEdits = Callable[[Sequence[Edit]], None]

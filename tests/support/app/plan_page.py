@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
-from app.plan import page as plan_page
+from app.plans import page as plan_page
 
 
 def tab(page: AppTest, name: str) -> AppTest:

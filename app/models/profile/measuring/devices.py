@@ -25,7 +25,7 @@ from torchsplit_core.values import Device, SlicesToMake
 CONSENT = "I own this GPU: cut it for the measurement and restore it after"
 
 
-def offered(host: HostReport) -> tuple[Device, ...]:
+def measurable_devices(host: HostReport) -> tuple[Device, ...]:
     """What can be measured on: the devices that exist, then the slices that SMs of a whole GPU can emulate."""
     present = available_devices(host)
     emulated = [
@@ -50,7 +50,7 @@ def label(device: Device) -> str:
     return f"GPU {device.gpu_index} · {device.sm_count} SMs as {device.profile}"
 
 
-def what(device: Device) -> str:
+def describe_device(device: Device) -> str:
     """What a device is, in words."""
     if device.kind == "cpu":
         return f"processor: {device.name}"
@@ -63,8 +63,8 @@ def what(device: Device) -> str:
 
 def choose(host: HostReport) -> tuple[Device, ...]:
     """The choice of devices, and a table of what the chosen ones are."""
-    known = {device.id: device for device in offered(host)}
-    chosen = widgets.many(
+    known = {device.id: device for device in measurable_devices(host)}
+    chosen = widgets.multi_choice(
         "Devices",
         list(known),
         list(known)[:1],
@@ -75,18 +75,18 @@ def choose(host: HostReport) -> tuple[Device, ...]:
     return tuple(known[name] for name in chosen)
 
 
-def describe(devices: Sequence[Device]) -> None:
+def devices_table(devices: Sequence[Device]) -> None:
     """A row for each device: what it is, SMs, memory, and the basis of what is measured there."""
     if not devices:
         return
     rows = [
-        f'<tr><td class="name">{html.escape(label(device))}</td><td>{html.escape(what(device))}</td>'
+        f'<tr><td class="name">{html.escape(label(device))}</td><td>{html.escape(describe_device(device))}</td>'
         f'<td class="n">{short(device.sm_count)}</td><td class="n">{short(device.memory_gib, "GiB")}</td>'
         f"<td>{device.basis}</td></tr>"
         for device in devices
     ]
     head = '<th>device</th><th>what it is</th><th class="n">SMs</th><th class="n">memory</th><th>basis</th>'
-    saving.listed(table_html(head, rows), "Devices", "devices", key="measure-devices")
+    saving.exportable_table(table_html(head, rows), "Devices", "devices", key="measure-devices")
 
 
 def missing_slices(host: HostReport) -> SlicesToMake | None:
@@ -99,16 +99,16 @@ def missing_slices(host: HostReport) -> SlicesToMake | None:
     if not cuttable:
         return None
     with st.expander("Slices that do not exist yet"):
-        name = widgets.one("GPU", list(cuttable), next(iter(cuttable)), "profile-slices-gpu")
+        name = widgets.single_choice("GPU", list(cuttable), next(iter(cuttable)), "profile-slices-gpu")
         gpu = cuttable[name]
-        profiles = [one.name for one in plain_profiles(catalogue()[str(gpu.gpu_type)])]
-        wanted = widgets.many("Slices", profiles, (), "profile-slices-wanted", placeholder="Choose slices")
+        profiles = [slice_profile.name for slice_profile in plain_profiles(catalogue()[str(gpu.gpu_type)])]
+        wanted = widgets.multi_choice("Slices", profiles, (), "profile-slices-wanted", placeholder="Choose slices")
         st.caption(
             "Make slices yourself with these commands, then reload this page: they are offered as devices. "
             "Untested on hardware."
         )
         for command in commands(gpu, wanted or profiles[:1]):
-            with frame.telling():
+            with frame.fault_boundary():
                 st.code("\n".join(command), language="bash", wrap_lines=True)
         consent = st.checkbox(
             CONSENT,

@@ -31,7 +31,7 @@ Row = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class JobPosition:
     """Where a running job is, as its progress says; None for what it does not say."""
 
     source: str | None = None
@@ -41,14 +41,14 @@ class At:
     past_batches: bool = False
 
 
-def where(message: str, sources: Sequence[str], devices: Sequence[str]) -> At:
+def parse_progress(message: str, sources: Sequence[str], devices: Sequence[str]) -> JobPosition:
     """A job's progress message read: "MODEL · DEVICE: batch size 4", the first two only where there are several."""
     source = next((name for name in sources if message.startswith(f"{name} · ")), None)
     rest = message.removeprefix(f"{source} · ")
     device = next((name for name in devices if rest.startswith(f"{name}: ")), None)
     rest = rest.removeprefix(f"{device}: ")
     batch = rest.removeprefix("batch size ")
-    return At(
+    return JobPosition(
         source=source or (sources[0] if len(sources) == 1 else None),
         device=device or (devices[0] if len(devices) == 1 else None),
         batch_size=int(batch) if batch != rest and batch.isdecimal() else None,
@@ -57,52 +57,52 @@ def where(message: str, sources: Sequence[str], devices: Sequence[str]) -> At:
     )
 
 
-def states(found: Sequence[ProfilePoint], at: At | None) -> dict[tuple[str, str, int], str]:
+def point_labels(points: Sequence[ProfilePoint], at: JobPosition | None) -> dict[tuple[str, str, int], str]:
     """What to say of each open point; `at` is None while nothing runs.
 
     Batch sizes are measured in ascending order: what lies behind the present one and is open gave no figure.
     """
-    said: dict[tuple[str, str, int], str] = {}
-    source = (at.source if at else None) or (found[0].source if found else "")
+    labels: dict[tuple[str, str, int], str] = {}
+    source = (at.source if at else None) or (points[0].source if points else "")
     begun: set[Row] = set()
-    for cell in found:
+    for cell in points:
         if cell.state != "open":
             continue
         row, point = (cell.source, cell.device), (cell.source, cell.device, cell.batch_size)
         if at is None:
-            said[point] = "to measure"
+            labels[point] = "to measure"
         elif cell.source != source:
-            said[point] = "queued"
+            labels[point] = "queued"
         elif cell.device != at.device:
             # Progress is that of one device at a time; where it names none, every device is at its next point.
-            said[point] = "queued" if row in begun or at.device is not None else "measuring"
+            labels[point] = "queued" if row in begun or at.device is not None else "measuring"
             begun.add(row)
         elif at.past_batches or (at.batch_size is not None and cell.batch_size < at.batch_size):
-            said[point] = "no figure"
+            labels[point] = "no figure"
         elif at.waiting or row in begun:
-            said[point] = "queued"
+            labels[point] = "queued"
         else:
-            said[point] = "measuring"
+            labels[point] = "measuring"
             begun.add(row)
-    return said
+    return labels
 
 
-def show(
+def render(
     workspace: Workspace,
-    found: Sequence[ProfilePoint],
+    points: Sequence[ProfilePoint],
     devices: Mapping[str, Device],
     profiles: Mapping[str, Profile],
     *,
     job: jobs.JobStatus | None = None,
 ) -> None:
     """The grid as a table, and under it in words why points failed."""
-    sources = list(dict.fromkeys(cell.source for cell in found))
-    at = where(job.message, sources, list(dict.fromkeys(cell.device for cell in found))) if job else None
-    said = states(found, at)
-    earlier = {} if job else failures(profiles, found)
-    batches = sorted({cell.batch_size for cell in found})
-    by_point = {(cell.source, cell.device, cell.batch_size): cell for cell in found}
-    rows = dict.fromkeys((cell.source, cell.device) for cell in found)
+    sources = list(dict.fromkeys(cell.source for cell in points))
+    at = parse_progress(job.message, sources, list(dict.fromkeys(cell.device for cell in points))) if job else None
+    labels = point_labels(points, at)
+    earlier = {} if job else failures(profiles, points)
+    batches = sorted({cell.batch_size for cell in points})
+    by_point = {(cell.source, cell.device, cell.batch_size): cell for cell in points}
+    rows = dict.fromkeys((cell.source, cell.device) for cell in points)
     short_names = profile_rows.short_names(sources)
     colours = scenario.colours(workspace)
     body, reasons = [], []
@@ -117,15 +117,15 @@ def show(
             point = (source, device, batch)
             cell = by_point[point]
             why = cell.message if cell.state == "failed" else earlier.get(point, "")
-            words = short(cell.throughput_rps) if cell.state == "measured" else _outcome(why) or said[point]
+            words = short(cell.throughput_rps) if cell.state == "measured" else _short_failure(why) or labels[point]
             parts.append(_td(words, cell, why))
             if why:
                 reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
         body.append(f"<tr>{''.join(parts)}</tr>")
     head = "<th>model</th><th>device</th>" + "".join(f'<th class="n">batch {batch}</th>' for batch in batches)
-    saving.listed(table_html(head, body), "Points, requests/s", "points", key="measure-grid")
+    saving.exportable_table(table_html(head, body), "Points, requests/s", "points", key="measure-grid")
     st.caption("Requests per second; point at a failure for its reason, or read it below.")
-    if old := sum(cell.old for cell in found):
+    if old := sum(cell.old for cell in points):
         st.caption(
             f"{old} of these points {'is' if old == 1 else 'are'} kept as {OLD_POINTS_TEXT}: never taken over, so "
             "measured again."
@@ -139,14 +139,14 @@ def show(
 def _td(words: str, cell: ProfilePoint, why: str) -> str:
     title = f' title="{html.escape(why)}"' if why else ""
     if cell.state == "measured" and cell.kept:
-        title = f' title="measured {when(cell.kept)}"'
+        title = f' title="measured {format_time(cell.kept)}"'
     elif cell.old and not why:
         title = f' title="{OLD_POINTS_TEXT}"'
     body = f"<b>{words}</b>" if cell.state == "measured" else f"<span>{html.escape(words)}</span>"
     return f'<td class="n"{title}>{body}</td>'
 
 
-def _outcome(why: str) -> str:
+def _short_failure(why: str) -> str:
     """A failure in two or three words."""
     if not why:
         return ""
@@ -155,24 +155,24 @@ def _outcome(why: str) -> str:
     return "not tried" if why.startswith(NOT_TRIED) else "failed"
 
 
-def failures(profiles: Mapping[str, Profile], found: Sequence[ProfilePoint]) -> dict[tuple[str, str, int], str]:
+def failures(profiles: Mapping[str, Profile], points: Sequence[ProfilePoint]) -> dict[tuple[str, str, int], str]:
     """Why open points gave no figure when they were tried last, by model, device and batch size."""
-    wanted = {(cell.source, cell.device, cell.batch_size) for cell in found if cell.state == "open"}
-    told = {}
+    wanted = {(cell.source, cell.device, cell.batch_size) for cell in points if cell.state == "open"}
+    messages = {}
     for source, profile in profiles.items():
         for item in profile.failures:
             point = (source, item.device or "", item.batch_size)
             if point in wanted:
-                told[point] = item.message
-    return told
+                messages[point] = item.message
+    return messages
 
 
-def when(kept: float) -> str:
+def format_time(timestamp: float) -> str:
     """A time of the store as a date and a time of day."""
-    return datetime.fromtimestamp(kept).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(timestamp).strftime("%Y-%m-%d %H:%M")
 
 
-def live(
+def render_live(
     workspace: Workspace,
     parameters: ProfileParameters,
     devices: Mapping[str, Device],
@@ -183,8 +183,8 @@ def live(
 
     def draw() -> None:
         status = jobs.status(workspace, job.id)
-        with frame.telling():
-            show(
+        with frame.fault_boundary():
+            render(
                 workspace,
                 profile_points(workspace, parameters),
                 devices,

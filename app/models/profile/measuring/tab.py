@@ -25,21 +25,21 @@ from torchsplit_core.values.errors import quoted
 from torchsplit_core.workspace.store import Workspace
 
 SAMPLE = "sample:"
-_ASKED = "profile-asked"
+_PENDING = "profile-asked"
 """The session key of a question that waits for its answer: the parameters and the points."""
 
 
-def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Profile]) -> None:
+def render(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     host = discover_host()
-    known = {device.id: device for device in measuring_devices.offered(host)}
+    known = {device.id: device for device in measuring_devices.measurable_devices(host)}
     running = jobs.running(workspace, (PROFILE,))
     left, right = st.columns([5, 11], gap="medium")
     box = left.container(border=True)
     with box:
         st.header("Measure", anchor=False)
         options = sources(graphs, profiles)
-        chosen = widgets.many(
+        chosen = widgets.multi_choice(
             "Models to measure",
             options,
             [name for name in options if name in graphs and name not in profiles] or list(graphs)[:1],
@@ -59,12 +59,12 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
     with right:
         grid = st.container()
         if not running:
-            measuring_devices.describe(devices)
+            measuring_devices.devices_table(devices)
         to_make = measuring_devices.missing_slices(host)
     with box:
         ready = bool(chosen and (devices or to_make))
         pressed = st.button("Measure", type="primary", disabled=not ready, key="profile-measure")
-        with frame.telling():
+        with frame.fault_boundary():
             parameters = replace(
                 settings,
                 sources=tuple(chosen),
@@ -72,27 +72,27 @@ def show(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, Pro
                 batch_sizes=batch_sizes(text) if text.strip() else None,
                 make_slices=to_make,
             )
-            found = () if running and not pressed else measuring_grid.known_cells(workspace, parameters)
+            points = () if running and not pressed else measuring_grid.known_cells(workspace, parameters)
             if pressed:
-                asked = replace(parameters, uploads=_uploads(workspace, chosen, trusted))
-                _start_or_ask(workspace, asked, found)
+                complete = replace(parameters, uploads=_uploads(workspace, chosen, trusted))
+                _start_or_ask(workspace, complete, points)
             with grid:
-                if found and not running:
-                    measuring_grid.show(workspace, found, known, profiles)
+                if points and not running:
+                    measuring_grid.render(workspace, points, known, profiles)
     with grid:
         for status in running:
             _running(workspace, status, known, profiles)
         if not chosen and not running:
             st.info("Choose a model: its points appear here, those measured before with their figures.")
-    if _ASKED in st.session_state:
+    if _PENDING in st.session_state:
         _ask(workspace, known)
 
 
 def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]:
     """What can be measured: the workspace's models, then the samples. Imported tables are no models."""
-    own = {name for name in (*graphs, *profiles) if name.startswith(SAMPLE)} | set(graphs)
+    workspace_models = {name for name in (*graphs, *profiles) if name.startswith(SAMPLE)} | set(graphs)
     samples = [f"{SAMPLE}{sample.name}" for sample in SAMPLES]
-    return [*sorted(own), *(name for name in samples if name not in own)]
+    return [*sorted(workspace_models), *(name for name in samples if name not in workspace_models)]
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:
@@ -117,14 +117,14 @@ def _settings(devices: Sequence[Device]) -> ProfileParameters:
             "Give a point up after, seconds", 1.0, 86_400.0, None, key="profile-measure-limit",
             placeholder="120, or 40 times the above", persist_state="session",
         )  # fmt: skip
-        found = ProfileParameters((), point_budget_s=budget, point_limit_s=limit)
+        parameters = ProfileParameters((), point_budget_s=budget, point_limit_s=limit)
         if any(device.kind != "cpu" for device in devices):
             graphs = st.checkbox(
                 "With CUDA graphs",
                 key="profile-measure-graphs",
                 disabled=any(d.kind == "cpu" for d in devices),
             )
-            found = replace(found, cuda_graphs=graphs)
+            parameters = replace(parameters, cuda_graphs=graphs)
         shared = [device.physical for device in devices if device.kind == "mig"]
         if len(shared) > len(set(shared)):
             at_once = st.checkbox(
@@ -132,8 +132,8 @@ def _settings(devices: Sequence[Device]) -> ProfileParameters:
                 key="profile-measure-at-once",
                 help="Faster, and they disturb each other: the profile says so.",
             )
-            found = replace(found, at_once=at_once)
-    return found
+            parameters = replace(parameters, at_once=at_once)
+    return parameters
 
 
 def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
@@ -151,7 +151,7 @@ def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
 
 def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str]) -> dict[str, UploadedFile]:
     """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
-    found = {}
+    files = {}
     for name in chosen:
         if name.startswith(SAMPLE):
             continue
@@ -161,29 +161,29 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
                 "", f"the file of {name} is no longer in this workspace", "Upload it on the Models page."
             )
         refuse_untrusted(file.name, file.sha256 in trusted)
-        found[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
-    return found
+        files[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
+    return files
 
 
-def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, found: Sequence[ProfilePoint]) -> None:
+def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, points: Sequence[ProfilePoint]) -> None:
     """Start the job; where points of the grid are known already, what is to become of them is asked first."""
-    if any(cell.state != "open" for cell in found):
+    if any(cell.state != "open" for cell in points):
         # The session keeps the question: a rerun, as of a job that ends, must not close it.
-        st.session_state[_ASKED] = (parameters, tuple(found))
+        st.session_state[_PENDING] = (parameters, tuple(points))
     else:
         start(workspace, parameters)
         st.rerun()
 
 
 def _forget() -> None:
-    st.session_state.pop(_ASKED, None)
+    st.session_state.pop(_PENDING, None)
 
 
 @st.dialog("Measure again?", on_dismiss=_forget)
 def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
-    parameters, found = st.session_state[_ASKED]
-    st.markdown(question(found, devices))
-    missing = sum(cell.state == "open" for cell in found)
+    parameters, points = st.session_state[_PENDING]
+    st.markdown(describe_known_points(points, devices))
+    missing = sum(cell.state == "open" for cell in points)
     unknown = parameters.batch_sizes is None  # a client may offer more than was measured
     only = st.button(
         "Measure what is missing"
@@ -195,7 +195,7 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
         disabled=not (missing or unknown),
         width="stretch",
     )
-    again = st.button(f"Measure all {'' if unknown else f'{len(found)} '}again and replace", width="stretch")
+    again = st.button(f"Measure all {'' if unknown else f'{len(points)} '}again and replace", width="stretch")
     cancel = st.button("Cancel", width="stretch", key="profile-ask-cancel")
     if only or again:
         start(workspace, replace(parameters, again_since=time.time()) if again else parameters)
@@ -204,15 +204,15 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
         st.rerun()
 
 
-def question(found: Sequence[ProfilePoint], devices: Mapping[str, Device]) -> str:
+def describe_known_points(grid_points: Sequence[ProfilePoint], devices: Mapping[str, Device]) -> str:
     """How many points are known, of when and of which devices."""
-    known = [cell for cell in found if cell.state != "open"]
+    known = [cell for cell in grid_points if cell.state != "open"]
     failed = sum(cell.state == "failed" for cell in known)
-    days = sorted({measuring_grid.when(cell.kept)[:10] for cell in known if cell.kept})
+    days = sorted({measuring_grid.format_time(cell.kept)[:10] for cell in known if cell.kept})
     period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
     names = list(dict.fromkeys(cell.device for cell in known))
     where = ", ".join(escape_markdown(measuring_devices.label(devices[name])) for name in names if name in devices)
-    points = f"{len(known)} of {len(found)} points" if len(known) < len(found) else f"{len(known)} points"
+    points = f"{len(known)} of {len(grid_points)} points" if len(known) < len(grid_points) else f"{len(known)} points"
     text = f"**{points}** were measured on {period} on this device: {where}."
     if len(names) > 1:
         text = text.replace("on this device:", "on these devices:")
@@ -243,9 +243,9 @@ def _running(
     profiles: Mapping[str, Profile],
 ) -> None:
     """The live grid of one running job."""
-    record = next(found for found in workspace.job_records() if found.id == status.id)
+    record = next(candidate for candidate in workspace.job_records() if candidate.id == status.id)
     st.markdown(f"**{escape_markdown(status.title)}**: the points as they come")
-    with frame.telling():
+    with frame.fault_boundary():
         parameters = from_stored(PROFILE, record.parameters)
         _grid(workspace, parameters, devices, profiles, status)
 
@@ -262,4 +262,4 @@ def _grid(
             "The slices are made, measured and removed one after the other; the progress above says which."
         )
         return
-    measuring_grid.live(workspace, parameters, devices, profiles, status)
+    measuring_grid.render_live(workspace, parameters, devices, profiles, status)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.cuts import Bar, Dot, bars, front
+from app.charts.cuts import StageBar, CutDot, bars, pareto_front
 from app.models.cuts import form
 from app.models.cuts import page as cuts_page
-from app.models.cuts.words import reason_text
+from app.models.cuts.candidate_tables import describe_reason
 from app.session import cuts
 from app.session.model import open_model
 from tests.support.app.graphs import NAME, encoder, said, stored, timed
@@ -113,17 +113,17 @@ def test_the_job_stores_one_study_and_forgets_the_last(workspace: Workspace) -> 
     assert named_results.partition_names(workspace, NAME) == tuple(f"{NAME} in {k}" for k in (1, 2, 3, 4))
     partition_job(workspace, PartitionParameters(NAME, time_factors=(1.0, 2.0)), ignore_progress)
     assert named_results.partition_names(workspace, NAME) == (f"{NAME} in 2",)
-    study = cuts.study(workspace, NAME, "encoder")
+    study = cuts.load_study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
     assert all(one.devices for one in study.candidates)
-    assert cuts.study(workspace, NAME, "another") is None
+    assert cuts.load_study(workspace, NAME, "another") is None
 
 
 def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page: Open, cut: Workspace) -> None:
     opened = page("partition", cut)
     found = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK)
     best = found.candidates[0]
-    study = cuts.study(cut, NAME, "encoder")
+    study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None and study.choice == found.candidates  # as the command numbers them
     shown = metrics(opened)
     assert float(shown[f"Slowest stage, of {len(best.stages)}"].split()[0]) == pytest.approx(
@@ -147,7 +147,7 @@ def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page: Open, cut: 
 def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(
     page: Open, cut: Workspace, mounted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = cuts.study(cut, NAME, "encoder")
+    study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None
     whole = next(one for one in study.candidates if len(one.stages) == 1)
     session: dict[str, Any] = {
@@ -178,7 +178,7 @@ def test_a_selected_value_is_tried_at_once_and_kept_beside_the_best(
     facts = "".join(element.proto.body for element in opened.get("html")).replace("\u202f", " ")
     assert "yours is" in facts and "slower" in facts
     press(opened, "Keep this cut")
-    assert cuts.own_values(cut, NAME, encoder(4)) == ("add0",)
+    assert cuts.user_values(cut, NAME, encoder(4)) == ("add0",)
     opened = page("partition", cut)
     assert float(metrics(opened)["Slowest stage, of 2"].split()[0]) == pytest.approx(
         own.max_load_ms, rel=5e-3
@@ -186,11 +186,11 @@ def test_a_selected_value_is_tried_at_once_and_kept_beside_the_best(
     assert "above the best found" in said(opened)
     assert "One value crosses: add0 of layers.0" in said(opened)
     press(opened, "Drop add0")
-    assert cuts.own_values(cut, NAME, encoder(4)) == ()
+    assert cuts.user_values(cut, NAME, encoder(4)) == ()
 
 
 def test_a_value_that_cannot_end_a_stage_says_so(page: Open, cut: Workspace) -> None:
-    cuts.set_own_values(cut, NAME, ["head"])
+    cuts.set_user_values(cut, NAME, ["head"])
     opened = page("partition", cut)
     assert "nothing is computed behind 'head'" in said(opened) and "Slowest stage, of 3" in metrics(opened)
 
@@ -198,8 +198,8 @@ def test_a_value_that_cannot_end_a_stage_says_so(page: Open, cut: Workspace) -> 
 def test_the_choice_and_the_own_cut_are_offered_to_the_planner(
     page: Open, cut: Workspace, started: list[tuple[str, Any]]
 ) -> None:
-    cuts.set_own_values(cut, NAME, ["add0"])
-    study = cuts.study(cut, NAME, "encoder")
+    cuts.set_user_values(cut, NAME, ["add0"])
+    study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None
     several = [one for one in study.choice if len(one.stages) > 1]
     opened = page("partition", cut)
@@ -233,7 +233,7 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
     assert "at most 2.33\u202fGiB in a stage" in said(opened)
     press(opened, "Find cuts")
     assert started[0][1].memory_bytes == limit
-    study = cuts.study(workspace, NAME, "encoder")
+    study = cuts.load_study(workspace, NAME, "encoder")
     assert study is not None and study.devices.memory_bytes == limit
     command = next(one.value for one in opened.code if "--memory" in one.value)
     given = command.split("--memory ")[1].split()[0]
@@ -244,14 +244,14 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
 def test_reasons_are_sentences(cut: Workspace) -> None:
     provider = provider_of(cut)
     (point,) = cut_reasons(provider, cut_behind(provider, ["add1"]))
-    assert reason_text(point, provider).startswith("One value crosses: add1 of layers.1, 1.02")
+    assert describe_reason(point, provider).startswith("One value crosses: add1 of layers.1, 1.02")
     (inside,) = cut_reasons(provider, cut_behind(provider, ["query1"]))
-    text = reason_text(inside, provider)
+    text = describe_reason(inside, provider)
     assert text.startswith("2 values cross: add0") and "runs through the region from add0 to add1" in text
 
 
-def dot(key: str, parts: int, crossing: int, value: float, **more: bool) -> Dot:
-    return Dot(key, parts, crossing, value, 5, **more)
+def dot(key: str, parts: int, crossing: int, value: float, **more: bool) -> CutDot:
+    return CutDot(key, parts, crossing, value, 5, **more)
 
 
 def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
@@ -260,7 +260,7 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
         dot("a", 2, 2_000_000, 6.0, chosen=True),
         dot("b", 2, 3_000_000, 7.0, beaten=True),
     ]
-    figure = front([*found, dot("own", 2, 4_000_000, 8.0, own=True)], 5.0, "slowest stage", dark=False)
+    figure = pareto_front([*found, dot("own", 2, 4_000_000, 8.0, own=True)], 5.0, "slowest stage", dark=False)
     line = next(trace for trace in figure.data if trace.mode == "lines")
     assert list(line.x) == [0, 2] and list(line.y) == [10, 6]
     named_results = {
@@ -279,6 +279,6 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
 
 
 def test_the_bars_are_time_and_transfers() -> None:
-    figure = bars([("chosen", [Bar("stage 1", 0, 4.0, 1.0), Bar("stage 2", 1, 5.0, 0.0)])], 4.5, dark=True)
+    figure = bars([("chosen", [StageBar("stage 1", 0, 4.0, 1.0), StageBar("stage 2", 1, 5.0, 0.0)])], 4.5, dark=True)
     assert [list(trace.x) for trace in figure.data] == [[4.0, 5.0], [1.0, 0.0]]
     assert figure.layout.barmode == "stack" and figure.layout.shapes[0].x0 == 4.5

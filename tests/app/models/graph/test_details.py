@@ -10,14 +10,14 @@ import pytest
 from app.format.html import facts_html
 from app.models.graph.details import (
     MOST_NAMED,
-    Times,
+    ProfileTimes,
     cut_facts,
     group_facts,
     node_facts,
     region_facts,
     times_of,
 )
-from app.models.graph.tables import LONGEST_ARGUMENTS, arguments_text
+from app.models.graph.tables import LONGEST_ARGUMENTS, format_arguments
 from app.session.analysis import Analysis
 from tests.support.app.graphs import LAYERS, encoder, timed
 from torchsplit_core.drawing.hierarchy import Hierarchy
@@ -36,7 +36,7 @@ BARE = encoder(4)
 PROFILE = timed(BARE)
 GRAPH = annotate_with_profiling_data(BARE, PROFILE)
 SHARE = 1 / len(BARE.ops)
-UNTIMED = Times(None, None)
+UNTIMED = ProfileTimes(None, None)
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -105,7 +105,7 @@ def test_a_node_says_its_arguments_and_no_argument_is_markup():
     assert "p 0.5, of {k complex [1.0, inf]}, long 300 long, SHA-256 abababababab…, body true_graph_0" in text
     assert "<" not in text
     many = replace(GRAPH.by_id["query1"], arguments={"sizes": list(range(200))})
-    assert len(arguments_text(many)) == LONGEST_ARGUMENTS
+    assert len(format_arguments(many)) == LONGEST_ARGUMENTS
     assert "arguments" not in facts(node_facts(GRAPH, ANALYSIS, "query1", UNTIMED))
 
 

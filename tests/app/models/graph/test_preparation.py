@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.explorer.data import drawn_rows
+from app.explorer.data import visible_rows
 from app.explorer.mount import explorer_data
 from app.explorer.overlays import FATES, fate_name
 from app.models.graph import preparation
-from app.models.graph.details import preparation_text
+from app.models.graph.details import describe_preparation
 from app.session.analysis import Analysis
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
@@ -192,16 +192,16 @@ def test_cuts_that_were_found_are_drawn_whatever_is_left_out(filled: Workspace):
 
 def test_what_became_of_each_node_is_told_in_its_details():
     analysis = analysed(masked(HOSTILE))
-    assert preparation_text(analysis, "check") == "dead: no output needs it, set aside"
-    assert preparation_text(analysis, "turned") == "constant: folded into head"
-    assert preparation_text(analysis, "flat") == "alias: joined its producer add1"
-    assert preparation_text(analysis, "add1") == "kept, with flat"
-    assert preparation_text(analysis, "w_query0") == "weight: charged to query0"
-    assert preparation_text(analysis, "mask") == "side-band: shipped beside every cut"
-    head = preparation_text(analysis, "head").replace("\u202f", " ")
+    assert describe_preparation(analysis, "check") == "dead: no output needs it, set aside"
+    assert describe_preparation(analysis, "turned") == "constant: folded into head"
+    assert describe_preparation(analysis, "flat") == "alias: joined its producer add1"
+    assert describe_preparation(analysis, "add1") == "kept, with flat"
+    assert describe_preparation(analysis, "w_query0") == "weight: charged to query0"
+    assert describe_preparation(analysis, "mask") == "side-band: shipped beside every cut"
+    head = describe_preparation(analysis, "head").replace("\u202f", " ")
     assert head == "kept, with turned, charged with 256 B of weights"
     bare = analysed(masked(HOSTILE), ())
-    assert {preparation_text(bare, node.id) for node in bare.prepared.graph.nodes if node.id != "y"} == {
+    assert {describe_preparation(bare, node.id) for node in bare.prepared.graph.nodes if node.id != "y"} == {
         "kept"
     }
     view_of_mask = replace(
@@ -215,7 +215,7 @@ def test_what_became_of_each_node_is_told_in_its_details():
             )
         ),
     )
-    text = preparation_text(analysed(view_of_mask), "wide")
+    text = describe_preparation(analysed(view_of_mask), "wide")
     assert text == "alias: joined its producer &lt;b&gt;a, shipped beside every cut"
 
 
@@ -275,11 +275,11 @@ def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
 def test_what_stands_below_a_row_left_out_moves_up():
     graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
     rows = [Row("a", 0), Row("w", 0), Row("b", 1), Row("c", 2), Row("d", 0)]
-    assert drawn_rows(Hierarchy(graph), rows) == [Row("a", 0), Row("b", 0), Row("c", 1), Row("d", 0)]
+    assert visible_rows(Hierarchy(graph), rows) == [Row("a", 0), Row("b", 0), Row("c", 1), Row("d", 0)]
 
 
 def test_the_table_says_what_each_step_brings_and_what_is_left_out():
-    rows = preparation.table(preparation_report(masked(), ALL_STEPS[:4])).split("<tr>")[2:]
+    rows = preparation.steps_table(preparation_report(masked(), ALL_STEPS[:4])).split("<tr>")[2:]
     cells = [re.findall(r'class="n">([^<]*)<', row) for row in rows]
     assert cells[0][0] == cells[0][-1] == "" and cells[-1] == ["left out", "", "", "", ""]
     assert [row[0] for row in cells[1:5]] == ["1", "1", "1", "4"]

@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.models.graph import tables
 from app.models.graph.compare import choices, operations_table, times_table
-from app.models.graph.tables import matching, nodes_table, regions_table
+from app.models.graph.tables import matching_nodes, nodes_table, regions_table
 from app.session import cuts as session_cuts
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import NAME, encoder, loose, stored, timed
@@ -45,7 +45,7 @@ def model(workspace: Workspace) -> GraphModel:
 
 
 def found(pattern: str) -> list[str]:
-    return [node.id for node in matching(BARE, pattern)]
+    return [node.id for node in matching_nodes(BARE, pattern)]
 
 
 def test_a_search_is_a_regular_expression_over_all_that_names_a_node():
@@ -62,12 +62,12 @@ def test_a_search_is_a_regular_expression_over_all_that_names_a_node():
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x"])
 def test_a_search_that_is_no_regular_expression_is_one_fault_with_a_remedy(pattern: str):
     with pytest.raises(InputFault, match="regular expression") as fault:
-        matching(BARE, pattern)
+        matching_nodes(BARE, pattern)
     assert "backslash" in str(fault.value) and repr(pattern)[1:-1] in str(fault.value)
 
 
 def test_a_row_a_node_with_all_that_is_known(model: GraphModel):
-    table = nodes_table(model.graph, model.analysis, matching(model.graph, "")).set_index("id")
+    table = nodes_table(model.graph, model.analysis, matching_nodes(model.graph, "")).set_index("id")
     assert len(table) == len(BARE.nodes)
     soft = table.loc["soft1"]
     assert soft["module"] == "layers.1.attention" and soft["shape"] == "[2, 16, 8]"
@@ -178,9 +178,9 @@ def test_stages_are_of_the_cut_chosen(model: GraphModel, workspace: Workspace):
     session_cuts.choose(workspace, NAME, "gone")
     assert open_model(workspace, NAME).stages == first.stages
     # the user's own, once there is one
-    session_cuts.choose(workspace, NAME, session_cuts.OWN)
+    session_cuts.choose(workspace, NAME, session_cuts.USER_CUT)
     assert open_model(workspace, NAME).stages == first.stages
-    session_cuts.set_own_values(workspace, NAME, ["add1"])
+    session_cuts.set_user_values(workspace, NAME, ["add1"])
     own = open_model(workspace, NAME).stages
     assert own["add1"] == 0 and own["query2"] == 1
 

@@ -230,45 +230,45 @@ def test_progress_says_which_point_is_being_measured() -> None:
         ProfilePoint("a", "cpu", 2, "open"),
         *(ProfilePoint("b", "cpu", batch, "open") for batch in (1, 2, 4)),
     ]
-    at = grid.where("b · batch size 2", ["a", "b"], ["cpu"])
-    assert at == grid.At("b", "cpu", 2)
-    assert grid.states(cells, at) == {
+    at = grid.parse_progress("b · batch size 2", ["a", "b"], ["cpu"])
+    assert at == grid.JobPosition("b", "cpu", 2)
+    assert grid.point_labels(cells, at) == {
         ("a", "cpu", 2): "queued",
         ("b", "cpu", 1): "no figure",
         ("b", "cpu", 2): "measuring",
         ("b", "cpu", 4): "queued",
     }
-    assert set(grid.states(cells, None).values()) == {"to measure"}
+    assert set(grid.point_labels(cells, None).values()) == {"to measure"}
 
 
 @pytest.mark.parametrize(
     ("message", "at"),
     [
-        ("cuda:0: batch size 16", grid.At("a", "cuda:0", 16)),
+        ("cuda:0: batch size 16", grid.JobPosition("a", "cuda:0", 16)),
         (
             "mig:MIG-1: queued: another measurement runs on it",
-            grid.At("a", "mig:MIG-1", waiting=True),
+            grid.JobPosition("a", "mig:MIG-1", waiting=True),
         ),
-        ("cuda:0: timing every operation", grid.At("a", "cuda:0", past_batches=True)),
-        ("building the model", grid.At("a")),
+        ("cuda:0: timing every operation", grid.JobPosition("a", "cuda:0", past_batches=True)),
+        ("building the model", grid.JobPosition("a")),
     ],
 )
-def test_progress_of_several_devices_names_the_device(message: str, at: grid.At) -> None:
-    assert grid.where(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
+def test_progress_of_several_devices_names_the_device(message: str, at: grid.JobPosition) -> None:
+    assert grid.parse_progress(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
 
 
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        (grid.At("a", "x"), ["measuring", "queued", "queued"]),
-        (grid.At("a", "x", waiting=True), ["queued", "queued", "queued"]),
-        (grid.At("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
-        (grid.At("a"), ["measuring", "queued", "measuring"]),
+        (grid.JobPosition("a", "x"), ["measuring", "queued", "queued"]),
+        (grid.JobPosition("a", "x", waiting=True), ["queued", "queued", "queued"]),
+        (grid.JobPosition("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
+        (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
     ],
 )
-def test_two_devices_are_told_apart_in_the_grid(at: grid.At, said: list[str]) -> None:
+def test_two_devices_are_told_apart_in_the_grid(at: grid.JobPosition, said: list[str]) -> None:
     cells = [ProfilePoint("a", "x", 1, "open"), ProfilePoint("a", "x", 2, "open"), ProfilePoint("a", "y", 1, "open")]
-    assert list(grid.states(cells, at).values()) == said
+    assert list(grid.point_labels(cells, at).values()) == said
 
 
 def test_a_stopped_measurement_is_resumed_with_its_parameters(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.charts.curves import VIEWS, Curve, Line, curves, interval
-from app.charts.memory import Bar, Limit, memory, near
+from app.charts.memory import MemoryBar, Limit, memory, visible_limits
 from app.charts.ratio import RatioLine, ratio
 from app.components.saving import csv_of
 from app.models.profile import compare as profile_compare
@@ -18,7 +18,7 @@ from app.models.profile import row_details
 from app.models.profile import rows as profile_rows
 from app.models.profile import table as profile_table
 from app.models.profile.compare import table as compared
-from app.models.profile.curves import advice_words, first_look
+from app.models.profile.curves import describe_advice, default_choice
 from app.models.profile.fits import drawn_batches, fits
 from app.models.profile.memory import bars_of, largest_batches, limits_of
 from app.models.profile.memory import table as memory_table
@@ -57,8 +57,8 @@ def test_lines_are_named_by_what_tells_them_apart() -> None:
 def test_the_first_look_is_where_the_newest_profile_was_measured() -> None:
     other = Profile("o", "", rows=(row(1, 5.0, kind="CPU", size=None),))
     estimated = Profile("e", "", rows=(row(1, 5.0, kind="CPU", size=None, basis="estimated"),))
-    assert first_look({"o": other, "e": estimated, "m": measured("m")}) == (["o", "m"], ["CPU"])
-    assert first_look({"e": estimated}) == (["e"], [])
+    assert default_choice({"o": other, "e": estimated, "m": measured("m")}) == (["o", "m"], ["CPU"])
+    assert default_choice({"e": estimated}) == (["e"], [])
 
 
 def test_curves_and_stored_estimates_rest_on_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_rows_of_other_process_counts_are_left_out_of_a_fit() -> None:
 
 def test_a_point_far_from_the_others_is_told_with_what_they_say() -> None:
     found = [fit for fit in fits("m", measured("m", far_off=4), (1,)) if fit.gpu_type == KIND]
-    far = [point for fit in found for point in fit.far_off]
+    far = [point for fit in found for point in fit.outliers]
     assert [(point.series, point.row.batch_size) for point in far] == [(WHOLE, 4)]
     assert far[0].low_rps <= far[0].expected_rps <= far[0].high_rps
     assert far[0].row.throughput_rps < far[0].low_rps
@@ -120,7 +120,7 @@ def test_one_measured_slice_says_how_uncertain_the_others_are_and_what_helps() -
     point = fit.next_point
     assert point is not None and point.slices_measured == 1
     assert point.now > point.after > 1 and point.measure != "3g.40gb"
-    assert "measured on one slice" in advice_words(fit) and "would help most" in advice_words(fit)
+    assert "measured on one slice" in describe_advice(fit) and "would help most" in describe_advice(fit)
     both = next(found for found in fits("m", profile, (1,)) if found.gpu_type == KIND)
     assert both.next_point is not None and both.next_point.slices_measured == 2
     assert all(found.next_point is None for found in fits("m", profile, (1,)) if found.gpu_type == "CPU")
@@ -189,11 +189,11 @@ def test_rows_without_memory_make_no_bar() -> None:
 
 def test_a_limit_that_would_flatten_the_bars_is_not_drawn() -> None:
     limits = (Limit("a", 5.0), Limit("b", 10.0), Limit("c", 10.0), Limit("d", 40.0))
-    assert near(limits, 6.0) == (Limit("a", 5.0), Limit("b, c", 10.0))
-    assert near(limits, 0.1) == ()
-    assert near(limits, 80.0) == (Limit("a", 5.0), Limit("b, c", 10.0), Limit("d", 40.0))
+    assert visible_limits(limits, 6.0) == (Limit("a", 5.0), Limit("b, c", 10.0))
+    assert visible_limits(limits, 0.1) == ()
+    assert visible_limits(limits, 80.0) == (Limit("a", 5.0), Limit("b, c", 10.0), Limit("d", 40.0))
     assert memory(
-        [Bar(1, (("peak", 0.01),), False)], limits, (), dark=False
+        [MemoryBar(1, (("peak", 0.01),), False)], limits, (), dark=False
     ).layout.yaxis.title.text.endswith("MiB")
 
 
@@ -255,7 +255,7 @@ def test_a_filter_takes_what_all_of_its_parts_take() -> None:
     items = [("m", item) for item in (*profile.rows, *profile.failures)]
 
     def count(wanted: Filter) -> int:
-        return sum(wanted.takes(name, item) for name, item in items)
+        return sum(wanted.matches(name, item) for name, item in items)
 
     assert count(Filter()) == len(items) == 16
     assert count(Filter(bases=("estimated",))) == 2 and count(Filter(bases=(FAILED,))) == 1

@@ -53,7 +53,7 @@ def test_mig_instances_are_offered_with_what_they_are(
     host("h100_nvl_four_slices.json")
     found = opened(page, filled, "Measure")
     assert labels(found)[:2] == ["CPU", "GPU 0 · MIG 2g.24gb · 7839"] and len(labels(found)) == 5
-    chosen = [device.id for device in devices.offered(discover_host())[1:3]]
+    chosen = [device.id for device in devices.measurable_devices(discover_host())[1:3]]
     found.multiselect(key="profile-measure-devices").set_value(chosen).run()
     text = said(found)
     assert text.count("MIG instance 2g.24gb of H100-NVL-94GB") == 2 and "21.6 GiB" in text
@@ -64,7 +64,7 @@ def test_a_whole_gpu_offers_emulated_slices_and_says_so(
     page: Open, filled: Workspace, host: Callable[[str], None]
 ) -> None:
     host("a100_40gb_whole_and_empty.json")
-    offered = devices.offered(discover_host())
+    offered = devices.measurable_devices(discover_host())
     emulated = [device for device in offered if device.kind == "sm"]
     assert {device.sm_count for device in emulated} == {14, 28, 42, 56, 98}
     found = opened(page, filled, "Measure")

@@ -1,0 +1,28 @@
+"""The page of one scenario: its plan, what stands beside it, and its files."""
+
+from __future__ import annotations
+
+from app.plans import page as plan_page
+from app.session.result_kind import SCENARIO
+from app.shell import address, frame
+from torchsplit_core.jobs.job_kinds import EXPLAIN, MEASURE, PLAN, QUICK_START, RUN_HERE, SWEEP
+
+
+def render(first: str = plan_page.TITLES[0]) -> None:
+    """The whole page, at the tab of the address, else at the `first`."""
+    opened = frame.opened_workspace()
+    known = SCENARIO.names(opened)
+    # The address of a scenario that is not here is kept: the page says so.
+    missing = SCENARIO.unknown_in_address(known)
+    name = missing or SCENARIO.current(opened, known)
+    tab = address.selected_tab(address.TAB, plan_page.TITLES, plan_page.TAB, first)
+    address.set_address(opened, {SCENARIO.word: name, address.TAB: tab})
+    shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
+    frame.render_head(
+        opened,
+        "Plan",
+        shown,
+        *filter(None, (name,)),
+        failures=(PLAN, EXPLAIN, SWEEP, QUICK_START, MEASURE, RUN_HERE),
+    )
+    plan_page.render(opened, first)

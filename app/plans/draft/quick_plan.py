@@ -1,0 +1,102 @@
+"""The plan of a draft: a known one where the request was answered before, else a quick verified one that begins with
+the best of the known plans of similar requests. Worked out once for each state of the draft in a session."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app.session.draft import Draft
+from torchsplit_core.planning.manual.what_if import bounded, plan_from
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled, is_simulated
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.faults import StoreFault
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
+from torchsplit_core.workspace.store import Workspace
+
+QUICK_S = 0.15
+"""Seconds of search behind an edit: a verified plan, not its proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """A request that is not kept and its quick plan; without one `fault` says why. `is_new`: it was not known."""
+
+    request: PlanRequest
+    outcome: PlanOutcome | None
+    fault: str = ""
+    is_new: bool = False
+
+
+def plan_draft(workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None) -> TrialPlan | None:
+    """What the draft would give; None without one. `planned` is the stored plan, one of those to start from."""
+    key = _key(workspace, name)
+    if draft is None:
+        st.session_state.pop(key, None)
+        return None
+    if draft.plan is not None:
+        return TrialPlan(draft.request, draft.plan)
+    last = st.session_state.get(key)
+    if isinstance(last, TrialPlan) and last.request is draft.request:
+        return last
+    shown = last.outcome if isinstance(last, TrialPlan) else None
+    attempted = plan_quickly(PlanCache(workspace), draft.request, tuple(filter(None, (shown, planned))))
+    st.session_state[key] = attempted
+    return attempted
+
+
+def plan_quickly(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...] = ()) -> TrialPlan:
+    """The edited request with a verified plan; what cannot be asked says why. `starts` are plans that stand now."""
+    for start in starts:
+        if start.request_sha256 == request_hash(edited):
+            return TrialPlan(edited, start)
+    try:
+        return _best(known, edited, starts)
+    except InputFault as fault:
+        return TrialPlan(edited, None, str(fault))
+
+
+def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> TrialPlan:
+    known_plan = known.lookup(edited)
+    if known_plan is not None and is_simulated(edited, known_plan):
+        # With its first level proven, a short search could only show less for a moment.
+        if is_settled(edited, known_plan) or known_plan.objective.proven_levels:
+            return TrialPlan(edited, known_plan)
+    else:
+        known_plan = None
+    outcome = plan_from(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
+    outcome = bounded(edited, outcome, known.first_bound(edited))
+    if known_plan is not None:
+        outcome = update_incumbent(edited, known_plan, outcome)
+    return TrialPlan(edited, outcome, is_new=True)
+
+
+def remember_plan(workspace: Workspace, name: str) -> None:
+    """Have the plan on screen known from now on: at the end of a page, so that nobody waits for it."""
+    shown = st.session_state.get(_key(workspace, name))
+    if isinstance(shown, TrialPlan) and shown.is_new and shown.outcome is not None:
+        st.session_state[_key(workspace, name)] = replace(shown, is_new=False)
+        with contextlib.suppress(StoreFault):
+            PlanCache(workspace).store(shown.request, shown.outcome)
+
+
+def take_search_result(workspace: Workspace, name: str, request: PlanRequest, outcome: PlanOutcome) -> None:
+    """Take over what a longer search found, where that is no worse than what is on screen."""
+    key = _key(workspace, name)
+    shown = st.session_state.get(key)
+    if isinstance(shown, TrialPlan) and shown.request is request and shown.outcome is not None:
+        outcome = update_incumbent(request, shown.outcome, outcome)
+    st.session_state[key] = TrialPlan(request, outcome)
+
+
+def is_infeasible(workspace: Workspace, name: str) -> bool:
+    """Whether what the draft asks is proven to have no plan."""
+    shown = st.session_state.get(_key(workspace, name))
+    return isinstance(shown, TrialPlan) and shown.outcome is not None and shown.outcome.status == "infeasible"
+
+
+def _key(workspace: Workspace, name: str) -> str:
+    return f"plan of the draft {workspace.id} {name}"

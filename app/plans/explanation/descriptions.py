@@ -1,0 +1,155 @@
+"""An explanation in words: what binds, what a change would bring, why not another layout. No streamlit in here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torchsplit_core.pictures.numbers import THIN, exact, percent, short
+from torchsplit_core.planning.request.objective import GOALS
+from torchsplit_core.values import ChangeEffect, LayoutReason, ModelBinding, ModelLimit, PriceStep
+
+NOT_EXAMINED = "not examined in the time given"
+STEPS = {
+    "relaxed": "GPUs and slices that can be cut freely",
+    "pooled": "real layouts, equal slices counted as one",
+    "packed": "the same on particular slices",
+    "shared": "slices shared",
+    "whole_slices": "every instance with a slice to itself",
+    "plan": "this plan",
+}
+"""Steps from the freest relaxation to the plan as people say them."""
+
+
+def describe_limit(limit: ModelLimit) -> str:
+    """A limit of a model as people say it."""
+    change = limit.change
+    if limit.kind == "capacity":
+        return "GPUs"
+    if limit.kind == "no_admissible_point":
+        return "it has no figures that fit this fleet and its limits"
+    if limit.kind == "objective":
+        return "the objective asks for no more: it is not the worst served"
+    return describe_dropped_demand(change) if change is not None else limit.kind.replace("_", " ")
+
+
+def describe_dropped_demand(change: ChangeEffect) -> str:
+    """A demand that is dropped to see what it costs."""
+    if change.what == "min_throughput_rps":
+        return f"minimum {exact(change.old)}{THIN}req/s"
+    if change.what == "max_latency_ms":
+        return f"service-time limit {exact(change.old)}{THIN}ms"
+    if change.what == "memory":
+        return "memory"
+    if change.what == "colocation":
+        return f"{' and '.join(change.models)} on one GPU"
+    if change.what == "max_tenants_per_slice":
+        return f"at most {exact(change.old)} on a slice"
+    if change.what == "link":
+        return f"link, {exact(change.old)}{THIN}GB/s"
+    return "cap at the demand"
+
+
+def describe_change(change: ChangeEffect) -> str:
+    """A change of the fleet or of a demand."""
+    if change.what == "gpu":
+        word = "One more" if (change.new or 0) > (change.old or 0) else "One fewer"
+        return f"{word} {change.gpu_type} like {change.gpu_id}: {exact(change.old)} → {exact(change.new)}"
+    if change.what == "link":
+        return f"Link and network: {exact(change.old)} → {exact(change.new)}{THIN}GB/s"
+    unit = "req/s" if change.what == "min_throughput_rps" else "ms"
+    what = "minimum" if change.what == "min_throughput_rps" else "service-time limit"
+    return f"{change.model}: {what} {exact(change.old)} → {exact(change.new)}{THIN}{unit}"
+
+
+def chip_label(change: ChangeEffect) -> str:
+    """A change and what it would bring, on a button."""
+    if change.what == "gpu":
+        word = "One more" if (change.new or 0) > (change.old or 0) else "One fewer"
+        what = f"{word} {change.gpu_type}"
+    else:
+        what = describe_change(change)
+    where = "" if change.level in (1, None) else f"level {change.level} "
+    return f"{what}: {where}{short(change.value_before)} → {short(change.value_after)}"
+
+
+def describe_effect(change: ChangeEffect, kind: str, of_tiers: int = 0) -> str:
+    """What the change does to the objective, and how far that is proven."""
+    if change.effect == "not_examined":
+        return NOT_EXAMINED
+    if change.effect == "infeasible":
+        return "no plan at all, proven"
+    if change.effect == "same":
+        return "no change, proven"
+    where = describe_level(change.level, kind, of_tiers)
+    if change.effect == "open":
+        low, high = sorted((change.value_after, change.bound_after), key=lambda x: (x is None, x or 0.0))
+        span = f"between {short(low)} and {short(high)}" if high is not None else f"{short(low)} or better"
+        if change.value_after is None:
+            span = f"bound {short(change.bound_after)}"
+        return f"{where}: {short(change.value_before)} → {span}, not proven"
+    proof = "proven" if change.proven else f"bound {short(change.bound_after)}"
+    return f"{where}: {short(change.value_before)} → {short(change.value_after)}, {proof}"
+
+
+def describe_level(level: int | None, kind: str, of_tiers: int = 0) -> str:
+    """The level of the objective that is spoken of; the first `of_tiers` are those of tiers."""
+    goal = GOALS[kind]
+    if not goal.fair or level is None or level == 1:
+        return f"{goal.label} of the highest tier" if of_tiers else goal.label
+    if level <= of_tiers:
+        return f"level {level} of the tiers"
+    return f"level {level - of_tiers} from the worst served"
+
+
+def describe_binding(binding: ModelBinding) -> str:
+    """What holds the model back."""
+    limits = [
+        "the link binds" if limit.kind == "link" else describe_limit(limit)
+        for limit in binding.limits
+        if limit.binds
+    ]
+    if limits:
+        return "; ".join(limits)
+    if any(limit.binds is None for limit in binding.limits):
+        return "nothing proven"
+    return "nothing on its own: only several changes at once would help"
+
+
+def describe_unproven(binding: ModelBinding) -> str:
+    """The limits of the model of which neither was proven."""
+    return "; ".join(describe_limit(limit) for limit in binding.limits if limit.binds is None)
+
+
+def describe_nonbinding(binding: ModelBinding) -> str:
+    """The limits of the model that are proven not to bind."""
+    return "; ".join(describe_limit(limit) for limit in binding.limits if limit.binds is False)
+
+
+def describe_layout(layout: Sequence[str]) -> str:
+    """Slices of a layout, equal ones counted."""
+    counts = Counter(layout)
+    return " + ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
+
+
+def describe_reason(reason: LayoutReason, kind: str, of_tiers: int = 0) -> str:
+    """Why no GPU has the layout."""
+    if reason.reason == "no_use":
+        return "no model can use any of its slices"
+    if reason.reason == "dominated":
+        swaps = Counter(pair for pair in reason.matching if pair[0] != pair[1])
+        text = f"{describe_layout(reason.dominated_by)} serves every model at least as well"
+        if swaps:
+            text += f" ({'; '.join(f'{good} for {worse}' for worse, good in swaps)})"
+        return text
+    if reason.reason == "tried" and reason.trial is not None:
+        if reason.trial.effect == "same":
+            return "tried on one GPU: an equally good plan has it"
+        return f"tried on one GPU: {describe_effect(reason.trial, kind, of_tiers)}"
+    return NOT_EXAMINED
+
+
+def describe_step(step: PriceStep) -> tuple[str, str, str, str]:
+    """A step's name, value, bound and loss."""
+    loss = "" if step.step == "relaxed" else percent(step.loss)
+    return STEPS[step.step], short(step.value), short(step.bound), loss

@@ -1,0 +1,193 @@
+"""The Plan page's section that explains the plan: from its stored explanation, or a button that asks for one."""
+
+from __future__ import annotations
+
+import html
+
+import streamlit as st
+
+from app.components import saving
+from app.format.html import table_html
+from app.plans.explanation import descriptions
+from app.session import draft as drafts
+from app.session import scenario
+from app.shell import frame
+from torchsplit_core import jobs
+from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, QUICK_START
+from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.planning.explanation.applied import applied
+from torchsplit_core.planning.request.objective import tier_levels
+from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.store import Workspace
+
+LAYOUTS = "Why not another layout"
+MOST_CHIPS = 5
+"""Changes offered as buttons."""
+MOST_OPEN = 3
+"""More changes than these without a settled answer stand behind one line."""
+
+
+def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    """What binds each model, what changes would bring, why not another layout."""
+    with st.container(border=True, key="explanation"):
+        st.header("Why this plan", anchor=False)
+        if plan.explanation is not None:
+            if request is not None:
+                _chips(workspace, name, request, plan.explanation)
+            _render_sections(plan.explanation, plan)
+        _button(workspace, name, request, plan)
+
+
+def _chips(workspace: Workspace, name: str, request: PlanRequest, explanation: PlanExplanation) -> None:
+    """The changes that are worth a try, each a button that has it in the draft."""
+    with st.container(horizontal=True, key="why-chips"):
+        for number, change in enumerate(promising_changes(explanation)):
+            edited = applied(request, change)
+            if edited is None:
+                continue
+            if st.button(escape_markdown(descriptions.chip_label(change)), key=f"why-{number}", help="Try it in the draft."):
+                drafts.change(workspace, name, request, edited)
+                st.rerun()
+
+
+def promising_changes(explanation: PlanExplanation) -> list[ChangeEffect]:
+    """What is proven or found to change something, GPUs first and what gains most before the rest."""
+    known = [change for change in explanation.changes if change.effect in ("better", "worse")]
+    known.sort(key=lambda change: (change.what != "gpu", -(change.value_after or 0.0)))
+    return known[:MOST_CHIPS]
+
+
+def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
+    if request is None or not named_results.plan_is_current(request, plan):
+        st.caption("Only the plan of the request shown here can be explained: plan again first.")
+        return
+    if jobs.running(workspace, (PLAN, QUICK_START, EXPLAIN)):
+        st.caption("Work is under way: its results appear here by themselves.")
+        return
+    if plan.explanation is None and scenario.take_explanation_request(workspace):
+        with frame.fault_boundary():
+            scenario.start_explain(workspace, name)
+            st.rerun()
+    if plan.explanation is None:
+        st.caption(
+            "Here you will see what binds each model, what one more GPU or an easier demand would bring, "
+            "and why no GPU has another layout. It takes up to 20 seconds."
+        )
+    elif plan.explanation.complete:
+        return
+    label = "Explain this plan" if plan.explanation is None else "Explain again"
+    if st.button(label, key="explain"):
+        with frame.fault_boundary():
+            scenario.start_explain(workspace, name)
+            st.rerun()
+
+
+def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
+    """Title and HTML of each part of an explanation."""
+    kind, of_tiers = plan.objective.kind, tier_levels(plan.objective)
+    no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
+    no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
+    return [
+        ("What binds each model", _models(explanation)),
+        ("What one change would bring", _changes(explanation, kind, of_tiers) if explanation.changes else no_change),
+        (LAYOUTS, _layouts(explanation, kind, of_tiers) if explanation.layouts else no_layout),
+        ("The price of each step", _steps(explanation)),
+    ]
+
+
+def _render_sections(explanation: PlanExplanation, plan: PlanOutcome) -> None:
+    for title, text in sections(explanation, plan):
+        st.subheader(title, anchor=False)
+        if title == LAYOUTS and explanation.layouts:
+            trial_plan = sum(reason.reason == "tried" for reason in explanation.layouts)
+            with st.expander(f"{len(explanation.layouts)} layouts that no GPU has, {trial_plan} of them tried"):
+                saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
+        elif "<table" in text:
+            saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
+        else:
+            st.html(text)
+    if not explanation.complete:
+        st.caption("Not proven and not examined mean that time ran out, not that a change has no effect.")
+
+
+def _models(explanation: PlanExplanation) -> str:
+    head = '<th>model</th><th class="n">×</th><th>binds, proven</th><th>does not bind, proven</th><th>not proven</th>'
+    rows = [
+        f'<tr><td class="name">{html.escape(item.model)}</td>'
+        f'<td class="n">{exact(round(item.normalised, 3))}</td>'
+        + "".join(
+            f"<td>{html.escape(text)}</td>"
+            for text in (descriptions.describe_binding(item), descriptions.describe_nonbinding(item), descriptions.describe_unproven(item))
+        )
+        + "</tr>"
+        for item in sorted(explanation.models, key=lambda item: item.level)
+    ]
+    return table_html(head, rows)
+
+
+def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
+    """Fleet first, then the dropped demands that bind, then the eased ones that change something or are open."""
+    dropped = {
+        descriptions.describe_dropped_demand(limit.change) + (limit.change.model or ""): limit.change
+        for item in explanation.models
+        for limit in item.limits
+        if limit.change is not None and limit.kind != "capacity" and limit.binds is not False
+    }
+    shown = [(descriptions.describe_change(change), change) for change in explanation.changes if change.what == "gpu"]
+    shown += [
+        (f"{change.model + ': ' if change.model else ''}without {descriptions.describe_dropped_demand(change)}", change)
+        for change in dropped.values()
+    ]
+    relaxed = [change for change in explanation.changes if change.what != "gpu"]
+    shown += [
+        (descriptions.describe_change(change), change)
+        for change in relaxed
+        if change.effect != "same" or change.what == "link"
+    ]
+    # What is settled first: an answer left open is the least to read.
+    shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
+    settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
+    left = shown[len(settled) :]
+    if len(left) <= MOST_OPEN:
+        settled, left = shown, []
+    rows = [
+        f"<tr><td>{html.escape(text)}</td><td>{html.escape(descriptions.describe_effect(change, kind, of_tiers))}</td></tr>"
+        for text, change in settled
+    ]
+    if left:
+        each = "".join(
+            f"<li>{html.escape(text)}: {html.escape(descriptions.describe_effect(change, kind, of_tiers))}</li>"
+            for text, change in left
+        )
+        rows.append(
+            f"<tr><td><details><summary>{len(left)} changes of one demand</summary><ul>{each}</ul></details></td>"
+            "<td>not settled in the time given</td></tr>"
+        )
+    idle = sum(change.effect == "same" and change.what != "link" for change in relaxed)
+    if idle:
+        rows.append(
+            f"<tr><td>{idle} demands eased by 10 %, one at a time</td><td>no change, proven</td></tr>"
+        )
+    return table_html("<th>this change alone</th><th>what the best plan reaches</th>", rows)
+
+
+def _layouts(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
+    order = ("tried", "not_examined", "dominated", "no_use")
+    rows = [
+        f'<tr><td class="name">{html.escape(reason.gpu_type)}</td>'
+        f"<td>{html.escape(descriptions.describe_layout(reason.layout))}</td>"
+        f"<td>{html.escape(descriptions.describe_reason(reason, kind, of_tiers))}</td></tr>"
+        for reason in sorted(explanation.layouts, key=lambda reason: order.index(reason.reason))
+    ]
+    return table_html("<th>GPU</th><th>layout</th><th>why not</th>", rows)
+
+
+def _steps(explanation: PlanExplanation) -> str:
+    head = '<th>with</th><th class="n">reached</th><th class="n">bound</th><th class="n">from the first bound</th>'
+    rows = []
+    for step in explanation.steps:
+        name, *cells = descriptions.describe_step(step)
+        numbers = "".join(f'<td class="n">{html.escape(text)}</td>' for text in cells)
+        rows.append(f"<tr><td>{html.escape(name)}</td>{numbers}</tr>")
+    return table_html(head, rows)

@@ -1,0 +1,152 @@
+"""The last states of a scenario: what changed in each and what it reached, one had back, one beside what stands."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from datetime import datetime
+
+import streamlit as st
+
+from app.components import saving
+from app.format.html import table_html
+from app.plans import compare
+from app.plans.draft import bar, change_summary
+from app.plans.summary import SERVES_NOBODY, SOLVED
+from app.session import draft as drafts
+from app.session.draft import Draft
+from app.shell import frame
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
+from torchsplit_core.planning.request.difference import difference
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace.drafts import StoredDraft
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import MOST_VERSIONS, Version, VersionStore
+
+STATES = {
+    "optimal": "proven optimal",
+    "feasible": "not proven",
+    "infeasible": "infeasible, proven",
+    "timeout": "no plan found in time",
+    "": "not planned",
+}
+
+
+def render(
+    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome | None, draft: Draft | None
+) -> None:
+    """The tab: all versions, and what can be done with one of them."""
+    _other_tabs(workspace, name, request, draft)
+    store = VersionStore(workspace, name)
+    versions = store.list()
+    if not versions:
+        st.write(
+            f"Here you will see the last {MOST_VERSIONS} versions, each with request and plan. One is stored "
+            "whenever a plan is proven or the request is replaced."
+        )
+        return
+    _undo(workspace, name, request, versions, draft)
+    saving.exportable_table(versions_table(versions), "Versions", f"{name}.versions", key="versions")
+    chosen = st.selectbox(
+        "Version",
+        versions,
+        min(1, len(versions) - 1),
+        format_func=lambda version: f"v{version.number} · {format_time(version)} · {describe_version(version)}",
+        key=f"version {name}",
+    )
+    state = store.load(chosen.number)
+    if state is None:
+        st.info("This version is no longer stored.")
+        return
+    version_request, outcome = state
+    with st.container(horizontal=True):
+        if st.button(
+            "Open as draft", key="version-draft", help="To look at, to change, to keep or to discard."
+        ):
+            solved = outcome is not None and outcome.status in SOLVED
+            note = f"v{chosen.number} as it was" if solved else ""
+            drafts.change(workspace, name, request, version_request, plan=outcome if solved else None, origin=note)
+            st.rerun()
+        if st.button(
+            "Restore",
+            key="version-restore",
+            disabled=outcome is None or draft is not None,
+            help="Restores request and plan at once; the present state remains as a version.",
+        ):
+            _restore(workspace, name, request, chosen)
+    if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
+        compare.side_by_side(workspace, (f"v{chosen.number}", "now"), (version_request, request), (outcome, plan))
+
+
+def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Draft | None) -> None:
+    """Drafts of other tabs, open or closed: each stays theirs, and a copy of it can be this tab's."""
+    for number, other in enumerate(drafts.other_drafts(workspace, name, request, draft)):
+        summary = change_summary.describe_draft(other.said, difference(request, other.request))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(escape_markdown(f"Another tab has a draft: {summary}"), width="stretch")
+            why = "Discard or keep your own draft first." if draft is not None else None
+            if st.button("Open a copy here", key=f"draft-of-{number}", disabled=draft is not None, help=why):
+                drafts.take_over(workspace, name, other)
+                st.rerun()
+
+
+def _undo(
+    workspace: Workspace, name: str, request: PlanRequest, versions: Sequence[Version], draft: Draft | None
+) -> None:
+    """One step back: to the version before the newest, which stays one."""
+    back = next((version for version in versions[1:] if version.status), None)
+    if back is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        hint = "Discard or keep the draft first." if draft is not None else None
+        if st.button("Undo", key="version-undo", disabled=draft is not None, help=hint):
+            _restore(workspace, name, request, back)
+        st.markdown(escape_markdown(f"back to v{back.number}: {describe_version(back)}"), width="stretch")
+
+
+def _restore(workspace: Workspace, name: str, request: PlanRequest, version: Version) -> None:
+    """Make request and plan of a version the scenario's again."""
+    state = VersionStore(workspace, name).load(version.number)
+    if state is None or state[1] is None:
+        return
+    with frame.fault_boundary():
+        note = f"v{version.number} again"
+        bar.store_plan(workspace, name, request, StoredDraft(request_hash(request), state[0], state[1], note))
+        frame.notify(f"This is v{version.number} again; what stood before is a version too.")
+        st.rerun()
+
+
+def versions_table(versions: Sequence[Version]) -> str:
+    """HTML of all versions, newest first."""
+    head = (
+        '<th>version</th><th>kept</th><th class="n">worst served, ×</th><th class="n">req/s</th><th class="n">GPUs</th>'
+        "<th>plan</th><th>what changed</th>"
+    )
+    return table_html(head, [_row(version) for version in versions])
+
+
+def _row(version: Version) -> str:
+    figures = version.figures
+    numbers = (
+        (short(figures.least), short(figures.total_rps), short(figures.gpus_used))
+        if figures
+        else (UNKNOWN, UNKNOWN, UNKNOWN)
+    )
+    cells = "".join(f'<td class="n">{text}</td>' for text in numbers)
+    state = SERVES_NOBODY if figures and not figures.total_rps else STATES.get(version.status, version.status)
+    return (
+        f'<tr><td class="name">v{version.number}</td><td class="name">{format_time(version)}</td>{cells}'
+        f"<td>{state}</td><td>{html.escape(describe_version(version))}</td></tr>"
+    )
+
+
+def format_time(version: Version) -> str:
+    """The time by the server's clock, where its user mostly sits."""
+    return datetime.fromtimestamp(version.kept).strftime("%d %b %H:%M")
+
+
+def describe_version(version: Version) -> str:
+    """What a version changed of the one before, or whose plan it is."""
+    parts = [version.note] if version.note else []
+    return " · ".join([*parts, *version.changes]) or ("the first one kept" if version.number == 1 else "planned again")

@@ -1,0 +1,131 @@
+"""What stands in the way of a request without a plan, and the changes that make it possible, each at one press."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.plans.summary import describe_conflict, describe_relaxation
+from app.session import draft as drafts
+from app.session.workspace import read
+from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, short
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
+from torchsplit_core.planning.infeasibility.ways_out import WayOut, questions, ways_out
+from torchsplit_core.planning.request import edit
+from torchsplit_core.values import PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
+from torchsplit_core.workspace.store import Workspace
+
+MOST_NAMED = 3
+"""Models that a button names; the rest are counted."""
+OPEN_WORDS = {
+    SMALLER: "A smaller change may exist",
+    NO_RELAXATION: "No change of a number that would help is known yet",
+    NO_CONFLICT: "Which demands clash is not settled yet",
+}
+"""What is said where the reasons of an infeasible request are not settled."""
+
+
+def render(
+    workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, searching: bool
+) -> None:
+    """Why there is no plan and what would help; what is not proven yet is not called the smallest change."""
+    unsettled = open_reasons(plan)
+    with st.container(border=True):
+        st.header("No plan can give what is asked on this fleet", anchor=False)
+        relaxations = () if request is None else relaxations_of(workspace, request, plan)
+        st.session_state[_seen(workspace, name)] = len(relaxations)
+        clashing = sum(len(conflict.demands) for conflict in plan.conflicts)
+        if clashing > 1:
+            st.markdown(f"These {clashing} demands clash. {_lead_text(relaxations, unsettled, searching)}")
+        else:
+            st.markdown(_lead_text(relaxations, unsettled, searching))
+        if relaxations:
+            _chips(workspace, name, plan, relaxations)
+        for note in unsettled:
+            st.caption(f"{OPEN_WORDS[note]}{', still searching' if searching else ''}.")
+        for text in plan.warnings:
+            if text not in unsettled:
+                st.caption(escape_markdown(text))
+        if plan.conflicts:
+            with st.expander("Which demands clash", expanded=len(plan.conflicts) == 1 and clashing < 3):
+                for conflict in plan.conflicts:
+                    first, demands = describe_conflict(conflict)
+                    st.markdown(f"- **{first}:** {escape_markdown(demands)}. {escape_markdown(conflict.message)}")
+
+
+def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[WayOut, ...]:
+    """The ways out that are known, in the order in which they are offered; the plan's own relaxation in any case."""
+    relaxations = ways_out(request, plan, PlanCache(workspace).lookup)
+    if plan.least_relaxation and not any(relaxation.kind == "relaxation" for relaxation in relaxations):
+        eased = edit.with_relaxation(request, plan.least_relaxation)
+        return (WayOut("relaxation", eased, plan), *relaxations)
+    return relaxations
+
+
+def may_find_relaxation(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> bool:
+    """Whether a search could still add a way out."""
+    known_answer = PlanCache(workspace).lookup
+    return any(known_answer(question) is None for question in questions(request, plan, known_answer))
+
+
+def has_new_relaxation(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> bool:
+    """Whether there are other ways out than those on screen."""
+    return len(relaxations_of(workspace, request, plan)) != st.session_state.get(_seen(workspace, name))
+
+
+def _lead_text(relaxations: Sequence[WayOut], unsettled: Sequence[str], searching: bool) -> str:
+    """What leads to the buttons, or why there is none."""
+    if relaxations:
+        proven = relaxations[0].kind == "relaxation" and SMALLER not in unsettled
+        return "The cheapest change of figures comes first:" if proven else "What makes it possible:"
+    if searching:
+        return "Looking for the smallest change that gives a plan."
+    return "" if unsettled else "No change of a number helps: drop a pair, or add a GPU."
+
+
+def _chips(workspace: Workspace, name: str, plan: PlanOutcome, relaxations: Sequence[WayOut]) -> None:
+    with st.container(horizontal=True, key="ways-out"):
+        for number, relaxation in enumerate(relaxations):
+            if st.button(
+                escape_markdown(chip_label(relaxation, plan)), key=f"way-out-{number}", help=escape_markdown(chip_help(relaxation, plan)),
+                type="primary" if number == 0 else "secondary",
+            ):  # fmt: skip
+                stored = read(workspace, "plan_request", name)
+                drafts.change(workspace, name, stored, relaxation.request)
+                st.rerun()
+
+
+def chip_label(relaxation: WayOut, plan: PlanOutcome) -> str:
+    """The change on a button: "densenet121 -11 %, resnet50 -6 %", "One more A100-80GB", "All minima × 0.89"."""
+    if relaxation.kind == "gpus":
+        return f"{'One' if relaxation.more == 1 else relaxation.more} more {relaxation.gpu_type}"
+    if relaxation.kind == "scale":
+        return f"All minima × {relaxation.scale:g}"
+    changes = plan.least_relaxation or ()
+    texts = [_format_relaxation(change) for change in changes[:MOST_NAMED]]
+    if len(changes) > MOST_NAMED:
+        texts.append(f"{counted(len(changes) - MOST_NAMED, 'more change')}")
+    return ", ".join(texts)
+
+
+def chip_help(relaxation: WayOut, plan: PlanOutcome) -> str:
+    """What pressing the button does, with the figures."""
+    if relaxation.kind == "gpus":
+        return f"Add {relaxation.more} × {relaxation.gpu_type} to the fleet, in a draft."
+    if relaxation.kind == "scale":
+        return "Lower every minimum by the same factor, the largest for which a plan is known, in a draft."
+    return "; ".join(describe_relaxation(change) for change in plan.least_relaxation or ()) + ", in a draft."
+
+
+def _format_relaxation(change: Relaxation) -> str:
+    """By how much a figure gives way, in per cent; a limit says what it is, since minima are the rule."""
+    share = change.new / change.old - 1 if change.old else 0.0
+    sign = "−" if share < 0 else "+"
+    what = "" if change.demand == "min_throughput_rps" else " limit"
+    return f"{change.model}{what} {sign}{short(float(f'{abs(100 * share):.2g}'))}{THIN}%"
+
+
+def _seen(workspace: Workspace, name: str) -> str:
+    return f"ways out on screen {workspace.id} {name}"

@@ -1,0 +1,166 @@
+"""GPUs of a scenario as rows: type, count, MIG, cost and node, behind a fold their ids and layouts; and the links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from app.components.field_rows import Column, Edit, Row, field_rows
+from app.plans.inputs.fields import FACTORS, edit_items, match_items, number, build_row, whole_number
+from app.plans.inputs.draft_editor import DraftEditor, check
+from torchsplit_core.hardware import catalogue, without_mig
+from torchsplit_core.pictures.numbers import exact
+from torchsplit_core.planning.request.fleet import left_whole
+from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
+from torchsplit_core.values import FleetEntry, PlanRequest
+
+MOST_STEPS = 64
+"""Counts that a slider has one by one; of larger fleets it has multiples of the stored one."""
+COLUMNS = (
+    Column("type", "GPU type", "choice", "minmax(6rem, 8.2rem)", 4, empty="Add a type …"),
+    Column("count", "count", width="3.2rem", slider=True),
+    Column("mig", "MIG", "check", "1.8rem", help="Off: the GPU is left whole."),
+    Column(
+        "cost",
+        "price",
+        width="3.2rem",
+        empty="none",
+        help="Of each GPU an hour, in any currency. Empty: none given; the objective fewest GPUs counts it 1.",
+    ),
+    Column("node", "node", "text", "4rem", help="GPUs of one node share its link.", empty="own"),
+)
+MORE = (
+    Column("id", "id", "text", quarters=2, empty="gpu0, gpu1, …", help="A GPU with an id stands once."),
+    Column(
+        "layouts", "layouts", "text", quarters=4, empty="every legal one",
+        help="For example 7x1g.10gb/3g.40gb+4g.40gb.",
+    ),
+)  # fmt: skip
+LABELS = {column.id: column.label for column in (*COLUMNS, *MORE)}
+LINKS = (
+    Column(
+        "link_gb_per_s", "Link, GB/s", quarters=2, empty="free",
+        help="Between the stages of a cut model, in 10⁹ bytes a second. Empty: transfers take no time.",
+    ),
+    Column(
+        "network_gb_per_s", "Network, GB/s", quarters=2, empty="as the link",
+        help="Holds for a cut model whose stages stand on GPUs of several nodes, where it is the slower one.",
+    ),
+)  # fmt: skip
+
+
+def render(editor: DraftEditor) -> None:
+    """The rows of the fleet, and one to add to it."""
+    columns = _columns(editor)
+    before, now = editor.stored.gpus, editor.current.gpus
+    rows, last = [], len(now) == 1
+    for place, match in enumerate(match_items(before, now, _kind)):
+        was = None if match.stored is None else before[match.stored]
+        if match.current is None:
+            assert was is not None
+            name = f"{exact(was.count)} × {was.type}"
+            rows.append(Row(str(place), name, name=name, state="gone"))
+            continue
+        entry = now[match.current]
+        rows.append(
+            build_row(
+                editor, "fleet", str(place), entry.type, (*columns, *MORE), _values(entry),
+                _values(was) if was else None, stops={"count": count_stops(entry, was)},
+                remove="" if last else f"Remove {entry.type}",
+                locked=() if entry.type in catalogue() else ("mig", "layouts"),
+            )
+        )  # fmt: skip
+    rows.append(Row(str(len(rows)), "another GPU type", {"type": ""}, state="blank"))
+    field_rows(
+        "Fleet", columns, rows, key=editor.key("fleet"), more=MORE,
+        on_edits=partial(apply_edits, editor),
+    )  # fmt: skip
+
+
+def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
+    """Take edits of the fleet over into the draft."""
+    editor.apply_edits("fleet", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit))
+
+
+def first_row(editor: DraftEditor) -> tuple[str, FleetEntry, FleetEntry | None]:
+    """Of the draft's first entry the id of its row, itself, and what it is as stored."""
+    matches = match_items(editor.stored.gpus, editor.current.gpus, _kind)
+    place, match = next((place, match) for place, match in enumerate(matches) if match.current == 0)
+    stored = None if match.stored is None else editor.stored.gpus[match.stored]
+    return str(place), editor.current.gpus[0], stored
+
+
+def links(editor: DraftEditor) -> None:
+    """How fast the stages of a cut model hand on what crosses its cuts."""
+
+    def values(request: PlanRequest) -> dict[str, Any]:
+        return {column.id: getattr(request, column.id) for column in LINKS}
+
+    def apply_link_edit(request: PlanRequest, field_edit: Edit) -> PlanRequest:
+        label = next(column.label for column in LINKS if column.id == field_edit.field)
+        speed: dict[str, Any] = {field_edit.field: number(field_edit.value, label)}
+        return check(replace(request, **speed), label, request.models[:1])
+
+    shown = build_row(editor, "links", "links", "links", LINKS, values(editor.current), values(editor.stored))
+    field_rows(
+        "Links", LINKS, [shown], key=editor.key("links"), stacked=True,
+        on_edits=lambda edits: editor.apply_edits("links", edits, apply_link_edit),
+    )  # fmt: skip
+
+
+def _columns(editor: DraftEditor) -> tuple[Column, ...]:
+    """The columns, with the types that there are: GPUs with MIG and without, and the hosts that the request has."""
+    entries = (*editor.stored.gpus, *editor.current.gpus)
+    types = dict.fromkeys([*catalogue(), *without_mig(), *(entry.type for entry in entries)])
+    return (replace(COLUMNS[0], options=[(kind, kind) for kind in types]), *COLUMNS[1:])
+
+
+def _values(entry: FleetEntry) -> dict[str, Any]:
+    return {
+        "type": entry.type, "count": entry.count, "mig": not left_whole(entry), "cost": entry.cost,
+        "node": entry.node or "", "id": entry.id or "", "layouts": layouts_text(entry.layouts),
+    }  # fmt: skip
+
+
+def count_stops(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, str]]:
+    """The counts that the slider of an entry offers."""
+    base = was.count if was is not None else entry.count
+    most = max(8, 2 * base, entry.count)
+    steps = range(1, most + 1) if most <= MOST_STEPS else (round(base * factor) for factor in FACTORS)
+    return [(count, exact(count)) for count in sorted({entry.count, base, *steps} - {0})]
+
+
+def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> PlanRequest:
+    """The request with one edit of its fleet; of a row that is not there any more, the request as it is."""
+    gpus = edit_items(stored.gpus, request.gpus, field_edit, _kind, lambda chosen: FleetEntry(chosen["type"]), _apply_field)
+    if not gpus or gpus == request.gpus:
+        return request
+    return check(replace(request, gpus=gpus), LABELS.get(field_edit.field, "fleet"), request.models[:1])
+
+
+def _kind(entry: FleetEntry) -> str:
+    return entry.type
+
+
+def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) -> FleetEntry:
+    """The entry with one field edited; what no longer fits goes, and comes back with the value as stored."""
+    text = str(field_edit.value).strip()
+    if field_edit.field == "type":
+        layouts = was.layouts if was is not None and was.type == text else None
+        return replace(entry, type=text, layouts=layouts)
+    if field_edit.field == "count":
+        count = whole_number(field_edit.value, "count")
+        # An entry with an id of its own is one GPU; several get numbered ids, and back at one it has its own again.
+        same = was is not None and (was.type, was.count) == (entry.type, count)
+        identity = was.id if was is not None and same else entry.id if count == 1 else None
+        return replace(entry, count=count, id=identity)
+    if field_edit.field == "mig":
+        layouts = was.layouts if field_edit.value and was is not None and was.type == entry.type else None
+        return replace(entry, mig=bool(field_edit.value), layouts=layouts)
+    if field_edit.field == "cost":
+        return replace(entry, cost=number(field_edit.value, "price"))
+    if field_edit.field == "layouts":
+        return replace(entry, layouts=parse_layouts(text, "layouts"))
+    return replace(entry, node=text or None) if field_edit.field == "node" else replace(entry, id=text or None)

@@ -1,0 +1,93 @@
+"""A plan by hand under way in this session: where it stands, what was before, and what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
+from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
+
+MOST_STEPS = 100
+UNKNOWN_RPS = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class EditState:
+    """`steps` are the states so far, the last is what the table starts from; `now` is that with the table's
+    edits. `turn` counts how often the table began anew; `place` is what is chosen on the map."""
+
+    steps: tuple[tuple[HandGpu, ...], ...]
+    now: tuple[HandGpu, ...]
+    turn: int = 0
+    place: str = ""
+
+    @property
+    def base(self) -> tuple[HandGpu, ...]:
+        """What the table starts from."""
+        return self.steps[-1]
+
+    def moved(self, gpus: tuple[HandGpu, ...], place: str) -> EditState:
+        """After a move on the map; edits of the table become a step of their own."""
+        edited = (self.now,) if self.now != self.base else ()
+        return EditState((*self.steps, *edited, gpus)[-MOST_STEPS:], gpus, self.turn + 1, place)
+
+    def undone(self) -> EditState:
+        """One step back: edits of the table first."""
+        steps = self.steps if self.now != self.base or len(self.steps) == 1 else self.steps[:-1]
+        return EditState(steps, steps[-1], self.turn + 1, self.place)
+
+
+def load(key: str, start: tuple[HandGpu, ...]) -> EditState:
+    """The session's draft of this key, begun with `start`."""
+    state = st.session_state.get(key)
+    return state if isinstance(state, EditState) else EditState((start,), start)
+
+
+def save(key: str, draft: EditState) -> None:
+    """Make it the session's draft."""
+    st.session_state[key] = draft
+
+
+def choose(key: str, start: tuple[HandGpu, ...], place: str) -> None:
+    """Choose a place of the map."""
+    save(key, replace(load(key, start), place=place))
+
+
+def preview(
+    gpus: Sequence[HandGpu], fleet: Sequence[FleetGpu], plan: PlanOutcome, outcome: PlanOutcome | None
+) -> PlanOutcome:
+    """The GPUs as the map shows them: slices as drafted, tenants as evaluated where they could be.
+
+    A tenant that was not evaluated has no figures (not a number), and no load.
+    """  # fmt: skip
+    hands = {gpu.id: gpu for gpu in gpus}
+    tenants = {
+        (gpu.id, item.start): item.tenants for gpu in (outcome.gpus if outcome else ()) for item in gpu.slices
+    }
+    shown = []
+    for fleet_gpu in fleet:
+        edited = hands.get(fleet_gpu.id, HandGpu(fleet_gpu.id))
+        slices = tuple(
+            PlannedSlice(
+                item.profile, item.start, tenants.get((fleet_gpu.id, item.start)) or _open(item)
+            )
+            for item in sorted(edited.slices, key=lambda item: item.start)
+        )  # fmt: skip
+        shown.append(PlannedGpu(fleet_gpu.id, fleet_gpu.type, bool(slices), slices))
+    return replace(outcome or plan, gpus=tuple(shown), models=outcome.models if outcome else ())
+
+
+def _open(item: HandSlice) -> tuple[Tenant, ...]:
+    return tuple(_tenant(tenant, 1 / len(item.tenants)) for tenant in item.tenants)
+
+
+def _tenant(tenant: HandTenant, share: float) -> Tenant:
+    return Tenant(
+        tenant.model, tenant.variant or "", tenant.stage or "",
+        share if tenant.share is None else tenant.share,
+        tenant.batch_size or 0, tenant.processes or 0, UNKNOWN_RPS, None,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""What runs for each model of a plan: a sample, a stored file that is trusted, or another in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from app.session import models, trust
+from app.session.uploads import uploads_of
+from sample_models import SAMPLES
+from torchsplit_core.jobs.job_kinds import UploadedFile
+from torchsplit_core.planning.sureness.words import named
+from torchsplit_core.latency_slo.simulation_input import without_instance
+from torchsplit_core.serving.plan import is_runnable
+from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Artifact, Workspace
+
+SAMPLE = "sample:"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The request with what runs for each of its models, as `MeasureParameters` has it; `barred` says for which
+    nothing can run as yet, and what to do."""
+
+    request: PlanRequest
+    in_place: Mapping[str, str]
+    uploads: Mapping[str, UploadedFile]
+    barred: tuple[str, ...]
+
+
+def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> Sources:
+    """Asks what runs in the place of models that have no file here, and for trust where files are executed."""
+    idle = without_instance(plan, request)
+    served = tuple(model for model in request.models if model.name not in idle)
+    own_sources = [model.source for model in served if is_runnable(model.source)]
+    uploads = workspace.artifacts("upload")
+    stored = uploads_of(uploads, own_sources)
+    missing = [
+        model
+        for model in served
+        if model.source not in stored and not (model.source or "").startswith(SAMPLE)
+    ]
+    whole = [model.name for model in missing if not _is_cut(model, plan)]
+    in_place = _others(workspace, uploads, name, whole) if whole else {}
+    nothing = [model for model in missing if model.name not in in_place]
+    barred = [_describe_missing(nothing, replaceable=bool(whole))] if nothing else []
+    files = stored | uploads_of(uploads, in_place.values())
+    digests = {file.name: file.sha256 for file in files.values()}
+    trusted = not files or trust.trust_box(digests, f"run-trust {name}")
+    if not trusted:
+        words = f"Serving a model executes its file ({', '.join(digests)}). Tick the box if you trust it."
+        barred.append(trust.REFUSED if trust.is_refused() else words)
+    return Sources(
+        replace(
+            request,
+            models=tuple(replace(item, source=in_place.get(item.name, item.source)) for item in request.models),
+        ),
+        in_place,
+        {source: UploadedFile(item.name, item.sha256 if trusted else None) for source, item in files.items()},
+        tuple(barred),
+    )
+
+
+def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
+    """Whether the plan serves it in stages."""
+    planned = next((candidate.variant for candidate in plan.models if candidate.name == model.name), None)
+    return any(len(variant.stages) > 1 for variant in model.variants if variant.name == planned)
+
+
+def _others(
+    workspace: Workspace, uploads: Sequence[Artifact], name: str, without: Sequence[str]
+) -> dict[str, str]:
+    """Which other models (files of the workspace and samples) the user has run in the place of these."""
+    others = [*uploads_of(uploads, models.model_names(workspace)), *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)]
+    replacements = {}
+    with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
+        st.caption(
+            "Answers and times are then those of the model that you choose here: they say nothing about the plan's own."
+        )
+        for model in without:
+            replacements[model] = st.selectbox(
+                model, others, index=None, placeholder="Nothing", key=f"run-in-place {name} {model}"
+            )
+    return {model: source for model, source in replacements.items() if source is not None}
+
+
+def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
+    """For which models nothing runs, why, and what to do: said once for all of a kind, however many they are."""
+    figures = [model.name for model in nothing if not is_runnable(model.source)]
+    files = [f"{model.name} (file {model.source})" for model in nothing if is_runnable(model.source)]
+    parts = []
+    if figures:
+        them = "it" if len(figures) == 1 else "them"
+        parts.append(f"Nothing to run for {named(figures)}: only figures of {them} are here.")
+    if files:
+        parts.append(f"Not in this workspace: {named(files)}.")
+    single = len(nothing) == 1
+    other = (
+        f"Choose above what runs in {'its' if single else 'their'} place, or upload" if replaceable else "Upload"
+    )
+    parts.append(
+        f"{other} {'its file' if single else 'their files'} under Models, measure {'it' if single else 'them'} there and "
+        "plan again."
+    )
+    return " ".join(parts)

@@ -1,0 +1,95 @@
+"""Scenarios on the Plan page: which one is shown, and its name, copies and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app.session import scenario
+from app.session.result_kind import SCENARIO
+from app.shell import frame, navigation, result_list
+from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.store import Workspace
+
+
+def open_scenario(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
+    """The scenario that the page is about, which its address then names, and all there are; None where none is.
+
+    An address that names a scenario which is not here ends the page:
+    it shows nothing of another one.
+    """
+    known = SCENARIO.names(workspace)
+    if (missing := SCENARIO.unknown_in_address(known)) is not None:
+        _unknown(workspace, missing, known)
+        st.stop()
+    return SCENARIO.current(workspace, known), known
+
+
+def undo(workspace: Workspace) -> None:
+    """A scenario that was just deleted, and the way back."""
+    name = scenario.deleted_name(workspace)
+    if name is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", border=True, key="scenario-deleted"):
+        st.markdown(f"Deleted the scenario **{escape_markdown(name)}**.", width="content")
+        if st.button("Undo", key="scenario-undo"):
+            with frame.fault_boundary():
+                scenario.undelete(workspace)
+                st.rerun()
+
+
+def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
+    st.error(
+        escape_markdown(
+            f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
+            "address is of another workspace. Nothing is shown in its place."
+        )
+    )
+    if known:
+        chosen = st.selectbox("Scenarios here", known, None, placeholder="Choose a scenario", width=320)
+        if chosen is not None:
+            SCENARIO.choose(workspace, chosen)
+            st.rerun()
+
+
+def render(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """A choice among the known ones, and what can be done with this one."""
+    choice(workspace, name, known)
+    if st.button("Present", icon=":material/slideshow:", key="present", help="The map on the whole window."):
+        navigation.go("Present", name)
+    # One of its own for each scenario: an open menu is not that of the next one, its Delete under the mouse.
+    with st.popover("Scenario …", key=f"scenario-menu-{name}"):
+        _menu(workspace, name)
+
+
+def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
+    """Which scenario is shown, and a choice where there are several."""
+    if len(known) > 1:
+        result_list.render_switch(workspace, SCENARIO, name, known)
+    else:
+        st.markdown(f"Scenario **{escape_markdown(name)}**", width="content")
+
+
+def _menu(workspace: Workspace, name: str) -> None:
+    st.caption(
+        "The address of this page is a link to this scenario. Requests and plans come back in as files."
+    )
+    # Another scenario is another ground: what was typed for the last one goes.
+    new = st.text_input("Name", name, key=f"scenario-name-{name}", max_chars=scenario.LONGEST_NAME)
+    with st.container(horizontal=True), frame.fault_boundary():
+        if st.button("Rename", key="scenario-rename", disabled=new.strip() == name):
+            scenario.save_as(workspace, name, new, keep=False)
+            st.rerun()
+        if st.button(
+            "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
+        ):
+            wanted = (
+                new if new.strip() != name else named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
+            )
+            scenario.save_as(workspace, name, wanted, keep=True)
+            st.rerun()
+        if st.button("Delete", key="scenario-delete", help="It can be brought back until the next change."):
+            scenario.delete(workspace, name)
+            st.rerun()

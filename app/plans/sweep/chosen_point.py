@@ -1,0 +1,90 @@
+"""The point of a sweep that is chosen: its plan in short, under load, and opened as a draft or as a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import streamlit as st
+
+from app.components import saving
+from app.plans.load import runs
+from app.plans.load import results as load_results
+from app.plans.load.settings import LoadSettings, request_limits, build_simulation
+from app.plans.model_table import models_table
+from app.plans.sweep import formatting
+from app.session import draft as drafts
+from app.session import scenario
+from app.session.result_kind import SCENARIO
+from app.session.workspace import names
+from app.shell import frame
+from torchsplit_core.pictures.numbers import escape_markdown, short
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.sweep.points import SweepPoint, note, request_at
+from torchsplit_core.values import PlanOutcome, PlanRequest
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.sweeps import StoredSweep
+
+
+def render(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: SweepPoint) -> None:
+    """The chosen point: its plan in short, and the way to all of it."""
+    label = formatting.format_value(stored_sweep.what, point.value)
+    with st.container(border=True, key="sweep-chosen"):
+        st.header(f"The plan at {label}", anchor=False)
+        st.markdown(escape_markdown(formatting.proof(point)))
+        if text := note(point):
+            st.markdown(escape_markdown(text))
+        if point.gpus_used is not None:
+            request = request_at(stored_sweep.request, stored_sweep.what, point.value)
+            figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
+            st.caption(figures)
+            colours = scenario.colours(workspace)
+            shown = models_table(point.outcome, request, colours)
+            saving.exportable_table(shown, "What each model gets", f"{name}.sweep-point", key="sweep-models")
+            _under_load(request, point.outcome, colours)
+        if st.button(
+            "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
+        ):
+            stored = workspace.get("plan_request", name)
+            drafts.change(workspace, name, stored, request_at(stored_sweep.request, stored_sweep.what, point.value))
+            st.rerun(scope="app")
+        if st.button(
+            "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
+        ):
+            with frame.fault_boundary():
+                frame.notify(f"This is {open_point(workspace, name, stored_sweep, point)}.")
+                st.rerun(scope="app")
+
+
+def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> None:
+    """Response times of the chosen plan at its demands: of one plan they come at once, of all they would not."""
+    if not any(gpu.slices for gpu in plan.gpus):
+        return
+    limits = request_limits(request)
+    question = build_simulation(plan, request, LoadSettings("planned", limits_ms=limits))
+    simulated = runs.load_runs(question)
+    loads = [run.load for run in simulated.models]
+    st.caption(
+        "Under load, simulated: arrivals as the request says, else Poisson at the demands; waits included."
+    )
+    shown = load_results.table_of(loads, limits, colours)
+    saving.exportable_table(shown, "Every model under load", "sweep-point.under-load", key="sweep-load")
+    st.caption(
+        escape_markdown(f"A quick look. {load_results.describe_basis(plan, request)} {load_results.describe_unstable(loads)}")
+    )
+
+
+def open_point(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: SweepPoint) -> str:
+    """Store a point's request and plan as a scenario and choose it; its name. Opened twice it is the same one."""
+    request = request_at(stored_sweep.request, stored_sweep.what, point.value)
+    tail = f" · {formatting.format_value(stored_sweep.what, point.value)}"
+    wanted = name[: scenario.LONGEST_NAME - min(len(tail), 80) - 5] + tail[:80]
+    title, number = wanted, 2
+    known = set(names(workspace, "plan_request"))
+    while title in known and workspace.get("plan_request", title) != request:
+        title, number = f"{wanted} {number}", number + 1
+    if title not in known:
+        workspace.put("plan_request", title, request)
+        workspace.put("plan", title, replace(point.outcome, request_sha256=request_hash(request)))
+    SCENARIO.choose(workspace, title)
+    return title

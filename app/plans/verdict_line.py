@@ -1,0 +1,60 @@
+"""The verdict on a page, and the ways out: demands as minima for fewest GPUs, limits of the response for queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from app.session import draft as drafts
+from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.planning.request import edit
+from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
+from torchsplit_core.latency_slo.verdict import PlanVerdict
+from torchsplit_core.values import PlanRequest
+from torchsplit_core.workspace.store import Workspace
+
+
+def render_verdict(verdict: PlanVerdict) -> None:
+    """One line in the verdict's colour, above everything that is said of the search."""
+    if verdict.level == "green":
+        st.success(escape_markdown(verdict.sentence), icon=":material/check_circle:")
+    elif verdict.level == "red":
+        st.error(escape_markdown(verdict.sentence), icon=":material/error:")
+    else:
+        st.warning(escape_markdown(verdict.sentence), icon=":material/warning:")
+
+
+def render_facts(verdict: PlanVerdict, more: Iterable[str] = ()) -> None:
+    """What the verdict is made of, and `more` of the plan; who fails stands in its sentence."""
+    facts = [
+        f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.text}" for fact in verdict.facts
+    ]
+    st.caption(escape_markdown(" · ".join((*facts, *filter(None, more)))), width="stretch")
+
+
+def offer_response_limits(workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest) -> None:
+    """Limits that the service time keeps and the response does not: offer a plan that keeps them with queues."""
+    if st.button("Plan for the response time", key="plan-for-response"):
+        drafts.change(workspace, name, stored, edit.with_limits_of_the_response(request))
+        st.rerun()
+
+
+def offer_minimum_demands(workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest) -> None:
+    """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(escape_markdown(_describe_without_minimum(request)), width="stretch")
+        if st.button("Take the demands as minima", key="demands-as-minima"):
+            drafts.change(workspace, name, stored, edit.with_demands_as_minima(request))
+            st.rerun()
+
+
+def _describe_without_minimum(request: PlanRequest) -> str:
+    if owes_nothing(request):
+        return "No model has a minimum, so the fewest GPUs are none. Nothing is planned."
+    free, total = without_minimum(request), len(request.models)
+    verb = "has" if len(free) == 1 else "have"
+    return (
+        f"{len(free)} of {total} models {verb} no minimum. "
+        "With Fewest GPUs such a model may get nothing at all."
+    )

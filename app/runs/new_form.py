@@ -1,0 +1,143 @@
+"""A new run: a sample or a file of yours, by a strategy; or one that lies elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import streamlit as st
+
+from app.runs.trust_dialog import upload_box
+from app.runs.status_tables import describe_candidate
+from app.session import runs, trust
+from app.session.workspace import names, read
+from app.shell import frame, navigation
+from sample_models.registry import SAMPLES
+from torchsplit_core.jobs.job_kinds import UploadedFile
+from torchsplit_core.training import fit_to_world_size, run_strategy_of
+from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
+from torchsplit_core.workspace.store import Workspace
+
+SAMPLE, FILE = "A sample", "A file of yours"
+MANUAL_STRATEGY = "Choices made here"
+SHARDS = ("none", "zero1", "zero2", "fsdp")
+OPTIMIZERS = ("adamw", "sgd")
+"""Of the clients of the samples."""
+
+
+def render(workspace: Workspace, *, first: bool) -> None:
+    """The form, and the way to a run that lies elsewhere."""
+    left, right = st.columns(2, gap="medium")
+    with left, frame.fault_boundary():
+        source, file, ready = _model(workspace)
+    with right, frame.fault_boundary():
+        form = _render_settings(workspace)
+        if st.button(
+            "Start the run", type="primary" if first else "secondary", key="run-start", disabled=not ready
+        ):
+            strategy, options = parse_settings(workspace, form)
+            navigation.go("Run", runs.start(workspace, source, strategy, options, file))
+    _open(workspace)
+
+
+def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
+    """The source, the file that is behind it, and whether it may be executed."""
+    kind = st.radio("Model", (SAMPLE, FILE), horizontal=True, key="run-kind")
+    if kind == SAMPLE:
+        by_name = {sample.name: sample.title for sample in SAMPLES}
+        name = st.selectbox("Sample", list(by_name), format_func=by_name.__getitem__, key="run-sample")
+        st.caption("With synthetic data of 64 samples, the same in every run.")
+        return f"sample:{name}", None, True
+    if trust.is_refused():
+        st.warning(trust.REFUSED)
+    _store_dropped(workspace)
+    files = [name for name in names(workspace, "upload") if name.endswith(".py")]
+    if not files:
+        return "", None, False
+    name = st.selectbox("File", files, key="run-file")
+    entry = st.text_input("Name of the TrainClient in the file", "client", key="run-client")
+    if not re.fullmatch(r"[A-Za-z_]\w*", entry):
+        raise InputFault(
+            "TrainClient",
+            f"{quoted(entry)} is not the name of a class or object",
+            "Enter the name that it has in the file.",
+        )
+    source = f"{name}:{entry}"
+    file, ticked = upload_box(workspace, source)
+    st.caption(trust.UNCONFINED)
+    return source, file, ticked
+
+
+def _store_dropped(workspace: Workspace) -> None:
+    """Store a file that was dropped, once."""
+    dropped = st.file_uploader("A .py file with a TrainClient", type=["py"], key="run-upload")
+    if dropped is None:
+        return
+    data = dropped.getvalue()
+    stored = workspace.find("upload", dropped.name)
+    if stored is None or stored.sha256 != hashlib.sha256(data).hexdigest():
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputFault(
+                dropped.name, "is binary data, not the text of a Python file", "Choose another file."
+            ) from None
+        workspace.put_bytes("upload", dropped.name, data)
+
+
+def _render_settings(workspace: Workspace) -> dict[str, Any]:
+    """By what, how far, in how many processes."""
+    form: dict[str, Any] = {}
+    stored = names(workspace, "strategy")
+    form["strategy"] = st.selectbox("Strategy", (MANUAL_STRATEGY, *stored), key="run-strategy")
+    left, right = st.columns(2)
+    if form["strategy"] == MANUAL_STRATEGY:
+        form["shard"] = left.selectbox(
+            "Sharding", SHARDS, key="run-shard", help="What of the model's state is cut over the processes."
+        )
+        form["optimizer"] = right.selectbox("Optimizer", OPTIMIZERS, key="run-optimizer")
+        form["batch"] = int(left.number_input("Samples a step", 1, 2**20, 8, key="run-batch"))
+        form["micro"] = int(right.number_input("Samples a pass, at most", 1, 2**20, 4, key="run-micro"))
+    else:
+        outcome: StrategyOutcome = read(workspace, "strategy", form["strategy"])
+        form["candidate"] = left.selectbox(
+            "Candidate", range(1, len(outcome.candidates) + 1), key=f"run-candidate {form['strategy']}",
+            format_func=lambda place: f"{place}: {describe_candidate(outcome.candidates[place - 1])}",
+        )  # fmt: skip
+    form["precision"] = right.selectbox("Precision", RUN_PRECISIONS, key="run-precision")
+    form["processes"] = int(
+        left.number_input(
+            "Processes", 1, 4096, 2, key="run-processes", help="The samples of a step stay as they are."
+        )
+    )
+    form["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
+    form["every"] = int(right.number_input("A checkpoint every", 1, 10**9, 10, key="run-every"))
+    return form
+
+
+def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrategy, RunOptions]:
+    """What the form says, on its processes. Raises InputFault for what is not run."""
+    if form["strategy"] == MANUAL_STRATEGY:
+        chosen = RunStrategy(
+            ParallelConfig(data=form["processes"], micro_batch=form["micro"], shard=form["shard"]),
+            TrainingJob(form["batch"], form["precision"], form["optimizer"]),
+        )
+    else:
+        outcome = read(workspace, "strategy", form["strategy"])
+        chosen = run_strategy_of(outcome, form["candidate"] or 1, form["precision"])
+    fitted = fit_to_world_size(chosen, form["processes"])
+    return fitted, RunOptions(steps=form["steps"], checkpoint_every=form["every"])
+
+
+def _open(workspace: Workspace) -> None:
+    """A run that the command line, or a loop of one's own, began."""
+    with st.expander("Or open a run folder"):
+        text = st.text_input("Folder of a run on this machine", key="run-folder", placeholder="/home/me/run")
+        st.caption("It is read, and stays where it is. Of torchsplit train … -o, or of a loop with prepare.")
+        if st.button("Open it", key="run-open", disabled=not text.strip() or trust.is_refused()):
+            with frame.fault_boundary():
+                navigation.go("Run", runs.open_folder(workspace, text))

@@ -1,0 +1,205 @@
+"""The pictures and tables of one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.runs.curves import curves
+from app.charts.runs.timeline import TimelineEvent, timeline
+from app.charts.theme import CONFIG
+from app.charts.training import stacked_bars
+from app.components import saving
+from app.format.gpus import NOTE
+from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, render_controls, curve, notes
+from app.runs.status_tables import (
+    EVENT_SEVERITY,
+    checkpoint_rows,
+    event_rows,
+    events_html,
+    gpu_rows,
+    recent_speed,
+    describe_time_left,
+    rank_rows,
+    stage_rows,
+    format_bytes,
+)
+from torchsplit_core.pictures.numbers import exact, escape_markdown, short
+from torchsplit_core.training.monitor import RunView
+
+PARTS = {
+    "data": "#93b0c9",
+    "forward": "#3f66cc",
+    "backward": "#37a06a",
+    "agreement": "#d9532f",
+    "optimizer": "#e2a11c",
+    "checkpoint": "#8c547a",
+}
+MOST_EVENTS = 200
+FEW, TABLE_PX = 10, 360
+"""Rows of events before their table has a height of its own."""
+
+
+def render(name: str, view: RunView, place: int) -> None:
+    """All of them; `place` says the colour of its lines."""
+    _cards(view)
+    _curves(name, view, place)
+    _ranks(name, view)
+    _stages(name, view)
+    _gpus(name, view)
+    _parts(name, view)
+    _events(name, view)
+    _checkpoints(name, view)
+
+
+def _cards(view: RunView) -> None:
+    rate, step_s = recent_speed(view)
+    predicted = view.launch.strategy.predicted if view.launch else None
+    target = f"of {exact(view.target_steps)}" if view.target_steps else ""
+    first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
+    reckoned = (
+        "no strategy predicted it"
+        if predicted is None
+        else f"{short(predicted.seconds_per_step, 's')} predicted"
+    )
+    cards = (
+        ("Step", exact(view.last_step), target),
+        ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
+        ("Samples a second", short(rate), "of the last steps, all ranks"),
+        ("A step", short(step_s, "s"), reckoned),
+        ("Time left", *describe_time_left(view)),
+    )
+    for column, (title, figure, note) in zip(st.columns(len(cards)), cards, strict=True):
+        with column.container(border=True, height="stretch", gap="xxsmall"):
+            st.metric(title, figure)
+            st.caption(note)
+
+
+def _curves(name: str, view: RunView, place: int) -> None:
+    if not len(view.steps):
+        st.caption("No step is done yet: the processes load torch and the model.")
+        return
+    dark = st.context.theme.type == "dark"
+    settings = render_controls("run")
+    for column, figure in zip(st.columns(2), (LOSS, SAMPLES), strict=True):
+        with (
+            column,
+            saving.exportable(figure, f"{name}.{figure.replace('/', '-')}", key=f"run-{figure.replace('/', '-')}"),
+        ):
+            drawn = curve(name, place, view, replace(settings, figure=figure))
+            # What happened is marked once, on the loss.
+            drawn = drawn if figure == LOSS else replace(drawn, happened=())
+            st.plotly_chart(
+                curves(
+                    [drawn], figure, UNITS[figure], dark=dark, along=settings.along,
+                    logarithmic=settings.logarithmic and figure == LOSS,
+                ),
+                theme=None, key=f"run-chart-{figure}", config=CONFIG,
+                alt=f"{figure} of the run along its {'time' if settings.along == TIME else 'steps'}",
+            )  # fmt: skip
+    if left_out := notes({name: view}, settings):
+        st.caption(escape_markdown(left_out))
+
+
+def _ranks(name: str, view: RunView) -> None:
+    st.header("Ranks", anchor=False)
+    if not view.ranks:
+        st.caption("No rank has said anything yet.")
+        return
+    saving.table(rank_rows(view), f"{name}.ranks", key="run-ranks", alt="Ranks with state and memory")
+    on_cpu = any(rank.device == "cpu" for rank in view.ranks)
+    capacity_note = (
+        "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
+    )
+    st.caption(
+        f"{capacity_note} Communication: the share of both passes in which gradients are still exchanged, by the times that DDP "
+        "takes itself; n/a for models that DDP does not hold."
+    )
+
+
+def _stages(name: str, view: RunView) -> None:
+    rows = stage_rows(view)
+    if not rows:
+        return
+    st.header("Stages", anchor=False)
+    saving.table(rows, f"{name}.stages", key="run-stages", alt="Blocks of each rank's stages with their time")
+    st.caption(
+        "Measured in the last step that the rank told of: forward and backward pass of a micro-batch, without what it "
+        "waited. With --balance blocks leave a slow stage at a checkpoint; what happened says which and what it took."
+    )
+
+
+def _gpus(name: str, view: RunView) -> None:
+    if not view.gpus:
+        return
+    st.header("GPUs", anchor=False)
+    rows = gpu_rows(view, datetime.now(UTC))
+    saving.table(rows, f"{name}.gpus", key="run-gpus", alt="GPUs of the run's nodes")
+    st.caption(NOTE)
+
+
+def _parts(name: str, view: RunView) -> None:
+    st.header("Where a step's time goes", anchor=False)
+    known = [rank for rank in view.ranks if rank.parts_s]
+    if not known:
+        st.caption("n/a: on a GPU work is handed over before it is done, and no step may have been told yet.")
+        return
+    with saving.exportable("Time in parts", f"{name}.parts", key="run-parts"):
+        st.plotly_chart(
+            stacked_bars(
+                [f"rank {rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step",
+                "s", dark=st.context.theme.type == "dark",
+            ),
+            theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",
+        )  # fmt: skip
+    silent = ", ".join(f"rank {rank.rank}" for rank in view.ranks if not rank.parts_s)
+    st.caption(
+        "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
+        "agreement is where ranks tell each other their losses, and so where a fast rank waits for a slow one."
+        + (f" No step since it told last: {silent}." if silent else "")
+    )
+
+
+def _events(name: str, view: RunView) -> None:
+    st.header("What happened", anchor=False)
+    if not view.events:
+        st.caption("Nothing yet.")
+        return
+    shown = view.events[-MOST_EVENTS:]
+    marks = [
+        TimelineEvent(
+            event.time,
+            "run" if event.rank is None else f"rank {event.rank}",
+            EVENT_SEVERITY.get(event.kind, "plain"),
+            format_bytes(event.words),
+        )
+        for event in shown
+    ]
+    with saving.exportable("Time line", f"{name}.events", key="run-events"):
+        st.plotly_chart(
+            timeline(marks, dark=st.context.theme.type == "dark"), theme=None, key="run-events", config=CONFIG,
+            alt="Events of the run on a line of time; the table has their words",
+        )  # fmt: skip
+    show_all = st.toggle("Every checkpoint", key="run-every-checkpoint")
+    rows = event_rows([event for event in view.events if show_all or event.kind != "checkpoint"])
+    with st.container(height=TABLE_PX if len(rows) > FEW else "content", border=False, key="run-event-rows"):
+        if rows:
+            st.html(events_html(rows[:MOST_EVENTS]))
+    if len(rows) > MOST_EVENTS:
+        st.caption(f"The last {MOST_EVENTS} of {exact(len(rows))}; the file has all.")
+    saving.csv_button(
+        pd.DataFrame(event_rows(view.events)), f"{name}.events", key="run-events", alt="Events, newest first"
+    )
+
+
+def _checkpoints(name: str, view: RunView) -> None:
+    st.header("Checkpoints", anchor=False)
+    if not view.checkpoints:
+        st.caption("None is complete yet.")
+        return
+    rows = checkpoint_rows(view, datetime.now(UTC))
+    saving.table(rows, f"{name}.checkpoints", key="run-checkpoints", alt="Complete checkpoints, newest first")
+    st.caption(escape_markdown("Complete: on disk with the size and SHA-256 of every file."))

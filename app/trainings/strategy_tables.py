@@ -1,0 +1,192 @@
+"""Trainings in words: a choice, the bottleneck, what a table says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torchsplit_core.pictures.numbers import exact, percent, short
+from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
+from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.training import ParallelConfig
+
+BOTTLENECKS = {
+    "compute": "The GPUs compute most of the step. Faster cards, lower precision or less recomputation shorten it.",
+    "tensor_communication": "Exchanges inside a layer take most of what is not compute: fewer devices of tensor "
+    "parallelism, or a faster link inside the node, shorten it.",
+    "pipeline_bubble": "Stages of the pipeline wait for one another: more micro-batches, chunks of a stage or fewer "
+    "stages shorten it.",
+    "pipeline_communication": "What stages hand on takes most of what is not compute: fewer stages, or a faster "
+    "network, shorten it.",
+    "data_communication": "Summing gradients and gathering weights takes most of what is not compute: a larger batch, "
+    "a faster network or less sharding shorten it.",
+    "optimizer": "The optimizer and what a step takes whatever its size are most of what is not compute: a larger "
+    "batch, or sharded states, shorten it.",
+}
+MOSTLY = 0.75
+"""Share of the step above which compute is called its bottleneck."""
+
+
+def describe_choice(candidate: StrategyCandidate) -> str:
+    """A candidate's choices in a line; of a pipeline across entries its stages, of groups their nodes: each has its
+    own."""
+    if candidate.across:
+        order = " → ".join(f"{stage.stages} × {stage.type}" for stage in candidate.stages)
+        return f"pipeline across entries, {candidate.pipeline} stages: {order}"
+    if candidate.beside:
+        numbers = dict.fromkeys(stage.group for stage in candidate.stages)
+        groups = (
+            " → ".join(stage.type for stage in candidate.stages if stage.group == number) for number in numbers
+        )
+        return f"groups beside each other: {' | '.join(groups)}"
+    return describe_choices(candidate.choices)
+
+
+def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
+    """A row an entry that has a part of the batch; of groups beside each other with its group and layers."""
+    rows: list[dict[str, Any]] = []
+    for entry in candidate.stages:
+        first: dict[str, Any] = {}
+        if candidate.beside:
+            first = {"group": entry.group, "layers": f"{entry.start_layer}–{entry.end_layer}"}
+        rows.append(
+            first
+            | {
+                "nodes": entry.type, "devices": entry.devices, "sequences": entry.sequences,
+                "of a device": entry.batch_per_device, "data": entry.data, "tensor": entry.tensor,
+                "stages": entry.stages, "s": exact(entry.seconds), "GiB": exact(entry.memory_gib),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
+    """A row a stage of a pipeline across entries, with what its devices hold and take."""
+    rows: list[dict[str, Any]] = []
+    for entry in candidate.stages:
+        first = entry.start_layer
+        columns = zip(entry.layers_per_stage, entry.seconds_per_stage, entry.memory_gib_per_stage, strict=True)
+        for layers, seconds, memory in columns:
+            rows.append(
+                {
+                    "stage": len(rows) + 1,
+                    "nodes": entry.type,
+                    "devices": entry.devices // entry.stages,
+                    "layers": f"{first}–{first + layers - 1}" if layers > 1 else str(first),
+                    "layers in all": layers,
+                    "choice": describe_choices(
+                        ParallelConfig(
+                            data=entry.data, tensor=entry.tensor, context=entry.context, expert=entry.expert,
+                            micro_batch=entry.micro_batch, shard=entry.shard, recompute=entry.recompute,
+                            sequence_parallel=entry.sequence_parallel, offload=entry.offload,
+                        )
+                    ),
+                    "of a device": entry.batch_per_device,
+                    "s a micro-batch": exact(seconds),
+                    "GiB": exact(memory),
+                }
+            )  # fmt: skip
+            first += layers
+    return rows
+
+
+def describe_bottleneck(candidate: StrategyCandidate) -> str:
+    """What takes longest, in words, with its share of the step."""
+    parts = asdict(candidate.parts_s)
+    name = "compute"
+    if parts["compute"] < MOSTLY * candidate.seconds_per_step:
+        name = max((part for part in parts if part != "compute"), key=lambda part: parts[part])
+    share = parts[name] / candidate.seconds_per_step
+    return f"{name.replace('_', ' ').capitalize()} is {percent(share)} of the step. {BOTTLENECKS[name]}"
+
+
+def describe_request(request: StrategyRequest) -> str:
+    """Model, fleet and batch in a line."""
+    model = request.model
+    if isinstance(model, SourceSizes):
+        what = model.source
+    else:
+        what = f"{model.layers} layers of width {model.hidden}"
+    fleet = " + ".join(f"{entry.nodes} × {entry.gpus_per_node} {entry.type}" for entry in request.fleet)
+    return (
+        f"{what} on {fleet}, {request.training.global_batch} sequences a step, {request.training.precision}"
+    )
+
+
+def proof(outcome: StrategyOutcome) -> tuple[str, str]:
+    """How good the answer is, and the badge's colour."""
+    if outcome.status == "optimal":
+        first = outcome.candidates[0].seconds_per_step
+        if outcome.bound_s is not None and first > outcome.bound_s:
+            return f"the fastest that runs; another is at {short(outcome.bound_s, 's')}", "gray"
+        return "the fastest of all choices", "gray"
+    if outcome.status == "feasible":
+        return f"feasible: none is below {short(outcome.bound_s, 's')}", "yellow"
+    return "nothing fits, proven", "red"
+
+
+def label(place: int, candidate: StrategyCandidate) -> str:
+    """A short name of a candidate for an axis: "1 · d8 t2 p4 FSDP"."""
+    if candidate.across:
+        return f"{place + 1} · across {len(candidate.stages)} entries p{candidate.pipeline}"
+    if candidate.beside:
+        return f"{place + 1} · {len({stage.group for stage in candidate.stages})} groups"
+    counts = " ".join(
+        f"{letter}{value}"
+        for letter, value in (
+            ("d", candidate.data), ("t", candidate.tensor), ("p", candidate.pipeline), ("c", candidate.context), ("e", candidate.expert),
+        )
+        if value > 1
+    )  # fmt: skip
+    text = counts or "one device"
+    if candidate.shard != "none":
+        text += f" {candidate.shard}"
+    if candidate.recompute != "none":
+        text += f" {'full' if candidate.recompute == 'full' else 'sel.'} rec."
+    return f"{place + 1} · {text} b{candidate.micro_batch}"
+
+
+def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
+    """A row a candidate with exact figures."""
+    fastest = min(candidate.seconds_per_step for candidate in outcome.candidates)
+    return [
+        {
+            "#": place + 1,
+            "choice": describe_choice(candidate),
+            "s a step": exact(candidate.seconds_per_step),
+            "90 % interval": f"{short(candidate.low_s)} to {short(candidate.high_s)}",
+            "longer by": percent(candidate.seconds_per_step / fastest - 1)
+            if candidate.seconds_per_step > fastest
+            else "",
+            "tokens/s": exact(candidate.tokens_per_s),
+            "of the peak": percent(candidate.mfu),
+            "GiB a device": exact(candidate.memory_gib.total),
+            "not exportable": candidate.not_exportable or "",
+        }
+        for place, candidate in enumerate(outcome.candidates)
+    ]
+
+
+def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
+    """What was refused and why."""
+    return [
+        {"choices": refusal.count, "why": refusal.reason, "nearest": refusal.nearest or ""} for refusal in outcome.refused
+    ]
+
+
+def changed_rows(changes: Sequence[dict[str, Any]], best_s: float) -> list[dict[str, Any]]:
+    """A row a choice changed alone, the cheapest first."""
+    ordered = sorted(changes, key=lambda change: (change["seconds"] is None, change["seconds"] or 0.0))
+    return [
+        {
+            "choice": str(change["choice"]).replace("_", " "),
+            "instead": str(change["value"]),
+            "s a step": exact(change["seconds"]),
+            "longer by": percent(change["seconds"] / best_s - 1) if change["seconds"] else "",
+            "GiB a device": exact(change["memory_gib"]),
+            "why not": change["why_not"],
+        }
+        for change in ordered
+    ]

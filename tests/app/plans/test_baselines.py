@@ -1,0 +1,98 @@
+"""The Baselines tab: the plan beside what people do without a planner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plans import baselines as plan_baselines
+from app.plans import page as plan_page
+from tests.support.app.values import plan, request
+from torchsplit_core import workflow
+from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.values import FleetEntry, Point
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import VersionStore
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def solved(workspace: Workspace) -> Workspace:
+    """Two models on two GPUs with points on whole GPUs too, really planned."""
+    asked = request()
+    whole = Point("A100-80GB", "7g.80gb", 8, 600.0, 40.0)
+
+    def more(model):
+        stage = model.variants[0].stages[0]
+        return replace(
+            model,
+            variants=(replace(model.variants[0], stages=(replace(stage, points=(*stage.points, whole)),)),),
+        )
+
+    asked = replace(
+        asked, gpus=(FleetEntry("A100-80GB", count=2),), models=tuple(more(one) for one in asked.models)
+    )
+    workspace.put("plan_request", "review", asked)
+    workspace.put("plan", "review", workflow.plan(asked))
+    return workspace
+
+
+def said(page: AppTest) -> str:
+    kinds = ("html", "markdown", "info", "caption")
+    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
+    return text.replace("\\", "").replace("\u202f", " ")
+
+
+def tab(page: AppTest) -> AppTest:
+    page.session_state[plan_page.TAB] = "Baselines"
+    page.run()
+    assert not page.exception
+    return page
+
+
+def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved: Workspace) -> None:
+    text = said(tab(page("plan", solved)))
+    asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
+    found = baselines(asked, planned)
+    assert [one.title in text for one in found] == [True] * 4 and "This plan" in text
+    one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
+    assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
+    assert "1 200" in text and "made by the named rule and checked alike" in text
+
+
+def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
+    page: Open, solved: Workspace
+) -> None:
+    asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
+    first = baselines(asked, planned)[0]
+    opened = tab(page("plan", solved))
+    opened.button(key="baseline-draft").click().run()
+    assert not opened.exception and f"baseline: {first.title}" in said(opened)
+    assert solved.get("plan", "review") == planned
+    opened.button(key="draft-keep").click().run()
+    assert first.outcome is not None
+    assert not opened.exception and solved.get("plan", "review").gpus == first.outcome.gpus
+    assert solved.get("plan_request", "review") == asked
+    assert [one.note for one in VersionStore(solved, "review").list()] == [f"baseline: {first.title}", ""]
+    opened = tab(opened)
+    opened.button(key="baseline-scenario").click().run()
+    assert not opened.exception and solved.get("plan", f"review, {first.title}").gpus == first.outcome.gpus
+
+
+def test_a_baseline_that_gives_no_plan_says_why() -> None:
+    none = Baseline(
+        "whole_gpu", "One whole GPU per model", "Every model has one.", None, "More models than GPUs."
+    )
+    shown = plan_baselines.table(plan(), (none,), request())
+    assert "n/a: More models than GPUs." in shown and shown.count('<td class="n">n/a</td>') == 3
+
+
+def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page: Open, filled: Workspace) -> None:
+    filled.put("plan_request", "review", replace(request(), sharing="fractional"))
+    assert "answers an earlier request" in said(tab(page("plan", filled)))
+    filled.put("plan", "review", plan(status="timeout"))
+    assert "Here you will see what the plan gains" in said(tab(page("plan", filled)))

@@ -1,0 +1,129 @@
+"""How sure a plan is: the verdict on the page and in the report, the tables, and the form that asks for the low end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plans.model_table import models_table
+from app.plans.report import report
+from app.plans.confidence import confidence_of
+from tests.support.app.field_rows import Rows
+from tests.support.app.values import point, request
+from torchsplit_core import jobs
+from torchsplit_core.jobs.job_kinds import RequestParameters
+from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
+from torchsplit_core.planning import plan as solved
+from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
+from torchsplit_core.workspace.store import Workspace
+
+Open = Callable[..., AppTest]
+
+
+def uncertain() -> PlanRequest:
+    """bert measured and far above its demand; ocr 300 (180 to 340) estimated for 200."""
+    bert, ocr = request().models
+    sure = replace(point("4g.40gb", 400.0), low_rps=390.0, high_rps=405.0)
+    guessed = replace(point("3g.40gb", 300.0, "estimated"), low_rps=180.0, high_rps=340.0)
+    return replace(
+        request(),
+        models=tuple(
+            replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
+            for model, one in ((bert, sure), (ocr, guessed))
+        ),
+    )
+
+
+@pytest.fixture
+def stored(workspace: Workspace) -> Workspace:
+    workspace.put("plan_request", "review", uncertain())
+    workspace.put("plan", "review", solved(uncertain()))
+    return workspace
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
+    return found
+
+
+def said(page: AppTest) -> str:
+    drawn = [str(one.proto.body) for one in page.get("html")]
+    return " ".join((*(one.value.replace("\\", "") for one in (*page.markdown, *page.caption)), *drawn))
+
+
+VERDICT = "Meets its demand even at the low end: no (ocr 90 %)."
+NEXT = (
+    "Best measured next: ocr, stage whole, on A100-80GB 3g.40gb, batch 8, 1 process: estimated, 180 to 340 requests/s; "
+    "settles 20 requests/s of what is missing at the low end."
+)
+
+
+def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page: Open, stored: Workspace) -> None:
+    told = said(page("plan", stored))
+    assert VERDICT in told and NEXT in told
+    assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in told
+    assert "of which 1 of 2 are estimated" in told
+    sure = replace(uncertain(), models=uncertain().models[:1])
+    stored.put("plan_request", "review", sure)
+    assert "low end: " not in said(page("plan", stored))  # the plan answers another request
+    stored.put("plan", "review", solved(sure))
+    told = said(page("plan", stored))
+    assert "Meets its demand even at the low end: yes." in told
+    assert "Surest to fail" not in told and "Best measured next" not in told
+
+
+def test_the_report_says_it_too() -> None:
+    text = report("review", uncertain(), solved(uncertain()), {})
+    assert VERDICT in text and NEXT in text and "90 % interval" in text
+    assert "How sure it is" not in report("review", None, solved(uncertain()), {})
+    assert confidence_of(request(), solved(uncertain())) is None
+
+
+def test_tables_and_titles_have_interval_and_basis() -> None:
+    outcome = solved(uncertain())
+    table = models_table(outcome, uncertain(), {})
+    assert (
+        "90 % interval" in table
+        and "180 to 340" in table
+        and "<td>estimated</td>" in table
+        and "<td>measured</td>" in table
+    )
+    row = next(row for row in slice_table(outcome) if row["model"] == "ocr")
+    assert (row["low req/s"], row["high req/s"], row["basis"]) == (180.0, 340.0, "estimated")
+    assert "90 % interval 180 to 340, estimated" in fleet_svg(outcome, {})
+    bare = replace(uncertain(), models=request().models)
+    outcome = solved(bare)
+    rows = models_table(outcome, bare, {}).partition("<tbody>")[2]
+    assert "interval n/a, estimated" in fleet_svg(outcome, {}) and rows and " to " not in rows
+    crossing = replace(outcome, models=tuple(replace(m, bytes_across_cuts_per_s=3e7) for m in outcome.models))
+    assert "across its cuts" in models_table(crossing, bare, {})
+
+
+def test_the_form_asks_for_the_low_end_tenants_and_penalties(
+    page: Open, stored: Workspace, started: list[Any], rows: Rows
+) -> None:
+    opened = page("plan", stored)
+    assert "not kept" not in said(opened)
+    for column, value in (
+        ("plan_at", "low"),
+        ("max_tenants_per_slice", "3"),
+        ("memory_violation_penalty", "0.5"),
+        ("separation_weight", "1e-6"),
+    ):
+        rows.edit(opened, "Objective", "objective", column, value)
+    assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
+    assert "plan at nominal → low" in said(opened).replace("\\", "")
+    next(button for button in opened.button if button.label == "Keep and prove").click().run()
+    assert not opened.exception and started == [RequestParameters("review")]
+    asked = stored.get("plan_request", "review")
+    assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
+    goal = asked.objective
+    assert (goal.memory_violation_penalty, goal.separation_weight) == (0.5, 1e-6)
+    # What was stored is what the form shows: opened again, nothing waits.
+    assert "not kept" not in said(page("plan", stored))

@@ -1,0 +1,69 @@
+"""The History tab: what is kept, one version had back at once or as a draft, and the way back from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.plans import history
+from tests.support.app.plan_page import press, said, tab
+from tests.support.app.values import request
+from torchsplit_core import workflow
+from torchsplit_core.planning.comparison.figures import PlanFigures
+from torchsplit_core.values import FleetEntry
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.versions import Version, VersionStore
+
+Open = Callable[..., AppTest]
+pytestmark = pytest.mark.usefixtures("native_sliders")
+TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+
+
+@pytest.fixture
+def twice(workspace: Workspace) -> Workspace:
+    """A scenario that was planned on one GPU and then on two."""
+    for asked in (request(), TWO):
+        workspace.put("plan_request", "review", asked)
+        named_results.store_outcome(workspace, "review", asked, workflow.plan(asked))
+    return workspace
+
+
+def test_a_scenario_without_a_version_says_when_there_will_be_one(page: Open, filled: Workspace) -> None:
+    assert "the last 20 versions" in said(tab(page("plan", filled), "History"))
+
+
+def test_versions_say_what_changed_and_stand_beside_what_is_now(page: Open, twice: Workspace) -> None:
+    text = said(tab(page("plan", twice), "History"))
+    assert "A100-80GB 1 → 2" in text and "the first one kept" in text and "proven optimal" in text
+    assert "From v1 to now" in text
+
+
+def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page: Open, twice: Workspace) -> None:
+    before = twice.get("plan", "review")
+    opened = press(tab(page("plan", twice), "History"), "version-undo")
+    assert twice.get("plan_request", "review") == request()
+    assert named_results.plan_is_current(request(), twice.get("plan", "review"))
+    assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
+    press(tab(opened, "History"), "version-undo")
+    assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
+
+
+def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Workspace) -> None:
+    opened = press(tab(page("plan", twice), "History"), "version-draft")
+    assert "v1 as it was · A100-80GB 2 → 1" in said(opened)
+    assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
+    press(opened, "draft-keep")
+    assert twice.get("plan_request", "review") == request()
+    assert named_results.plan_is_current(request(), twice.get("plan", "review"))
+    assert VersionStore(twice, "review").list()[0].note == "v1 as it was"
+
+
+def test_a_row_says_what_is_not_known() -> None:
+    bare = Version(1, 0.0, (), "infeasible", "", None)
+    assert history.versions_table([bare]).count("n/a") == 3
+    known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanFigures(1.5, 700.0, 1, 2))
+    assert "a plan by hand · A 1 → 2" in history.versions_table([known]) and "not proven" in history.versions_table([known])

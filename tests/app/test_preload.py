@@ -1,0 +1,25 @@
+"""What a server prepares is prepared in a server alone: a page that is looked at without one starts no process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from app import preload
+
+
+def test_only_a_server_begins_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(preload, "_enabled", threading.Event())
+    monkeypatch.setattr(preload, "_started", threading.Event())
+    monkeypatch.setattr(preload, "_preload", lambda: begun.append(threading.current_thread().name))
+    preload.start_once()
+    assert not begun
+    preload.enable()
+    preload.start_once()
+    preload.start_once()
+    for thread in threading.enumerate():
+        if thread.name == "loads ahead":
+            thread.join()
+    assert begun == ["loads ahead"]

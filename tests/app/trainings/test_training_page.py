@@ -1,0 +1,257 @@
+"""The pages of trainings as a user drives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.session.trainings import StoredTraining
+from app.trainings.new_form import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
+from app.trainings.strategy_tables import describe_bottleneck, describe_choice, label, share_rows, stage_rows
+from tests.strategy.test_graph_model import chain
+from tests.support.app.placement_page import press, said
+from torchsplit_core.jobs.job_kinds import (
+    STRATEGY,
+    STRATEGY_STUDY,
+    RequestVersionParameters,
+    RequestParameters,
+)
+from torchsplit_core.jobs.strategy import strategy_job, study_job
+from torchsplit_core.strategy.presets import preset_names
+from torchsplit_core.strategy.sensitivity import sensitivity
+from torchsplit_core.values import InputFault, ignore_progress
+from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.request import (
+    SourceSizes,
+    StrategyFix,
+    StrategyNodes,
+    StrategyRequest,
+    StrategySolver,
+    StrategyTraining,
+    TransformerSizes,
+)
+from torchsplit_core.workflow import strategy
+from torchsplit_core.workspace import named_results
+from torchsplit_core.workspace.store import Workspace
+
+SMALL = StrategyRequest(
+    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128),
+    (StrategyNodes(2, 2, "A100-40GB"),),
+    StrategyTraining(16),
+    top_k=3,
+)
+
+
+def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> StrategyOutcome:
+    workspace.put("strategy_request", name, request)
+    strategy_job(workspace, RequestParameters(name), ignore_progress)
+    outcome: StrategyOutcome = workspace.get("strategy", name)
+    return outcome
+
+
+def test_an_empty_workspace_begins_with_an_example(
+    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    opened = page("trainings", workspace)
+    assert "Begin with an example" in said(opened) and "How wrong it was" in said(opened)
+    next(one for one in opened.button if one.label == "Llama 3 8B on 8 H100").click().run()
+    assert started == [(STRATEGY, RequestParameters("Llama 3 8B on 8 H100"))]
+    assert workspace.get("strategy_request", "Llama 3 8B on 8 H100") == example("Llama 3 8B on 8 H100")
+
+
+def test_a_strategy_is_shown_with_its_figures_and_its_file(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    outcome = found(workspace, "small")
+    opened = page("training", workspace)
+    assert not opened.exception
+    words = said(opened)
+    assert "Bottleneck" in words and "Where the time goes" in words and "untested on hardware" in words
+    assert outcome.message in words
+    assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
+        one.label for one in opened.get("download_button")
+    }
+
+
+def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
+    fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
+    fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
+    outcome = found(workspace, "across", StrategyRequest(model, fleet, StrategyTraining(8, "fp16"), fix))
+    best = outcome.candidates[0]
+    assert best.across and best.pipeline == 3
+    rows = stage_rows(best)
+    assert [row["stage"] for row in rows] == [1, 2, 3] and sum(row["layers in all"] for row in rows) == 9
+    assert rows[0]["layers"].startswith("1") and rows[-1]["layers"].endswith("9")
+    assert {row["nodes"] for row in rows} == {"T4-16GB", "L4-24GB"} and {row["devices"] for row in rows} == {
+        1
+    }
+    opened = page("training", workspace)
+    assert not opened.exception
+    words = said(opened)
+    assert "A pipeline across unlike nodes" in words and "Shares of unlike nodes" not in words
+    assert "8 micro-batches pass every stage" in words
+    assert "No file is written for this one: stages 2: stages of unlike groups" in words
+    assert label(0, best) == "1 · across 2 entries p3" and "→" in describe_choice(best)
+
+
+def test_groups_beside_each_other_are_shown_entry_by_entry(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    model = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
+    fleet = tuple(
+        StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
+    )
+    fix = StrategyFix(offload="none", shard="none", recompute="full")
+    asked = StrategyRequest(
+        model, fleet, StrategyTraining(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0)
+    )
+    outcome = found(workspace, "beside", asked)
+    best = outcome.candidates[0]
+    assert best.beside
+    rows = share_rows(best)
+    assert [row["group"] for row in rows] == [1, 1, 2, 2] and {row["sequences"] for row in rows} == {16}
+    assert [row["layers"] for row in rows] == [f"{one.start_layer}–{one.end_layer}" for one in best.stages]
+    opened = page("training", workspace)
+    assert not opened.exception
+    words = said(opened)
+    assert "Groups of unlike nodes" in words and "Shares of unlike nodes" not in words
+    assert label(0, best) == "1 · 2 groups" and "|" in describe_choice(best)
+
+
+def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(
+    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    found(workspace, "small")
+    opened = page("training", workspace)
+    next(one for one in opened.text_input if one.label == "Tensor").set_value("2").run()
+    press(opened, "Find a strategy")
+    assert started[-1] == (STRATEGY, RequestParameters("small"))
+    assert workspace.get("strategy_request", "small").fix.tensor == 2
+    assert "Where the time goes" not in said(opened)
+
+
+@pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
+def test_a_choice_that_is_no_number_is_one_red_line(
+    text: str, page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    found(workspace, "small")
+    opened = page("training", workspace)
+    next(one for one in opened.text_input if one.label == "Tensor").set_value(text).run()
+    press(opened, "Find a strategy")
+    assert len(opened.error) == 1 and not started
+
+
+def test_what_stands_around_an_answer_is_asked_for_as_a_job(
+    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
+) -> None:
+    found(workspace, "small")
+    press(page("training", workspace), "Look around")
+    digest = named_results.sha256_of(workspace, "strategy_request", "small")
+    assert started == [(STRATEGY_STUDY, RequestVersionParameters("small", digest))]
+    told = study_job(workspace, RequestVersionParameters("small", digest), ignore_progress)
+    json.dumps(told)
+    assert [one["devices"] for one in told["scaled"]] == [1, 2, 4]
+    with pytest.raises(InputFault):
+        study_job(workspace, RequestVersionParameters("small", "0" * 64), ignore_progress)
+
+
+def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
+    page: Callable[..., AppTest], workspace: Workspace
+) -> None:
+    labels = {"Slurm (zip)", "JobSet (zip)"}
+    request = replace(SMALL, fix=StrategyFix(tensor=1, pipeline=1, context=1, offload="none"))
+    outcome = found(workspace, "small", request)
+    request = replace(request, model=SourceSizes("sample:bert"))
+    kept = StoredTraining("My run", "0" * 64, request, outcome, True)
+
+    def shown(kept: StoredTraining) -> AppTest:
+        def script(kept) -> None:
+            from app.trainings import cluster_files
+
+            cluster_files.render(kept, kept.outcome, 0)
+
+        return AppTest.from_function(script, kwargs={"kept": kept}).run()
+
+    offered = shown(kept)
+    assert labels == {one.label for one in offered.get("download_button")}
+    assert "2 nodes of 2 GPUs" in said(offered)
+    refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
+    assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
+    opened = page("training", workspace)
+    assert not labels & {one.label for one in opened.get("download_button")}
+
+
+def test_each_choice_changed_alone_is_no_faster_than_the_best() -> None:
+    best = strategy(SMALL).candidates[0]
+    around = sensitivity(SMALL, best, strategy)
+    assert {one.choice for one in around.changed} >= {"data", "shard", "recompute", "micro_batch"}
+    assert all(one.seconds is None or one.seconds >= best.seconds_per_step for one in around.changed)
+    assert all(one.seconds is not None or one.why_not for one in around.changed)
+    memory = [one.memory_gib.total for one in around.frontier]
+    seconds = [one.seconds_per_step for one in around.frontier]
+    assert (
+        around.frontier[0] == best and memory == sorted(memory, reverse=True) and seconds == sorted(seconds)
+    )
+
+
+def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace: Workspace) -> None:
+    request = replace(SMALL, model=SourceSizes("chain"))
+    with pytest.raises(InputFault, match="traced"):
+        found(workspace, "traced", request)
+    workspace.put("graph", "chain", chain())
+    assert found(workspace, "traced", request).candidates
+
+
+def test_models_are_read_from_what_is_told() -> None:
+    config = json.dumps({
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100,
+    })  # fmt: skip
+    name, sizes = sizes_of({"kind": CONFIG, "file": "config.json", "text": config, "sequence": 32})
+    assert name == "config.json" and sizes == TransformerSizes(
+        2, 64, 4, 2, 128, 100, 32, gated=True, tied_embeddings=False
+    )
+    assert sizes_of({"kind": TRACED, "source": "sample:bert"})[1] == SourceSizes("sample:bert")
+    for name in preset_names():
+        sizes_of({"kind": "published", "name": name, "sequence": 1024})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"kind": CONFIG, "file": None, "text": None, "sequence": 8},
+        {"kind": CONFIG, "file": "c", "text": "[]", "sequence": 8},
+        {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
+        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
+        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
+        {
+            "kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
+            "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True,
+        },
+    ],
+)  # fmt: skip
+def test_a_model_that_makes_no_sense_is_refused(told: dict[str, object]) -> None:
+    with pytest.raises(InputFault):
+        sizes_of(told)
+
+
+def test_a_fleet_needs_filled_rows() -> None:
+    with pytest.raises(InputFault):
+        nodes_of([])
+    with pytest.raises(InputFault):
+        nodes_of([{"nodes": 1, "GPUs a node": None, "type": "A100-80GB"}])
+
+
+def test_a_candidate_has_a_short_name_and_a_bottleneck() -> None:
+    best = strategy(SMALL).candidates[0]
+    assert label(0, best).startswith("1 · ")
+    parts = replace(best.parts_s, compute=0.0, pipeline_bubble=best.seconds_per_step)
+    assert describe_bottleneck(replace(best, parts_s=parts)).startswith("Pipeline bubble is 100")
