@@ -22,9 +22,9 @@ import numpy as np
 
 from torchsplit_core.curves import Estimate, Query, Sample, estimate, outliers
 from torchsplit_core.curves.fit import fit_points
-from torchsplit_core.curves.form import PARAMETERS
+from torchsplit_core.curves.time_model import PARAMETERS
 from torchsplit_core.curves.model import fit_model
-from torchsplit_core.curves.prior import LEARNT, WEAK, Belief, Kernel
+from torchsplit_core.curves.prior import LEARNT_PRIOR, WEAK_PRIOR, Prior, CovarianceKernel
 from torchsplit_core.profiling.library import measured_library
 
 LEARNT_PARAMETERS = tuple(
@@ -38,12 +38,12 @@ PSEUDO_MODELS = 2.0
 
 EM_TURNS = 6
 
-SETTINGS = tuple(field.name for field in fields(Kernel))
+SETTINGS = tuple(field.name for field in fields(CovarianceKernel))
 SEARCHED = ("noise", "batch", "row", "batch_octaves", "log_scale_sd")
 """Settings of the kernel that are searched. The reaches over sizes and processes were chosen for intervals that
 hold in every regime: likelihood alone, of rows inside the grid, makes them too wide or narrow beyond it."""
 
-START = replace(WEAK.kernel, log_scale_sd=0.7)
+START = replace(WEAK_PRIOR.kernel, log_scale_sd=0.7)
 """Where the search of the kernel begins: what stands, but one step of the search aside in `log_scale_sd`."""
 
 
@@ -81,7 +81,7 @@ class KernelSearch:
         }
         self._known: dict[tuple[int, ...], dict[str, float]] = {}
 
-    def kernel(self, steps: Sequence[int]) -> Kernel:
+    def kernel(self, steps: Sequence[int]) -> CovarianceKernel:
         """The kernel that many steps from the start."""
         moved = {
             name: getattr(START, name) * math.sqrt(2.0) ** step
@@ -92,7 +92,7 @@ class KernelSearch:
     def likelihood(self, steps: tuple[int, ...], models: Sequence[str]) -> float:
         """Sum over the models, of their single-process rows and of all their rows."""
         if steps not in self._known:
-            belief = replace(WEAK, kernel=self.kernel(steps))
+            belief = replace(WEAK_PRIOR, kernel=self.kernel(steps))
             self._known[steps] = {
                 name: sum(fit_points(*data, belief).log_likelihood() for data in both)
                 for name, both in self._data.items()
@@ -114,10 +114,10 @@ class KernelSearch:
         return here
 
 
-def learn(rows: dict[str, list[Sample]], kernel: Kernel) -> Belief:
+def learn(rows: dict[str, list[Sample]], kernel: CovarianceKernel) -> Prior:
     """Means and deviations of the parameters over some models, by expectation–maximisation from `WEAK`."""
-    belief = replace(WEAK, kernel=kernel)
-    weak_mean, weak_variance = np.array(WEAK.mean), np.square(WEAK.deviation)
+    belief = replace(WEAK_PRIOR, kernel=kernel)
+    weak_mean, weak_variance = np.array(WEAK_PRIOR.mean), np.square(WEAK_PRIOR.deviation)
     free = list(LEARNT_PARAMETERS)
     for _ in range(EM_TURNS):
         means, variances = [], []
@@ -125,7 +125,7 @@ def learn(rows: dict[str, list[Sample]], kernel: Kernel) -> Belief:
             posterior = fit_model(samples, belief).posterior
             spread = np.square(belief.deviation)
             gain = (posterior.slopes * spread).T
-            means.append(posterior.centre + gain @ posterior.pulled)
+            means.append(posterior.centre + gain @ posterior.weighted_residual)
             variances.append(spread - np.einsum("ij,jk,ik->i", gain, posterior.inverse, gain))
         mean = weak_mean.copy()
         variance = weak_variance.copy()
@@ -133,7 +133,7 @@ def learn(rows: dict[str, list[Sample]], kernel: Kernel) -> Belief:
         mean[free] = ((np.sum(means, axis=0) + PSEUDO_MODELS * weak_mean) / count)[free]
         scatter = np.sum((np.array(means) - mean) ** 2 + np.array(variances), axis=0)
         variance[free] = ((scatter + PSEUDO_MODELS * weak_variance) / count)[free]
-        belief = Belief(kernel, tuple(mean.tolist()), tuple(np.sqrt(variance).tolist()))
+        belief = Prior(kernel, tuple(mean.tolist()), tuple(np.sqrt(variance).tolist()))
     return belief
 
 
@@ -265,7 +265,7 @@ class Score:
     width: float
 
 
-def score(regime: Regime, rows: dict[str, list[Sample]], belief_of: Callable[[str], Belief]) -> Score:
+def score(regime: Regime, rows: dict[str, list[Sample]], belief_of: Callable[[str], Prior]) -> Score:
     """Judge one regime over all models."""
     pairs: list[tuple[Sample, Estimate]] = []
     for model, samples in rows.items():
@@ -284,14 +284,14 @@ def score(regime: Regime, rows: dict[str, list[Sample]], belief_of: Callable[[st
     )
 
 
-def print_constants(fitted: Belief) -> None:
+def print_constants(fitted: Prior) -> None:
     """What stands in the room beside what this run fitted on all models."""
     print("\n| kernel | stands | fitted |\n|---|---|---|")
     for name in SETTINGS:
-        print(f"| {name} | {getattr(LEARNT.kernel, name):.3g} | {getattr(fitted.kernel, name):.3g} |")
+        print(f"| {name} | {getattr(LEARNT_PRIOR.kernel, name):.3g} | {getattr(fitted.kernel, name):.3g} |")
     print("\n| parameter | stands: mean | deviation | fitted: mean | deviation |\n|---|---|---|---|---|")
     for name, *values in zip(
-        PARAMETERS, LEARNT.mean, LEARNT.deviation, fitted.mean, fitted.deviation, strict=True
+        PARAMETERS, LEARNT_PRIOR.mean, LEARNT_PRIOR.deviation, fitted.mean, fitted.deviation, strict=True
     ):
         print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
 
@@ -307,7 +307,7 @@ def print_flags(rows: dict[str, list[Sample]]) -> None:
         )
 
 
-def fitted_without(rows: dict[str, list[Sample]]) -> tuple[Belief, dict[str, Belief]]:
+def fitted_without(rows: dict[str, list[Sample]]) -> tuple[Prior, dict[str, Prior]]:
     """Constants fitted on all models, and for each model those fitted on all others."""
     search = KernelSearch(rows)
     everywhere = search.best(tuple(rows), (0,) * len(SEARCHED))
@@ -336,7 +336,7 @@ def main() -> int:
     )
     print("|---|---|---|---|---|---|---|---|")
     for regime in regimes():
-        stands = score(regime, rows, lambda model: LEARNT)
+        stands = score(regime, rows, lambda model: LEARNT_PRIOR)
         strict = score(regime, rows, without.__getitem__)
         print(
             f"| {regime.title} | {stands.rows:,} | {stands.median:.1%} | {stands.p90:.1%} | {stands.held:.1%} "

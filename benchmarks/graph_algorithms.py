@@ -28,7 +28,7 @@ from typing import Any
 import networkx as nx
 
 from torchsplit_core.graph import ENTRY, TorchGraph, immediate_dominators, prepare, region_tree
-from torchsplit_core.graph.flow import Flow, flow_of
+from torchsplit_core.graph.flow import FlowGraph, build_flow
 from torchsplit_core.values import GraphNode
 
 Edges = list[tuple[str, str]]
@@ -117,9 +117,9 @@ def networkx_graph(ids: list[str], edges: Edges) -> nx.DiGraph[str]:
     return graph
 
 
-def integers(ids: list[str], edges: Edges) -> Flow:
+def integers(ids: list[str], edges: Edges) -> FlowGraph:
     """The graph in the form that the search for dominators walks, as a DiGraph is that of networkx."""
-    flow = flow_of(ids, edges)
+    flow = build_flow(ids, edges)
     assert flow.reads
     return flow
 

@@ -22,7 +22,7 @@ from torchsplit_core.hardware import (
     peaks,
     plain_profiles,
 )
-from torchsplit_core.profiling import Settings, estimate_rows
+from torchsplit_core.profiling import MeasurementSettings, estimate_rows
 from torchsplit_core.values import InputFault, Profile, ProfileRow
 
 Tell = Callable[[str], None]
@@ -30,7 +30,7 @@ SLACK = 1.1
 """A limit holds where no more than this many times its share of the whole was reached."""
 PROFILED_SHARES = (1 / 8, 1 / 2, 3 / 4)
 """Shares of the SMs that are asked for."""
-QUICK = Settings(point_budget_s=0.5)
+QUICK = MeasurementSettings(point_budget_s=0.5)
 CAPTURED = ("bert", "resnet50")
 PREDICTED = ("bert", "resnet50", "clip")
 LARGE_AFTER_S = 45.0
@@ -106,7 +106,7 @@ def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURE
     for name in names:
         graph = workflow.trace(f"sample:{name}")
         for captured in (False, True):
-            settings = Settings(point_budget_s=QUICK.point_budget_s, cuda_graphs=captured)
+            settings = MeasurementSettings(point_budget_s=QUICK.point_budget_s, cuda_graphs=captured)
             try:
                 found = _measured(name, graph, device, (1, 8), settings)
             except InputFault as fault:
@@ -119,7 +119,7 @@ def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURE
     return tuple(faults)
 
 
-OPTIONS: Mapping[str, Settings] = {
+OPTIONS: Mapping[str, MeasurementSettings] = {
     "as it is, one and two processes": replace(QUICK, processes=(1, 2)),
     "--host-copies": replace(QUICK, host_copies=True),
     "--dtype bfloat16": replace(QUICK, dtype="bfloat16"),
@@ -128,7 +128,7 @@ OPTIONS: Mapping[str, Settings] = {
 
 
 def options(
-    tell: Tell, device: str = "cuda", name: str = "bert", tried: Mapping[str, Settings] = OPTIONS
+    tell: Tell, device: str = "cuda", name: str = "bert", tried: Mapping[str, MeasurementSettings] = OPTIONS
 ) -> tuple[str, ...]:
     """One sample measured in several ways."""
     graph = workflow.trace(f"sample:{name}")
@@ -277,13 +277,13 @@ def _estimable(name: str) -> bool:
 
 
 def _measured(
-    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: Settings
+    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: MeasurementSettings
 ) -> list[ProfileRow]:
     return measured_rows(_profiled(name, graph, device, batches, settings))
 
 
 def _profiled(
-    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: Settings
+    name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: MeasurementSettings
 ) -> Profile:
     """A profile as the command makes it, without a store: everything is measured anew."""
     _, profile = workflow.profile(

@@ -20,7 +20,7 @@ import torch
 
 import sample_models
 from torchsplit_core import workflow
-from torchsplit_core.profiling.measuring.peak import measure_peak
+from torchsplit_core.profiling.measuring.peak_memory import measure_peak
 from torchsplit_core.profiling.memory import estimate_memory
 
 GOALS = {"clip": 0.10, "bert": 0.10, "llama": 0.10, "fastpitch": 0.25, "ocr": 0.25, "resnet50": 0.25}

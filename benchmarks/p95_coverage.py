@@ -29,7 +29,7 @@ from scipy.stats import binomtest
 from benchmarks.served_models import SOURCE
 from benchmarks.serving_accuracy import CASES, request_of, text
 from torchsplit_core import workflow
-from torchsplit_core.profiling.points import Settings
+from torchsplit_core.profiling.points import MeasurementSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.measurement import Measurement
@@ -88,7 +88,7 @@ def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: 
     before = others()
     _, profile = workflow.profile(
         source, device="cpu:1c", batch_sizes=BATCHES, trust=True, gpu_types=("A100-80GB",),
-        settings=Settings(point_budget_s=POINT_BUDGET_S),
+        settings=MeasurementSettings(point_budget_s=POINT_BUDGET_S),
     )  # fmt: skip
     pace = next(row.pace for row in profile.rows if row.basis == "measured")
     told = "steady" if pace is None else f"{pace.cv:.3f} for {pace.seconds:.1f} s, {pace.drift_cv:.3f}"

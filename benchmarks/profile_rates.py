@@ -21,7 +21,7 @@ from statistics import median
 import torch
 
 from benchmarks import small_models
-from torchsplit_core.profiling import Settings
+from torchsplit_core.profiling import MeasurementSettings
 from torchsplit_core.values import ProfileRow
 from torchsplit_core.workflow import profile
 
@@ -76,7 +76,7 @@ def turn(name: str, seconds: float) -> dict[int, Turn]:
         device="cpu",
         trust=True,
         gpu_types=("A30-24GB",),
-        settings=Settings(point_budget_s=seconds),
+        settings=MeasurementSettings(point_budget_s=seconds),
     )
     if found.environment["notes"]:
         print(f"{name}: {found.environment['notes']}", file=sys.stderr)

@@ -4,7 +4,7 @@
 
 Fits efficiencies and overheads on nine convolutional networks, the efficiency of FP32 products on BERT, and
 prints measured / predicted throughput for each network when it is left out of the fit. The constants stand in
-torchsplit_core/profiling/estimate.py; nothing is written. Takes about two minutes on two cores.
+torchsplit_core/profiling/roofline.py; nothing is written. Takes about two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 from benchmarks.reference_networks import NETWORKS, example
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import gpu_type, peaks
-from torchsplit_core.profiling.estimate import FITTED, RooflineConstants, batch_time_s, slice_rates
+from torchsplit_core.profiling.roofline import FITTED_CONSTANTS, RooflineConstants, batch_time_s, slice_rates
 from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import (
     LIBRARY_GPU,
@@ -64,14 +64,14 @@ class Calibration:
         """Soft-L1 on the logarithms: some rows of the library are off by much."""
 
         def residuals(logs: np.ndarray) -> np.ndarray:
-            return self.ratios(rows, replace(FITTED, **dict(zip(NAMES, np.exp(logs), strict=True))))
+            return self.ratios(rows, replace(FITTED_CONSTANTS, **dict(zip(NAMES, np.exp(logs), strict=True))))
 
-        start = np.log([getattr(FITTED, name) for name in NAMES])
+        start = np.log([getattr(FITTED_CONSTANTS, name) for name in NAMES])
         solution = least_squares(
             residuals, start, bounds=(LEAST, MOST), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=15
         )
         return replace(
-            FITTED, **{name: float(np.exp(value)) for name, value in zip(NAMES, solution.x, strict=True)}
+            FITTED_CONSTANTS, **{name: float(np.exp(value)) for name, value in zip(NAMES, solution.x, strict=True)}
         )
 
     def fit_matmul(self, rows: Sequence[MeasuredRow], constants: RooflineConstants) -> RooflineConstants:
@@ -89,12 +89,12 @@ def said(ratios: np.ndarray) -> str:
 
 def graph_of(name: str) -> TorchGraph:
     """The network's graph with a free batch."""
-    from torchsplit_core.tracing.convert import graph_of_program
+    from torchsplit_core.tracing.program_graph import convert_program
     from torchsplit_core.tracing.export import export_program
 
     with torch.device("meta"):
         model = NETWORKS[name]().eval()
-    return graph_of_program(export_program(model, example(name), {}), 2)
+    return convert_program(export_program(model, example(name), {}), 2)
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def main() -> None:
     bert = [row for row in calibration.rows if row.model == "bert"]
     constants = calibration.fit_matmul(bert, calibration.fit(convolutional))
     print("fitted on all    ", constants)
-    print("in the estimator ", FITTED)
+    print("in the estimator ", FITTED_CONSTANTS)
     print("\nmeasured / predicted throughput, each network left out of its fit")
     left_out = []
     for name in sorted({row.model for row in convolutional}):

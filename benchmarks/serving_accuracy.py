@@ -21,7 +21,7 @@ from pathlib import Path
 from torchsplit_core import workflow
 from torchsplit_core.hardware import ClockStability, measure_cores
 from torchsplit_core.planning.request.build import build_request
-from torchsplit_core.profiling.points import Settings
+from torchsplit_core.profiling.points import MeasurementSettings
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import FleetEntry, PartitionOutcome, PlanRequest, Profile
 from torchsplit_core.values.serving.measurement import MeasuredTimes, Measurement
@@ -75,7 +75,7 @@ def measured(model: str, seconds: float, loads: tuple[float, ...], cores: int) -
     source = f"{SOURCE}:{MODELS[model]}"
     possible = [case for case in CASES if case.cores < cores]
     devices = ",".join(dict.fromkeys(f"cpu:{case.profile}" for case in possible))
-    settings = Settings(point_budget_s=POINT_BUDGET_S)
+    settings = MeasurementSettings(point_budget_s=POINT_BUDGET_S)
     graph, profile = workflow.profile(
         source, device=devices, batch_sizes=BATCHES, trust=True, settings=settings, gpu_types=("A100-80GB",)
     )

@@ -19,8 +19,8 @@ from statistics import median
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.isolation import Limits
-from torchsplit_core.profiling.steps.run import MeasuredStep as Run
-from torchsplit_core.profiling.steps.run import measure_step, track_peak
+from torchsplit_core.profiling.training_step.measurement import StepMeasurement as Run
+from torchsplit_core.profiling.training_step.measurement import measure_step, track_peak
 from torchsplit_core.strategy.graph_model.calibration import device_factors, step_offset
 from torchsplit_core.strategy.graph_model.model import GraphCostModel
 from torchsplit_core.strategy.graph_model.step import GraphStepModel

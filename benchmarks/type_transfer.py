@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.profiling.transfer import SPREAD, Precision, grounds, slice_peaks
+from torchsplit_core.profiling.transfer import LOG_PEAK_RATIO_SPREAD, Precision, reference_curves, slice_peaks
 from torchsplit_core.values import ProfileRow
 
 DATA = Path(__file__).resolve().parent / "data" / "mlperf_types.csv"
@@ -108,7 +108,7 @@ def judged(found: Sequence[Result]) -> Iterator[Judged]:
 def _estimated(
     ground: Sequence[ProfileRow], others: Sequence[ProfileRow], precision: Precision
 ) -> Iterator[Judged]:
-    (known,) = grounds(ground, precision)
+    (known,) = reference_curves(ground, precision)
     slices = []
     for row in others:
         gpu = gpu_type(row.gpu_type)
@@ -154,8 +154,8 @@ def main() -> int:
         print(line(f"{source} → {target}", own, inside, f"{spread:.3f}"))
     print(line("all, each pair left out in turn", every, kept, ""))
     fitted = spread_of(every)
-    print(line("all, by what ships", every, [one.inside(SPREAD) for one in every], f"{SPREAD:.3f}"))
-    print(f"\nFitted on all: {fitted:.3f}, ships: {SPREAD}.")
+    print(line("all, by what ships", every, [one.inside(LOG_PEAK_RATIO_SPREAD) for one in every], f"{LOG_PEAK_RATIO_SPREAD:.3f}"))
+    print(f"\nFitted on all: {fitted:.3f}, ships: {LOG_PEAK_RATIO_SPREAD}.")
     return 0
 
 

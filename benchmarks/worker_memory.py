@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.served_models import SOURCE
 from torchsplit_core import workflow
 from torchsplit_core.planning.request.build import build_request
-from torchsplit_core.profiling.points import Settings
+from torchsplit_core.profiling.points import MeasurementSettings
 from torchsplit_core.serving.load_test.session import send_load, serving_session
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.values import FleetEntry, PlanOutcome, PlanRequest, Profile, ignore_progress
@@ -103,7 +103,7 @@ def rows(source: str, counts: tuple[int, ...]) -> Iterator[str]:
     """Of one model, smallest number of workers first."""
     _, profile = workflow.profile(
         source, device="cpu:1c", batch_sizes=(BATCH,), trust=True, gpu_types=("A100-80GB",),
-        settings=Settings(point_budget_s=POINT_BUDGET_S),
+        settings=MeasurementSettings(point_budget_s=POINT_BUDGET_S),
     )  # fmt: skip
     (row,) = (one for one in profile.rows if one.basis == "measured")
     parts = row.memory_parts_gib

@@ -44,7 +44,7 @@ from torchsplit_core.values import (
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.profiling.points import Settings
+    from torchsplit_core.profiling.points import MeasurementSettings
 
 __all__ = ["Load", "Plan", "ProfiledModel", "deploy", "plan", "profile", "request", "simulate", "trace"]
 
@@ -122,7 +122,7 @@ def profile(
     batch_sizes: Sequence[int] | None = None,
     gpu_types: Sequence[str] | None = None,
     trust: bool = False,
-    settings: Settings | None = None,
+    settings: MeasurementSettings | None = None,
     progress: Progress = ignore_progress,
 ) -> ProfiledModel:
     """Measure a model on this host and estimate it on the slices of `gpu_types` (default: the whole catalogue).

@@ -24,7 +24,7 @@ from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_ca
 
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
 TRUST = "If you trust the file, add --trust"
-LONGEST_TOLD = 600
+LONGEST_MESSAGE = 600
 """Characters that a message shows of somebody else's: a state dict that does not fit fills pages."""
 
 
@@ -45,9 +45,9 @@ class ModelSource:
         return f"{self.path}:{self.name}" if self.kind == "python" else self.path
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The source as messages name it: a file without its folder."""
-        return shown_source(self.text)
+        return source_display_name(self.text)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class ModelSource:
         return (self.path,) if self.path else ()
 
 
-def shown_source(source: str) -> str:
+def source_display_name(source: str) -> str:
     """A source as messages name it: a file without its folder."""
     return source if source.startswith("sample:") else Path(source).name
 
@@ -72,7 +72,7 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
         bundle.sample_models().find(name, size or "small")
         return ModelSource("sample", name, size or "small")
     if source.endswith(".pt2"):
-        return ModelSource("pt2", path=_existing(source))
+        return ModelSource("pt2", path=_existing_path(source))
     path, colon, name = source.rpartition(":")
     if not colon or not path.endswith(".py") or not name:
         if source.endswith(".py"):
@@ -84,14 +84,14 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
         samples = [sample.name for sample in bundle.sample_models().SAMPLES]
         remedy = f"Did you mean sample:{source}?" if source in samples else f"Write {FORMS}."
         raise InputFault("", f"unknown model source {quoted(source)}", remedy)
-    found = ModelSource("python", name, path=_existing(path))
+    parsed = ModelSource("python", name, path=_existing_path(path))
     if not trust:
         raise InputFault(
-            found.shown,
+            parsed.display_name,
             "is Python code that would be executed, and it is not trusted",
             f"{TRUST}; otherwise export the model elsewhere and pass its .pt2.",
         )
-    return found
+    return parsed
 
 
 def load_client(source: str, trust: bool = False, sequence_length: int | None = None) -> SplitClient:
@@ -104,7 +104,7 @@ def load_client(source: str, trust: bool = False, sequence_length: int | None = 
     return client if sequence_length is None else ClientAtLength(client, source, sequence_length)
 
 
-def load_trained(source: str, trust: bool) -> Any:
+def load_trainable(source: str, trust: bool) -> Any:
     """The client of a sample or of a trusted file, for a run: one that is trained alone needs no example inputs.
 
     Executes that file. Raises InputFault as `_client_of` does.
@@ -124,7 +124,7 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
     if parsed.kind == "pt2":
         if not trust:
             raise InputFault(
-                parsed.shown, "would execute what it holds when it runs, and it is not trusted", f"{TRUST}."
+                parsed.display_name, "would execute what it holds when it runs, and it is not trusted", f"{TRUST}."
             )
         return ExportedClient(Path(parsed.path))
     if parsed.kind == "sample":
@@ -176,7 +176,7 @@ class ClientAtLength:
     """
 
     def __init__(self, client: SplitClient, source: str, length: int) -> None:
-        where = f"{shown_source(source)}.sequence_lengths"
+        where = f"{source_display_name(source)}.sequence_lengths"
         offered: object = getattr(client, "sequence_lengths", None)
         if offered is None:
             raise InputFault(
@@ -185,7 +185,7 @@ class ClientAtLength:
                 "Give the client sequence_lengths, for example (128, 512), and let get_example_inputs(batch_size, "
                 "sequence_length=N) take one of them; or leave the sequence lengths out.",
             )
-        if not isinstance(offered, Sequence) or isinstance(offered, str) or not all(map(_from_1, offered)):
+        if not isinstance(offered, Sequence) or isinstance(offered, str) or not all(map(_is_positive_whole, offered)):
             problem = f"is {quoted(offered)}, not a sequence of whole numbers from 1"
             raise InputFault(where, problem, "Write, for example, (128, 512).")
         if length not in offered:
@@ -204,7 +204,7 @@ class ClientAtLength:
         return given
 
 
-def _from_1(size: object) -> bool:
+def _is_positive_whole(size: object) -> bool:
     return isinstance(size, int) and not isinstance(size, bool) and size >= 1
 
 
@@ -264,25 +264,25 @@ def foreign_code(where: str, remedy: str = "Mend the model's code.") -> Iterator
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise InputFault(where, raised(error), remedy_for(error) or remedy) from error
+        raise InputFault(where, describe_exception(error), remedy_for(error) or remedy) from error
 
 
 @contextmanager
-def found_in(source: str) -> Iterator[None]:
+def name_source(source: str) -> Iterator[None]:
     """An InputFault inside is one of the model `source`, and names it first."""
     try:
         yield
     except InputFault as fault:
-        raise fault.within(shown_source(source)) from fault.__cause__
+        raise fault.within(source_display_name(source)) from fault.__cause__
 
 
-def raised(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """The problem of code that raised this: the last cause, on one line, and the user's line that led to it."""
     cause = last_cause(error)
-    told = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(":")
-    place = user_line(cause) or user_line(error)
-    shown = told if len(told) <= LONGEST_TOLD else told[: LONGEST_TOLD - 1] + "…"
-    return f"raised {shown}" + (f" ({place})" if place else "")
+    message = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(":")
+    location = user_line(cause) or user_line(error)
+    shown = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
+    return f"raised {shown}" + (f" ({location})" if location else "")
 
 
 def user_line(error: BaseException) -> str:
@@ -307,12 +307,12 @@ def is_user_file(filename: str) -> bool:
     return not any(part in path for part in inner)
 
 
-def _existing(path: str) -> str:
+def _existing_path(path: str) -> str:
     """The absolute path of a file that is there."""
     try:
-        found = Path(path).expanduser()
+        file = Path(path).expanduser()
         problem = (
-            "" if found.is_file() else "is not a file" if found.exists() else "cannot be read: no such file"
+            "" if file.is_file() else "is not a file" if file.exists() else "cannot be read: no such file"
         )
     except PermissionError:
         problem = "cannot be read: permission denied"
@@ -325,7 +325,7 @@ def _existing(path: str) -> str:
     if problem:
         raise InputFault(path, problem, "Check the path.")
     # A child is let see the file's folder and none of those that a path with ".." leads through.
-    return str(found.parent.resolve() / found.name)
+    return str(file.parent.resolve() / file.name)
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -352,33 +352,33 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _as_client(found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
+def _as_client(value_found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
     """A client of one of the kinds from a class, an instance or a callable that returns one."""
     file = Path(source.path).name
-    if found is None:
-        known = suggestion(source.name, dict(_offered(source)), "names in the file")
+    if value_found is None:
+        known = suggestion(source.name, dict(_public_names(source)), "names in the file")
         raise InputFault(file, f"does not define {quoted(source.name)}", known)
     members = _TRAINED_MEMBERS if TrainClient in kinds else _MEMBERS
-    if _is_module(found) and not hasattr(found, "get_model"):
-        clients = [name for name, value in _offered(source) if hasattr(value, "get_model")]
+    if _is_module(value_found) and not hasattr(value_found, "get_model"):
+        clients = [name for name, value in _public_names(source) if hasattr(value, "get_model")]
         remedy = f"Add a class with {_listed(members)}."
         if clients:
             remedy = suggestion("", [f"{file}:{name}" for name in clients], "clients in the file")
         raise InputFault(file, f"{source.name} is an nn.Module, not a client", remedy)
-    if isinstance(found, type) or (
-        callable(found) and not isinstance(found, kinds) and not _is_module(found)
+    if isinstance(value_found, type) or (
+        callable(value_found) and not isinstance(value_found, kinds) and not _is_module(value_found)
     ):
-        with foreign_code(source.shown, "It is called without arguments: give each a default."):
-            found = found()
-    if isinstance(found, SplitClient):
-        return _checked(found, source.shown)
-    if isinstance(found, kinds):
-        return found
-    lacking = [member for member in members if not hasattr(found, member.partition("(")[0])]
+        with foreign_code(source.display_name, "It is called without arguments: give each a default."):
+            value_found = value_found()
+    if isinstance(value_found, SplitClient):
+        return _check_batch_sizes(value_found, source.display_name)
+    if isinstance(value_found, kinds):
+        return value_found
+    lacking = [member for member in members if not hasattr(value_found, member.partition("(")[0])]
     problem = f"is a client without {_listed(lacking)}"
     if len(lacking) == len(members):
-        problem = f"gives a value of type {type(found).__name__}, not a client"
-    raise InputFault(source.shown, problem, f"Name a class with {_listed(members)}.")
+        problem = f"gives a value of type {type(value_found).__name__}, not a client"
+    raise InputFault(source.display_name, problem, f"Name a class with {_listed(members)}.")
 
 
 _MEMBERS = ("get_model()", "get_example_inputs(batch_size)", "batch_sizes")
@@ -387,9 +387,9 @@ _TRAINED_MEMBERS = (
 )  # fmt: skip
 
 
-def _is_module(found: Any) -> bool:
+def _is_module(value: Any) -> bool:
     """Whether this is an nn.Module or a class of them, without loading torch."""
-    return hasattr(found, "named_parameters") and hasattr(found, "forward")
+    return hasattr(value, "named_parameters") and hasattr(value, "forward")
 
 
 def _listed(members: Sequence[str]) -> str:
@@ -397,7 +397,7 @@ def _listed(members: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _checked(client: SplitClient, where: str) -> SplitClient:
+def _check_batch_sizes(client: SplitClient, where: str) -> SplitClient:
     """The client, once its batch sizes are whole numbers from 1."""
     sizes: object = client.batch_sizes
     good = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
@@ -407,13 +407,13 @@ def _checked(client: SplitClient, where: str) -> SplitClient:
     return client
 
 
-def _offered(source: ModelSource) -> list[tuple[str, object]]:
+def _public_names(source: ModelSource) -> list[tuple[str, object]]:
     """What the file itself defines under public names, for the remedy."""
     module = sys.modules.get(f"model_file_{Path(source.path).stem}")
-    own = getattr(module, "__name__", "")
+    module_name = getattr(module, "__name__", "")
     return [
         (name, value)
         for name, value in vars(module or object).items()
         if not name.startswith("_")
-        and (getattr(value, "__module__", None) == own or isinstance(value, SplitClient))
+        and (getattr(value, "__module__", None) == module_name or isinstance(value, SplitClient))
     ]

@@ -18,7 +18,7 @@ import streamlit as st
 from app.components.keys import component_key
 from app.format.glossary import column_explanations
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown
-from torchsplit_core.tables.cells import guarded
+from torchsplit_core.tables.cell_parsing import escape_formula
 
 NAME = "torchsplit_saving"
 HTML = '<div class="saving" data-saving><span data-lead></span><span role="status"></span></div>'
@@ -110,8 +110,8 @@ def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:
 
 def csv_of(frame: pd.DataFrame, between: str = ",") -> str:
     """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
-    safe = frame.map(lambda cell: guarded(cell) if isinstance(cell, str) else cell)
-    return str(safe.rename(columns=lambda name: guarded(str(name))).to_csv(index=False, sep=between))
+    safe = frame.map(lambda cell: escape_formula(cell) if isinstance(cell, str) else cell)
+    return str(safe.rename(columns=lambda name: escape_formula(str(name))).to_csv(index=False, sep=between))
 
 
 def file_name(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.outline import Row, dominator_rows, icicle
+from torchsplit_core.drawing.tree_rows import TreeRow, dominator_rows, icicle
 from torchsplit_core.drawing.scene import Box, Scene
 from torchsplit_core.graph import Region
 
@@ -88,7 +88,7 @@ def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, drawn: Dr
         "modules": modules.names,
         "source": [node.source for node in graph_nodes],
         "shape": ["" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in graph_nodes],
-        "home": [scene.view.home[node] for node in drawn.nodes],
+        "home": [scene.view.item_of[node] for node in drawn.nodes],
         "unit": [
             -1 if unit is None or unit not in order else drawn.positions.get(hierarchy.index[unit], -1)
             for unit in units
@@ -150,15 +150,15 @@ def trees_data(hierarchy: Hierarchy, analysis: Analysis, drawn: DrawnNodes) -> d
     return trees
 
 
-def visible_rows(hierarchy: Hierarchy, rows: Sequence[Row]) -> list[Row]:
+def visible_rows(hierarchy: Hierarchy, rows: Sequence[TreeRow]) -> list[TreeRow]:
     """Without weights, which are values where they count as such but never drawn; what they dominate moves up."""
-    visible: list[Row] = []
+    visible: list[TreeRow] = []
     around: list[int] = []  # the indents of the rows left out that the present one is below
     for row in rows:
         while around and row.indent <= around[-1]:
             around.pop()
         if row.name in hierarchy.index:
-            visible.append(Row(row.name, row.indent - len(around)))
+            visible.append(TreeRow(row.name, row.indent - len(around)))
         else:
             around.append(row.indent)
     return visible

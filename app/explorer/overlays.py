@@ -10,7 +10,7 @@ from app.explorer import data
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.svg import Fill
-from torchsplit_core.drawing.view import Item, View
+from torchsplit_core.drawing.view import ViewItem, View
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import percent, size
 from torchsplit_core.profiling.memory import estimate_memory
@@ -49,7 +49,7 @@ def overlays(
     names = hierarchy.nodes
     alive = _peaks(hierarchy)
 
-    def inside(item: Item) -> list[str]:
+    def inside(item: ViewItem) -> list[str]:
         return [names[node] for node in item.nodes]
 
     peaks = [float(max((alive[n] for n in inside(item) if n in alive), default=0)) for item in shown.items]
@@ -126,10 +126,10 @@ def _output_bytes(hierarchy: Hierarchy, shown: View) -> list[float]:
     leaves: set[int] = set()
     for node, reads in enumerate(hierarchy.reads):
         for read in reads:
-            if shown.home[read] != shown.home[node]:
+            if shown.item_of[read] != shown.item_of[node]:
                 leaves.add(read)
     for node in leaves:
-        totals[shown.home[node]] += by_id[names[node]].output_bytes
+        totals[shown.item_of[node]] += by_id[names[node]].output_bytes
     return totals
 
 

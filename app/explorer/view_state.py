@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.session.workspace import remember
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import MOST_ITEMS, Item, View, first_view, opening, reveal
+from torchsplit_core.drawing.view import MOST_ITEMS, ViewItem, View, initially_open, groups_to_open, groups_around
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -37,7 +37,7 @@ def load_state(workspace: Workspace, place: str, hierarchy: Hierarchy) -> Explor
     key = _key(place)
     if key not in st.session_state:
         stored = workspace.setting(key)
-        st.session_state[key] = _parse(stored, hierarchy) or ExplorerState(first_view(hierarchy))
+        st.session_state[key] = _parse(stored, hierarchy) or ExplorerState(initially_open(hierarchy))
     state: ExplorerState = st.session_state[key]
     return state
 
@@ -69,7 +69,7 @@ def apply_action(state: ExplorerState, hierarchy: Hierarchy, shown: View, action
     item = next((candidate for candidate in shown.items if candidate.id == name), None)
     after = replace(state, refused="")
     if kind == "open" and item is not None and item.expandable:
-        inside = opening(hierarchy, item)
+        inside = groups_to_open(hierarchy, item)
         # What was opened stays selected, under the name of its frame.
         frame = item.id if item.id in inside else max(inside, key=len)
         after = replace(after, opened=state.opened | inside, item=frame, node=None, region=None)
@@ -79,17 +79,17 @@ def apply_action(state: ExplorerState, hierarchy: Hierarchy, shown: View, action
     elif kind == "close" and item is not None and item.open:
         # The session may still hold groups of another graph of this name.
         known = (group for group in state.opened if group in hierarchy.groups)
-        inside = frozenset(group for group in known if item.id in hierarchy.around(group))
+        inside = frozenset(group for group in known if item.id in hierarchy.enclosing_groups(group))
         after = replace(after, opened=state.opened - inside, unfolded=state.unfolded - {item.id})
         after = replace(
             after, item=item.id, node=None, region=None, focus=_next_focus(state, item.id, stay=True)
         )
     elif kind == "reveal" and isinstance(node, str) and node in hierarchy.index:
-        opened = state.opened | reveal(hierarchy, node)
+        opened = state.opened | groups_around(hierarchy, node)
         after = replace(after, opened=opened, focus=_next_focus(state, f"node:{node}"))
         after = replace(after, node=node, item=f"node:{node}", region=None)
     elif kind == "reset":
-        after = replace(after, opened=first_view(hierarchy), unfolded=frozenset())
+        after = replace(after, opened=initially_open(hierarchy), unfolded=frozenset())
     elif kind == "all":
         after = replace(after, opened=frozenset(hierarchy.groups))
     if len(after.opened) > len(state.opened):
@@ -140,7 +140,7 @@ def count_boxes(hierarchy: Hierarchy, opened: frozenset[str]) -> int:
     return sum(len(group.parts) for group in groups)
 
 
-def _unfold(before: ExplorerState, hierarchy: Hierarchy, item: Item) -> dict[str, Any]:
+def _unfold(before: ExplorerState, hierarchy: Hierarchy, item: ViewItem) -> dict[str, Any]:
     """The list whose blocks are to stand singly: of a fold its parent, of a closed list itself, opened."""
     if item.kind == "fold":
         parent = hierarchy.groups[item.groups[0]].parent
@@ -160,7 +160,7 @@ def _parse(stored: Any, hierarchy: Hierarchy) -> ExplorerState | None:
         return None
     item = _text(stored.get("item"))
     return ExplorerState(
-        opened=_groups(stored.get("opened"), hierarchy) or first_view(hierarchy),
+        opened=_groups(stored.get("opened"), hierarchy) or initially_open(hierarchy),
         unfolded=_groups(stored.get("unfolded"), hierarchy),
         item=item,
         node=_if_known(stored.get("node"), hierarchy.index),

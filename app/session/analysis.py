@@ -10,8 +10,8 @@ from itertools import accumulate
 import streamlit as st
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.scene import Scene, draw
-from torchsplit_core.drawing.view import view
+from torchsplit_core.drawing.scene import Scene, layout_scene
+from torchsplit_core.drawing.view import build_view
 from torchsplit_core.graph import (
     ALL_STEPS,
     DominanceInformation,
@@ -27,7 +27,7 @@ from torchsplit_core.graph import (
     prepare,
     region_tree,
 )
-from torchsplit_core.graph.annotate import measured_under_former
+from torchsplit_core.graph.annotate import has_former_hash
 from torchsplit_core.values import Profile
 
 
@@ -89,7 +89,7 @@ def hierarchy(sha256: str, profile_sha256: str, _graph: TorchGraph) -> Hierarchy
 @st.cache_resource(max_entries=16, show_spinner=False)
 def scene(sha256: str, opened: frozenset[str], unfolded: frozenset[str], _hierarchy: Hierarchy) -> Scene:
     """The picture of a graph with these groups open."""
-    return draw(_hierarchy, view(_hierarchy, opened, unfolded))
+    return layout_scene(_hierarchy, build_view(_hierarchy, opened, unfolded))
 
 
 def with_profile(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
@@ -99,6 +99,6 @@ def with_profile(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
     """
     if profile is None or not profile.nodes:
         return graph
-    if profile.architecture_hash != graph.architecture_hash and not measured_under_former(graph, profile):
+    if profile.architecture_hash != graph.architecture_hash and not has_former_hash(graph, profile):
         return graph
     return annotate_with_profiling_data(graph, profile)

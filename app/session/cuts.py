@@ -12,7 +12,7 @@ from app.session.analysis import Analysis
 from app.session.workspace import remember_choice, read_artifact, recall
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
-from torchsplit_core.partitioning.candidates import best_distinct, with_best
+from torchsplit_core.partitioning.candidates import rank_distinct, replace_candidates
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionOutcome, Profile
 from torchsplit_core.values.partition import Objective
 from torchsplit_core.workspace import named_results
@@ -74,7 +74,7 @@ def _build_study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcom
     """The study of these outcomes; the hashes of their files are the key."""
     objective = _outcomes[max(_outcomes)].objective
     all_candidates = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
-    ranked = best_distinct(all_candidates, len(all_candidates), objective)
+    ranked = rank_distinct(all_candidates, len(all_candidates), objective)
     return CutStudy(_outcomes, {key_of(cut): cut for cut in ranked}, undominated(ranked, objective))
 
 
@@ -148,7 +148,7 @@ def offer(
     workspace: Workspace, model: str, cut_study: CutStudy, candidates: Sequence[PartitionCandidate]
 ) -> PartitionOutcome:
     """Store what the planner is offered of a model, best first; the outcome."""
-    outcome = with_best(cut_study.last, candidates)
+    outcome = replace_candidates(cut_study.last, candidates)
     workspace.put("partition", f"{model} offered", outcome)
     return outcome
 

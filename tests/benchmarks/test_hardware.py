@@ -16,7 +16,7 @@ from benchmarks.hardware import ASK_S, MOST_S, STEPS, Ran, Step, page, run_all, 
 from benchmarks.hardware_products import Product, product_faults, product_table
 from benchmarks.hardware_steps import compared, sm_faults, sm_table
 from torchsplit_core.hardware import HostGpu, HostReport
-from torchsplit_core.profiling import Settings
+from torchsplit_core.profiling import MeasurementSettings
 from torchsplit_core.values import LatencyPercentiles, MemoryParts, Percentile, ProfileRow
 
 STEP = Step("try", "A try", "It shows a try.", 20, "nowhere:nothing")
@@ -193,7 +193,7 @@ def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
     assert found["given"] is None and set(found["tflops"]) == {"bfloat16", "float32"}
     rows = full_slice_rows(workflow.trace("sample:diamond"), "H100-SXM5-80GB", (1, 8))
     assert [(one.profile, one.batch_size) for one in rows] == [("7g.80gb", 1), ("7g.80gb", 8)]
-    ways = {"copies": Settings(host_copies=True), "cast": Settings(0.02, dtype="bfloat16", processes=(1, 2))}
+    ways = {"copies": MeasurementSettings(host_copies=True), "cast": MeasurementSettings(0.02, dtype="bfloat16", processes=(1, 2))}
     seen: list[str] = []
     (fault,) = options(seen.append, "cpu", "diamond", ways)
     assert "copies" in fault and "host copies" in fault

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.type_transfer import LEVEL, judged, results, spread_of
-from torchsplit_core.profiling.transfer import SPREAD
+from torchsplit_core.profiling.transfer import LOG_PEAK_RATIO_SPREAD
 
 
 def test_the_interval_that_ships_holds_the_published_results_and_others_hold_a_pair_left_out() -> None:
     every = list(judged(results()))
-    assert abs(spread_of(every) - SPREAD) < 1e-3
-    assert LEVEL <= statistics.fmean(one.inside(SPREAD) for one in every) < LEVEL + 0.02
+    assert abs(spread_of(every) - LOG_PEAK_RATIO_SPREAD) < 1e-3
+    assert LEVEL <= statistics.fmean(one.inside(LOG_PEAK_RATIO_SPREAD) for one in every) < LEVEL + 0.02
     pairs = {one.pair for one in every}
     assert frozenset(("A100-80GB", "A30-24GB")) in pairs and frozenset(("A100-40GB", "T4-16GB")) in pairs
     kept = []

@@ -19,7 +19,7 @@ from torchsplit_core.cli.app import _free_port
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.isolation import isolation_level
-from torchsplit_core.profiling.points import Settings
+from torchsplit_core.profiling.points import MeasurementSettings
 from torchsplit_core.values import InputFault, stage_shares
 
 pytestmark = pytest.mark.torch
@@ -250,9 +250,9 @@ def test_draw_writes_a_picture_and_refuses_what_it_cannot(
 
 
 def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Settings] = []
+    heard: list[MeasurementSettings] = []
 
-    def stop(source: str, *, settings: Settings, **options: Any) -> None:
+    def stop(source: str, *, settings: MeasurementSettings, **options: Any) -> None:
         heard.append(settings)
         raise InputFault("profile", f"heard of {source}", "Stop.")
 
@@ -262,8 +262,8 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch)
     asked = "--dtype float16 --compile max-autotune --host-copies --repeats 5 --seed 9 --cuda-graphs --processes 1,4"
     assert main([*command, *asked.split()]) == 2
     assert heard == [
-        Settings(),
-        Settings(
+        MeasurementSettings(),
+        MeasurementSettings(
             dtype="float16",
             compile_mode="max-autotune",
             host_copies=True,

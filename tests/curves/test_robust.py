@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from torchsplit_core.curves import Estimate, Query, Sample, advice, estimate, outliers, table
+from torchsplit_core.curves import Estimate, Query, Sample, advice, estimate, fit_data, outliers
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_one_row_alone_is_a_wide_guess() -> None:
 
 
 def test_more_rows_than_are_fitted_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MOST_CELLS", 64)
+    monkeypatch.setattr(fit_data, "MAX_FIT_POINTS", 64)
     rows = [
         Sample("a", size, batch, 1, 1000.0 * batch / (5 + batch / size))
         for size in (1, 7)

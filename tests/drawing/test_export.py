@@ -8,11 +8,11 @@ import pydot
 import pytest
 
 from tests.support.drawing.cases import encoder, model
-from torchsplit_core.drawing.dot import scene_dot
-from torchsplit_core.drawing.export import drawing
+from torchsplit_core.drawing.scene_dot import scene_dot
+from torchsplit_core.drawing.export import render_drawing
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.scene import draw
-from torchsplit_core.drawing.view import first_view, view
+from torchsplit_core.drawing.scene import layout_scene
+from torchsplit_core.drawing.view import initially_open, build_view
 from torchsplit_core.graph import TorchGraph, annotate_with_profiling_data
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile, Profile
 
@@ -39,15 +39,15 @@ def parsed(text: str) -> tuple[pydot.Dot, list[pydot.Node], list[pydot.Subgraph]
 
 
 def test_the_first_view_is_drawn_unless_modules_are_named():
-    assert any("× 4" in label for label in labels(drawing(GRAPH, ".svg")))
-    opened = labels(drawing(GRAPH, ".svg", opened=("encoder.layers.1.attention",)))
+    assert any("× 4" in label for label in labels(render_drawing(GRAPH, ".svg")))
+    opened = labels(render_drawing(GRAPH, ".svg", opened=("encoder.layers.1.attention",)))
     assert {"1", "attention", "query"} <= opened and any("× 2" in label for label in opened)
 
 
 @pytest.mark.slow
 def test_all_of_them_can_be_open():
     operations = [node for node in GRAPH.nodes if node.kind in ("op", "input", "output")]
-    dot, nodes, _ = parsed(drawing(GRAPH, ".dot", opened=("all",)))
+    dot, nodes, _ = parsed(render_drawing(GRAPH, ".dot", opened=("all",)))
     assert len(nodes) == len(operations)
     shown = {node.id for node in operations}
     assert len(dot.get_edges()) == sum(
@@ -58,7 +58,7 @@ def test_all_of_them_can_be_open():
 def test_a_view_for_graphviz_has_a_cluster_for_every_open_module_and_the_bytes_on_its_edges():
     profile = Profile("s", "", nodes=(NodeProfile("n2", 0.25, 0, 0), NodeProfile("n3", 0.5, 0, 0)))
     hierarchy = Hierarchy(annotate_with_profiling_data(GRAPH, profile))
-    scene = draw(hierarchy, view(hierarchy, first_view(hierarchy) | {"module:encoder.layers"}))
+    scene = layout_scene(hierarchy, build_view(hierarchy, initially_open(hierarchy) | {"module:encoder.layers"}))
     text = scene_dot(hierarchy, scene)
     dot, nodes, clusters = parsed(text)
     items = scene.view.items
@@ -71,7 +71,7 @@ def test_a_view_for_graphviz_has_a_cluster_for_every_open_module_and_the_bytes_o
 
 @pytest.mark.parametrize("what", ["dominators", "post-dominators", "regions"])
 def test_the_trees_are_files_for_graphviz(what):
-    _, nodes, _ = parsed(drawing(GRAPH, ".dot", what))
+    _, nodes, _ = parsed(render_drawing(GRAPH, ".dot", what))
     assert len(nodes) > 10
 
 
@@ -85,7 +85,7 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
     ))  # fmt: skip
 
     def names(*without: str) -> set[str]:
-        _, nodes, _ = parsed(drawing(graph, ".dot", what, without=without))
+        _, nodes, _ = parsed(render_drawing(graph, ".dot", what, without=without))
         return {node.get("label").strip('"') for node in nodes if node.get("label")} - {"<entry>", "<exit>"}
 
     assert (
@@ -102,7 +102,7 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
 )
 def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
     with pytest.raises(InputFault, match=said):
-        drawing(GRAPH, ".dot", what, without=(without,))
+        render_drawing(GRAPH, ".dot", what, without=(without,))
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
 )
 def test_what_cannot_be_drawn_is_one_message(suffix, what, opened, said):
     with pytest.raises(InputFault, match=said):
-        drawing(GRAPH, suffix, what, opened)
+        render_drawing(GRAPH, suffix, what, opened)
 
 
 def test_more_boxes_than_a_picture_holds_are_refused(monkeypatch):
     monkeypatch.setattr("torchsplit_core.drawing.export.MOST_ITEMS", 20)
     with pytest.raises(InputFault, match=r"makes a drawing of 3. boxes, more than 20"):
-        drawing(model([("", "aten.relu.default")] * 30), ".svg", opened=("all",))
+        render_drawing(model([("", "aten.relu.default")] * 30), ".svg", opened=("all",))

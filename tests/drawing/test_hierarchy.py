@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.support.drawing.cases import TARGETS, encoder, graphs, model
-from torchsplit_core.drawing.hierarchy import DEEPEST, LOOSE, WIDEST, Hierarchy
+from torchsplit_core.drawing.hierarchy import DEEPEST, MAX_LOOSE, WIDEST, Hierarchy
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 
@@ -52,7 +52,7 @@ def test_every_shown_node_and_every_group_stands_in_exactly_one_place(graph: Tor
         assert group.id == name and group.count == sum(shown[i] not in ("x", "y") for i in members)
         assert all(hierarchy.groups[p].parent == name for p in group.parts if isinstance(p, str))
         assert all(name in hierarchy.path_to(i) for i in members)
-    for i, home in enumerate(hierarchy.homes):
+    for i, home in enumerate(hierarchy.group_of):
         path = hierarchy.path_to(i)
         assert i in hierarchy.groups[home].parts and path[-1] == home and path[0] == Hierarchy.ROOT
         assert [hierarchy.groups[group].parent for group in path] == [None, *path[:-1]]
@@ -65,7 +65,7 @@ def test_inputs_and_outputs_stand_at_the_top_whatever_module_they_name():
         GraphNode("y", "output", inputs=("n",), module="a.b"),
     )
     hierarchy = Hierarchy(TorchGraph(nodes))
-    assert hierarchy.homes == [Hierarchy.ROOT, "module:a", Hierarchy.ROOT]
+    assert hierarchy.group_of == [Hierarchy.ROOT, "module:a", Hierarchy.ROOT]
     assert hierarchy.operations == ("input", "relu", "output")
 
 
@@ -84,7 +84,7 @@ def test_an_operation_called_output_is_an_operation():
     assert group.count == 3
 
 
-@pytest.mark.parametrize(("count", "joined"), [(LOOSE, False), (LOOSE + 1, True)])
+@pytest.mark.parametrize(("count", "joined"), [(MAX_LOOSE, False), (MAX_LOOSE + 1, True)])
 def test_many_loose_operations_beside_modules_are_joined_to_a_run(count: int, joined: bool):
     hierarchy = Hierarchy(model([("a", RELU), *[("", ADD)] * count, ("b", RELU)]))
     parts = hierarchy.groups[Hierarchy.ROOT].parts
@@ -111,7 +111,7 @@ def test_runs_of_runs_keep_every_group_narrow_and_are_windows_of_the_order(count
 
 
 def test_two_runs_never_share_an_id_however_names_are_spelt():
-    names = [("a", [f"b:{i}" for i in range(LOOSE + 1)]), ("a:b", [str(i) for i in range(LOOSE + 1)])]
+    names = [("a", [f"b:{i}" for i in range(MAX_LOOSE + 1)]), ("a:b", [str(i) for i in range(MAX_LOOSE + 1)])]
     nodes = [GraphNode(n, "op", target=RELU, module=module) for module, ids in names for n in ids]
     nodes += [GraphNode(f"end{m}", "op", target=RELU, module=f"{m}.in") for m in ("a", "a:b")]
     hierarchy = Hierarchy(TorchGraph(tuple(nodes)))
@@ -130,7 +130,7 @@ def test_a_hostile_depth_is_cut():
     deep = ".".join(["m"] * 100_000)
     hierarchy = Hierarchy(model([(deep, RELU), (f"{deep}.more", ADD), ("m", ADD)]))
     assert max(len(hierarchy.path_to(i)) for i in range(5)) == DEEPEST + 1
-    assert {hierarchy.groups[hierarchy.homes[i]].path for i in (1, 2)} == {deep, f"{deep}.more"}
+    assert {hierarchy.groups[hierarchy.group_of[i]].path for i in (1, 2)} == {deep, f"{deep}.more"}
 
 
 def test_equal_blocks_have_equal_shapes_and_different_ones_not():

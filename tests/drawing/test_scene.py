@@ -9,9 +9,9 @@ from hypothesis import given, settings
 
 from tests.support.drawing.cases import TARGETS, encoder, looks, model
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.layered import ROW_GAP
-from torchsplit_core.drawing.scene import CAREFUL, MARGIN, STUB_FROM, TITLE, WIDEST, Box, Scene, draw
-from torchsplit_core.drawing.view import view
+from torchsplit_core.drawing.layered_layout import ROW_GAP
+from torchsplit_core.drawing.scene import CAREFUL_LAYOUT_ITEMS, MARGIN, STUB_MIN_READERS, TITLE, WIDEST, Box, Scene, layout_scene
+from torchsplit_core.drawing.view import build_view
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 
@@ -22,7 +22,7 @@ steady = settings(max_examples=60, deadline=None, derandomize=True)
 
 def drawn(look) -> tuple[Hierarchy, Scene]:
     hierarchy, opened, unfolded = look
-    return hierarchy, draw(hierarchy, view(hierarchy, opened, unfolded))
+    return hierarchy, layout_scene(hierarchy, build_view(hierarchy, opened, unfolded))
 
 
 def overlap(a: Box, b: Box) -> bool:
@@ -84,7 +84,7 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
 @given(looks())
 def test_edges_are_those_of_the_graph_with_the_bytes_of_the_distinct_values(look):
     hierarchy, scene = drawn(look)
-    graph, home = hierarchy.graph, scene.view.home
+    graph, home = hierarchy.graph, scene.view.item_of
     values: dict[tuple[int, int], set[str]] = {}
     for name in hierarchy.nodes:
         for read in graph.by_id[name].inputs:
@@ -150,15 +150,15 @@ def readers_of_one(count: int) -> Scene:
     """A mask that a chain of `count` operations reads."""
     graph = model([(f"m{i}", RELU) for i in range(count + 1)], [[], *[[0]] * count])
     hierarchy = Hierarchy(graph)
-    return draw(hierarchy, view(hierarchy, ()))
+    return layout_scene(hierarchy, build_view(hierarchy, ()))
 
 
 def test_what_many_read_is_a_stub_at_each_reader_and_no_line():
-    few, many = readers_of_one(STUB_FROM - 1), readers_of_one(STUB_FROM)
+    few, many = readers_of_one(STUB_MIN_READERS - 1), readers_of_one(STUB_MIN_READERS)
     assert not few.stubs and len(few.edges) == len(few.lines)
     mask = [item.label for item in many.view.items].index("m0")
     assert [stub.reader for stub in many.stubs] == [target for source, target in many.edges if source == mask]
-    assert len(many.stubs) == STUB_FROM and {stub.label for stub in many.stubs} == {"m0"}
+    assert len(many.stubs) == STUB_MIN_READERS and {stub.label for stub in many.stubs} == {"m0"}
     for stub in many.stubs:
         (line,) = (line for line in many.lines if line.source == mask and line.targets == (stub.reader,))
         assert on_edge(line.points[0], stub.box, "bottom")
@@ -166,12 +166,12 @@ def test_what_many_read_is_a_stub_at_each_reader_and_no_line():
 
 
 def test_what_many_inside_of_an_open_module_read_is_a_stub_at_each_of_them():
-    for count in (STUB_FROM - 2, STUB_FROM - 1):
+    for count in (STUB_MIN_READERS - 2, STUB_MIN_READERS - 1):
         hierarchy = Hierarchy(model([("a", RELU), *[("m", ADD)] * (count + 1)], [[], [], *[[0]] * count]))
-        scene = draw(hierarchy, view(hierarchy, {"module:m"}))
+        scene = layout_scene(hierarchy, build_view(hierarchy, {"module:m"}))
         # The first inside reads the value too: as what stands before it.
         assert carried(scene) == sorted(scene.edges)
-        assert len(scene.stubs) == (count + 1 if count + 1 >= STUB_FROM else 0)
+        assert len(scene.stubs) == (count + 1 if count + 1 >= STUB_MIN_READERS else 0)
         frame = next(box for item, box in zip(scene.view.items, scene.boxes, strict=True) if item.open)
         assert all(stub.box.y > frame.y for stub in scene.stubs)
 
@@ -179,7 +179,7 @@ def test_what_many_inside_of_an_open_module_read_is_a_stub_at_each_of_them():
 def test_a_line_into_an_open_module_passes_one_port_and_reaches_all_who_read():
     graph = model([("a", RELU), ("b", ADD), ("b", ADD), ("c", ADD)], [[], [], [0], []])
     hierarchy = Hierarchy(graph)
-    scene = draw(hierarchy, view(hierarchy, {"module:b"}))
+    scene = layout_scene(hierarchy, build_view(hierarchy, {"module:b"}))
     labels = [item.label for item in scene.view.items]
     a, b = labels.index("a"), labels.index("b")
     into = [line for line in scene.lines if line.source == a and not line.arrow]
@@ -195,11 +195,11 @@ def test_a_line_into_an_open_module_passes_one_port_and_reaches_all_who_read():
 
 def test_a_value_that_goes_back_up_into_an_open_module_is_a_stub_there():
     hierarchy = Hierarchy(model([("a", RELU), ("a", RELU), ("b", ADD), ("a", ADD), ("c", ADD)]))
-    closed = draw(hierarchy, view(hierarchy, ()))
+    closed = layout_scene(hierarchy, build_view(hierarchy, ()))
     a, b = (next(i for i, item in enumerate(closed.view.items) if item.label == name) for name in "ab")
     (upward,) = (line for line in closed.lines if line.source == b)
     assert not closed.stubs and upward.points[0][1] > upward.points[-1][1] and upward.targets == (a,)
-    opened = draw(hierarchy, view(hierarchy, {"module:a"}))
+    opened = layout_scene(hierarchy, build_view(hierarchy, {"module:a"}))
     b = next(i for i, item in enumerate(opened.view.items) if item.label == "b")
     (stub,) = opened.stubs
     assert (stub.source, stub.reader, stub.label) == (b, a, "b") and (b, a + 3) in opened.edges
@@ -225,7 +225,7 @@ def chain(name: str, count: int, *inputs: str) -> list[GraphNode]:
 def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its_frame(inside):
     nodes = (GraphNode("x", "input"), *inside, GraphNode("y", "output", inputs=("end0",)))
     hierarchy = Hierarchy(TorchGraph(nodes))
-    scene = draw(hierarchy, view(hierarchy, hierarchy.groups))
+    scene = layout_scene(hierarchy, build_view(hierarchy, hierarchy.groups))
     frame = scene.boxes[1]
     assert scene.view.items[1].open
     for item, box in zip(scene.view.items, scene.boxes, strict=True):
@@ -235,19 +235,19 @@ def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its
 
 @pytest.mark.slow
 def test_a_scene_of_many_boxes_is_drawn_in_haste_and_keeps_its_promises():
-    hierarchy = Hierarchy(encoder(CAREFUL // 5))
-    scene = draw(hierarchy, view(hierarchy, hierarchy.groups))
-    assert len(scene.boxes) > CAREFUL
+    hierarchy = Hierarchy(encoder(CAREFUL_LAYOUT_ITEMS // 5))
+    scene = layout_scene(hierarchy, build_view(hierarchy, hierarchy.groups))
+    assert len(scene.boxes) > CAREFUL_LAYOUT_ITEMS
     assert carried(scene) == sorted(scene.edges)
 
 
 def test_long_names_are_no_wider_than_the_widest_box():
     hierarchy = Hierarchy(model([("a" * 10_000, RELU), ("b", ADD)]))
-    assert max(box.width for box in draw(hierarchy, view(hierarchy, ())).boxes) == WIDEST
+    assert max(box.width for box in layout_scene(hierarchy, build_view(hierarchy, ())).boxes) == WIDEST
 
 
 def test_an_encoder_opened_in_full_is_taller_than_wide():
     hierarchy = Hierarchy(encoder(6))
-    scene = draw(hierarchy, view(hierarchy, hierarchy.groups))
+    scene = layout_scene(hierarchy, build_view(hierarchy, hierarchy.groups))
     assert len(scene.boxes) == len(scene.view.items) > 6 * 6
     assert scene.height > 3 * scene.width

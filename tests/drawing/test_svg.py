@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.support.drawing.cases import TARGETS, encoder, looks, model
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.scene import Scene, draw
-from torchsplit_core.drawing.svg import DARK, LIGHT, Fill, path, svg
-from torchsplit_core.drawing.view import view
+from torchsplit_core.drawing.scene import Scene, layout_scene
+from torchsplit_core.drawing.svg import DARK, LIGHT, Fill, path, render_svg
+from torchsplit_core.drawing.view import build_view
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 
@@ -34,7 +34,7 @@ REPLACED = [
 
 def picture(graph: TorchGraph, *opened: str) -> Scene:
     hierarchy = Hierarchy(graph)
-    return draw(hierarchy, view(hierarchy, opened))
+    return layout_scene(hierarchy, build_view(hierarchy, opened))
 
 
 def parsed(text: str) -> ElementTree.Element:
@@ -49,8 +49,8 @@ def texts(root: ElementTree.Element, tag: str = "text") -> list[str]:
 @given(looks(), st.booleans())
 def test_every_item_line_and_stub_is_there(look, dark: bool):
     hierarchy, opened, unfolded = look
-    scene = draw(hierarchy, view(hierarchy, opened, unfolded))
-    root = parsed(svg(scene, dark=dark))
+    scene = layout_scene(hierarchy, build_view(hierarchy, opened, unfolded))
+    root = parsed(render_svg(scene, dark=dark))
     drawn = [*((box, item.label) for box, item in zip(scene.boxes, scene.view.items, strict=True))]
     drawn += [(stub.box, f"{stub.label} ↲") for stub in scene.stubs]
     rectangles = list(root.iter(f"{NAMESPACE}rect"))[1:]
@@ -74,7 +74,7 @@ def test_a_hostile_name_is_text(name: str, shown: str):
     )
     for opened in ((), [f"module:{module}"]):
         scene = picture(TorchGraph(nodes), *opened)
-        text = svg(scene, title=name)
+        text = render_svg(scene, title=name)
         root = parsed(text)
         tags = {element.tag.removeprefix(NAMESPACE) for element in root.iter()}
         assert tags <= {"svg", "title", "rect", "g", "text", "path"}
@@ -85,7 +85,7 @@ def test_a_hostile_name_is_text(name: str, shown: str):
 
 
 def test_a_long_label_is_cut_and_whole_in_the_tooltip():
-    root = parsed(svg(picture(model([("long" * 100, RELU), ("b", ADD)]))))
+    root = parsed(render_svg(picture(model([("long" * 100, RELU), ("b", ADD)]))))
     (shown,) = (text for text in texts(root) if text.startswith("long"))
     assert shown.endswith("…") and len(shown) < 40
     assert any(title.startswith("long" * 100) for title in texts(root, "title"))
@@ -93,7 +93,7 @@ def test_a_long_label_is_cut_and_whole_in_the_tooltip():
 
 def test_light_and_dark_differ_in_colours_alone():
     scene = picture(encoder(3), "module:encoder.layers")
-    light, dark = svg(scene), svg(scene, dark=True)
+    light, dark = render_svg(scene), render_svg(scene, dark=True)
     assert LIGHT.ground in light and DARK.ground in dark and LIGHT.ground not in dark
     for name in LIGHT.__slots__:
         dark = dark.replace(getattr(DARK, name), f"<{name}>")
@@ -104,7 +104,7 @@ def test_light_and_dark_differ_in_colours_alone():
 def test_bars_fill_their_share_and_none_where_there_is_no_share():
     scene = picture(model([("a", RELU), ("b", ADD)]))
     fills = [None, Fill(0.25, "#123456"), Fill(7.0, "#654321"), Fill(0.0, "#abcdef")]
-    root = parsed(svg(scene, fills=fills))
+    root = parsed(render_svg(scene, fills=fills))
     widths = {r.attrib["fill"]: float(r.attrib["width"]) for r in root.iter(f"{NAMESPACE}rect")}
     assert widths["#123456"] == pytest.approx(0.25 * scene.boxes[1].width, abs=0.051)
     assert widths["#654321"] == pytest.approx(scene.boxes[2].width, abs=0.051) and "#abcdef" not in widths
@@ -112,12 +112,12 @@ def test_bars_fill_their_share_and_none_where_there_is_no_share():
 
 def test_a_number_of_bars_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="zip"):
-        svg(picture(model([("a", RELU)])), fills=[None])
+        render_svg(picture(model([("a", RELU)])), fills=[None])
 
 
 def test_the_picture_holds_the_whole_scene_with_a_margin():
     scene = picture(encoder(3), "module:encoder.layers")
-    left, top, width, height = map(float, parsed(svg(scene)).attrib["viewBox"].split())
+    left, top, width, height = map(float, parsed(render_svg(scene)).attrib["viewBox"].split())
     assert left < 0 and top < 0 and left + width > scene.width and top + height > scene.height
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.partitioning.parts import graph_of, sample_program
 from tests.support.partitioning.profiles import GRAPH, even_profile, row
 from torchsplit_core.partitioning import PartitionProvider, solve_partitioning_problem, verify_outcome
-from torchsplit_core.partitioning.blocks.memory import StageMemory, stage_weights
+from torchsplit_core.partitioning.blocks.stage_memory import StageMemory, stage_weights
 from torchsplit_core.partitioning.provider import reference_row
 from torchsplit_core.values import InputFault, NodeProfile
 

@@ -49,7 +49,7 @@ def test_candidates_of_one_to_four_stages():
     assert not any(dominates(figures(a), figures(b)) for a in every for b in kept)
     assert min(c.max_load_ms for c in kept) == min(c.max_load_ms for c in every)
     assert len(kept[-1].stages) == 1 and not kept[-1].cut_bytes and len({len(c.stages) for c in kept}) > 1
-    one = outcome.as_one
+    one = outcome.combined
     verify_outcome(provider.request(4, 20, 1e-3), one)
     assert (
         one.candidates == kept and one.status == "optimal" and one.devices == PartitionDevices(4, None, 1e-3)
@@ -61,8 +61,8 @@ def test_the_latency_decides_where_it_is_asked():
     outcome = pareto_candidates(provider, link_gb_per_s=1e-3, objective="latency")
     first = outcome.candidates[0]
     assert len(first.stages) == 1 and first.latency_ms == pytest.approx(10.0)
-    assert outcome.as_one.objective == "latency"
-    verify_outcome(provider.request(4, 20, 1e-3, objective="latency"), outcome.as_one)
+    assert outcome.combined.objective == "latency"
+    verify_outcome(provider.request(4, 20, 1e-3, objective="latency"), outcome.combined)
 
 
 def test_devices_of_unequal_speed_are_all_offered_at_once():

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from torchsplit_core.profiling.measuring.looks import LOST_SHARE, Look, course_of
-from torchsplit_core.profiling.pace import BETWEEN, looks_of, pace_of
+from torchsplit_core.profiling.measuring.rounds import MAX_STOLEN_SHARE, TimingRound, segment_rounds
+from torchsplit_core.profiling.pace import BETWEEN_RUNS_SD, rounds_of, fit_pace
 
 SIZES_MS = (6.0, 9.0, 15.0)
 BEGINS_S = (0.0, 20.0, 40.0)
@@ -34,50 +34,50 @@ def looks(rng: np.random.Generator, sigma: float, seconds: float, drift: float, 
 
 
 def test_a_device_that_keeps_its_speed_has_no_pace() -> None:
-    assert pace_of(looks(np.random.default_rng(0), 0.0, 1.0, 0.0)) is None
-    assert pace_of([]) is None
+    assert fit_pace(looks(np.random.default_rng(0), 0.0, 1.0, 0.0)) is None
+    assert fit_pace([]) is None
 
 
 def test_what_runs_vary_by_on_their_own_is_no_pace() -> None:
-    found = [pace_of(looks(np.random.default_rng(seed), 0.0, 1.0, 0.0, noise=0.03)) for seed in range(8)]
+    found = [fit_pace(looks(np.random.default_rng(seed), 0.0, 1.0, 0.0, noise=0.03)) for seed in range(8)]
     assert all(
-        pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN)) for pace in found
+        pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN_RUNS_SD)) for pace in found
     )
 
 
 def test_runs_part_by_more_than_looks_of_one_minute_show() -> None:
-    pace = pace_of(looks(np.random.default_rng(0), 0.2, 0.4, 0.0))
-    assert pace is not None and pace.drift_cv > BETWEEN
+    pace = fit_pace(looks(np.random.default_rng(0), 0.2, 0.4, 0.0))
+    assert pace is not None and pace.drift_cv > BETWEEN_RUNS_SD
 
 
 def test_slow_periods_come_back_with_their_spread_and_length() -> None:
-    found = [pace_of(looks(np.random.default_rng(seed), 0.2, 0.4, 0.0, noise=0.02)) for seed in range(8)]
+    found = [fit_pace(looks(np.random.default_rng(seed), 0.2, 0.4, 0.0, noise=0.02)) for seed in range(8)]
     assert all(pace is not None for pace in found)
     assert np.median([pace.cv for pace in found if pace]) == pytest.approx(0.2, rel=0.2)
     assert 0.2 <= float(np.median([pace.seconds for pace in found if pace])) <= 0.8
 
 
 def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within() -> None:
-    found = [pace_of(looks(np.random.default_rng(seed), 0.02, 0.4, 0.15)) for seed in range(8)]
+    found = [fit_pace(looks(np.random.default_rng(seed), 0.02, 0.4, 0.15)) for seed in range(8)]
     assert all(pace is not None and pace.cv < 0.06 for pace in found)
     # Three minutes tell little of a drift, so what is to be reckoned with is more than what was seen.
     assert 0.1 < float(np.median([pace.drift_cv for pace in found if pace])) < 0.6
-    calm = [pace_of(looks(np.random.default_rng(seed), 0.02, 0.4, 0.0)) for seed in range(8)]
+    calm = [fit_pace(looks(np.random.default_rng(seed), 0.02, 0.4, 0.0)) for seed in range(8)]
     assert max(pace.drift_cv for pace in calm if pace) < min(pace.drift_cv for pace in found if pace)
 
 
 def test_of_one_look_each_nothing_is_known() -> None:
     points = looks(np.random.default_rng(0), 0.2, 0.4, 0.1)
-    assert pace_of([point[:1] for point in points]) is None
+    assert fit_pace([point[:1] for point in points]) is None
 
 
 def test_looks_are_cut_in_pieces_and_busy_ones_left_out() -> None:
-    quiet = Look(((40.0, 40.0, 40.0, 40.0), (90.0,)), 0.0, (100.0, 101.0))
-    busy = Look(((400.0,),), 2 * LOST_SHARE, (200.0,))
-    (lost, pieces), _ = course_of([quiet, busy])
+    quiet = TimingRound(((40.0, 40.0, 40.0, 40.0), (90.0,)), 0.0, (100.0, 101.0))
+    busy = TimingRound(((400.0,),), 2 * MAX_STOLEN_SHARE, (200.0,))
+    (lost, pieces), _ = segment_rounds([quiet, busy])
     # Three runs are more than a tenth of a second, and the fourth is too few for a piece of its own.
     assert lost == 0.0 and pieces == [[100.0, 40.0, 0.0], [101.0, 90.0, 0.0]]
-    content = {"course": course_of([quiet, busy]), "held_course": course_of([quiet])}
-    assert looks_of(content, alone=False) == [pieces, pieces]
-    assert looks_of(content, alone=True) == [pieces, [[200.0, 400.0, 0.0]]]
-    assert looks_of({}, alone=False) == []
+    content = {"course": segment_rounds([quiet, busy]), "held_course": segment_rounds([quiet])}
+    assert rounds_of(content, measuring_child_only=False) == [pieces, pieces]
+    assert rounds_of(content, measuring_child_only=True) == [pieces, [[200.0, 400.0, 0.0]]]
+    assert rounds_of({}, measuring_child_only=False) == []

@@ -84,7 +84,7 @@ def test_advice_counts_slices_of_equal_sms_once_and_mig_off_as_a_size_of_its_own
     ]
     found = slice_advice(gpu_type(A100), samples)
     assert found is not None and found.slices_measured == 2
-    assert found.widest == "1g.10gb" and found.measure != "7g.80gb"  # the farthest from what was measured
-    assert found.now > found.after > 1 and found.batch_size in (1, 4, 16)
+    assert found.widest == "1g.10gb" and found.next_slice != "7g.80gb"  # the farthest from what was measured
+    assert found.width_now > found.width_after > 1 and found.batch_size in (1, 4, 16)
     with pytest.raises(InputFault, match="one model"):
         slice_advice(gpu_type(A100), ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchsplit_core.profiling.steps.run import measure_step, track_peak
+from torchsplit_core.profiling.training_step.measurement import measure_step, track_peak
 from torchsplit_core.strategy.cost_model.interval import unseen
 from torchsplit_core.strategy.graph_model.model import GraphCostModel
 from torchsplit_core.strategy.graph_model.step import GraphStepModel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.tables import decode, read_any, read_profile_csv, write_profile_csv
-from torchsplit_core.tables.estimates import estimate_table
+from torchsplit_core.tables.estimated_table import estimate_table
 from torchsplit_core.values import InputFault, ProfileRow
 
 pytestmark = pytest.mark.slow

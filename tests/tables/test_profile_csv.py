@@ -10,7 +10,7 @@ import pytest
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import guess_mapping, read_profile_csv
-from torchsplit_core.tables.slices import choose_slice, compute_share
+from torchsplit_core.tables.slice_parsing import choose_slice, parse_slice_size
 from torchsplit_core.values import InputFault, ProfileFailure, ProfileRow
 
 HEADER = "model,compute_slices,batch_size,processes,throughput_rps,latency_ms"
@@ -156,7 +156,7 @@ def test_every_profile_of_the_catalogue_is_known_by_its_name() -> None:
 def test_slices_as_people_write_them(text: str) -> None:
     chosen = choose_slice("A100-80GB", text, "")
     assert chosen is not None and chosen.name == "3g.40gb"
-    assert compute_share(text) == 3.0
+    assert parse_slice_size(text) == 3.0
 
 
 def test_rows_that_repeat_are_kept_once_and_latencies_in_seconds_are_suspected() -> None:

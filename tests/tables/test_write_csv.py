@@ -15,8 +15,8 @@ from tests.support.paths import ROOT
 from torchsplit_core.files import read_text
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import merge_profiles, read_profile_csv, write_profile_csv
-from torchsplit_core.tables.cells import guarded, unguarded
-from torchsplit_core.tables.write_csv import FIRST, lists_csv, rows_csv
+from torchsplit_core.tables.cell_parsing import escape_formula, unescape_formula
+from torchsplit_core.tables.write_csv import LEADING_COLUMNS, lists_csv, rows_csv
 from torchsplit_core.values import (
     InputFault,
     LatencyPercentiles,
@@ -99,7 +99,7 @@ def test_profiles_of_one_name_stay_apart() -> None:
 
 
 def test_no_profiles_are_a_header_alone() -> None:
-    assert write_profile_csv([]) == ",".join(FIRST) + "\n"
+    assert write_profile_csv([]) == ",".join(LEADING_COLUMNS) + "\n"
 
 
 def test_rows_of_a_hosts_cores_come_back() -> None:
@@ -124,8 +124,8 @@ def test_names_are_safe_in_a_spreadsheet_and_come_back(name: str) -> None:
 
 @given(st.text())
 def test_guarding_is_undone_exactly(text: str) -> None:
-    assert unguarded(guarded(text)) == text
-    assert not guarded(text).startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert unescape_formula(escape_formula(text)) == text
+    assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 figures = st.floats(1e-6, 1e9, allow_nan=False)

@@ -19,10 +19,10 @@ from benchmarks.argument_kinds import kinds
 from tests.support.seeds import repeated
 from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls, Pair
 from tests.support.tracing.pt2_files import read_file
-from torchsplit_core.graph.architecture import former_architecture_hash, hash_model_architecture, is_former
+from torchsplit_core.graph.architecture import former_architecture_hash, hash_model_architecture, uses_former_scheme
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
-from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
 from torchsplit_core.values import GraphNode
 
@@ -35,7 +35,7 @@ def exported(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.export.Expo
 
 
 def graph_of(model: torch.nn.Module, *inputs: torch.Tensor) -> TorchGraph:
-    return graph_of_program(exported(model, *inputs), 2)
+    return convert_program(exported(model, *inputs), 2)
 
 
 def hash_of(function: Callable[..., Any], *inputs: torch.Tensor) -> str:
@@ -44,7 +44,7 @@ def hash_of(function: Callable[..., Any], *inputs: torch.Tensor) -> str:
 
 def both_ways(program: torch.export.ExportedProgram, path: Path) -> TorchGraph:
     """The graph of a program, once its file has said the same of it."""
-    graph = graph_of_program(program, 2)
+    graph = convert_program(program, 2)
     torch.export.save(program, path)
     read = read_file(path)
     assert [node.arguments for node in read.nodes] == [node.arguments for node in graph.nodes]
@@ -69,8 +69,8 @@ def test_the_scheme_before_took_pools_for_one_and_this_one_does_not() -> None:
     pools = [graph_of(Calls(side), *TWELVE[0].inputs) for side in (TWELVE[0].one, TWELVE[0].other)]
     (former,) = {former_architecture_hash(graph) for graph in pools}
     assert len({hash_model_architecture(graph) for graph in pools}) == 2
-    assert is_former(replace(pools[0], architecture_hash=former))
-    assert not is_former(replace(pools[0], architecture_hash=hash_model_architecture(pools[0])))
+    assert uses_former_scheme(replace(pools[0], architecture_hash=former))
+    assert not uses_former_scheme(replace(pools[0], architecture_hash=hash_model_architecture(pools[0])))
 
 
 def altered(value: Any, inputs: int) -> Iterator[Any]:
@@ -134,7 +134,7 @@ def test_a_sample_has_one_hash_whatever_its_batch_weights_and_route(name: str, t
     assert one.state_dict.keys() == other.get_model().state_dict().keys()
     graph = both_ways(one, tmp_path / "any name at all.pt2")
     seeded = export_program(other.get_model().eval(), *inputs[6], inputs[3])
-    assert hash_model_architecture(graph_of_program(seeded, 6)) == hash_model_architecture(graph)
+    assert hash_model_architecture(convert_program(seeded, 6)) == hash_model_architecture(graph)
 
 
 class Branch(torch.nn.Module):

@@ -25,7 +25,7 @@ from torchsplit_core.graph.preparation.prepare import prepare
 from torchsplit_core.graph.regions import region_tree
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.tracing.export import describe_program, export_program
-from torchsplit_core.tracing.export_results import CACHE_NOTE, exportable
+from torchsplit_core.tracing.export_results import CACHE_NOTE, mend_results
 
 TESTED = [one for one in ARCHITECTURES if not one.slow]
 KINDS = {"text", "language", "vision", "speech", "detection", "mixture of experts", "state space"}
@@ -95,7 +95,7 @@ def test_an_architecture_traces_with_a_free_batch_and_has_cuts(
 
     # The trace is the model: other data at a batch that it never saw gives the same results.
     other = {name: value.flip(-1) for name, value in architecture.inputs(5).items()}
-    with torch.no_grad(), exportable(model, (), other):
+    with torch.no_grad(), mend_results(model, (), other):
         wanted, found = results(model(**other)), results(program.module(check_guards=False)(**other))
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 

@@ -19,7 +19,7 @@ from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.flops import node_costs
 from torchsplit_core.tracing import hash_model_architecture, trace
-from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
 
 SAMPLES = ("bert", "cond", "resnet50")
@@ -39,7 +39,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     program = export_program(client.get_model(), client.get_example_inputs(2), {})
     path = tmp_path_factory.mktemp("pt2") / f"{request.param}.pt2"
     torch.export.save(program, path)
-    exported, read = graph_of_program(program, 2), read_file(path)
+    exported, read = convert_program(program, 2), read_file(path)
     return Both(
         *(replace(graph, architecture_hash=hash_model_architecture(graph)) for graph in (exported, read)),
         path,

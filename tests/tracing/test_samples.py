@@ -14,7 +14,7 @@ from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing import hash_model_architecture, trace
-from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
 from torchsplit_core.tracing.naming import source_and_code
 
@@ -31,7 +31,7 @@ def sample(name: str, size: str = "small", seed: int = 0) -> TorchGraph:
 
 
 def graph_of(model: torch.nn.Module, *inputs: torch.Tensor) -> TorchGraph:
-    return graph_of_program(program_of(model, *inputs), 2)
+    return convert_program(program_of(model, *inputs), 2)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_saved_pt2_reads_as_the_very_same_graph(name: str, tmp_path: Path) -> 
     client = sample_models.load(name)
     program = program_of(client.get_model(), *client.get_example_inputs(2))
     torch.export.save(program, tmp_path / "model.pt2")
-    exported = graph_of_program(program, 2)
+    exported = convert_program(program, 2)
     read = read_file(tmp_path / "model.pt2")
     assert read == exported
     assert hash_model_architecture(read) == hash_model_architecture(exported)
@@ -134,7 +134,7 @@ class Odd(torch.nn.Module):
 def test_an_odd_model_reads_the_same_both_ways(tmp_path: Path) -> None:
     program = program_of(Odd(), torch.ones(2, 5, dtype=torch.int64))
     torch.export.save(program, tmp_path / "odd.pt2")
-    graph, read = graph_of_program(program, 2), read_file(tmp_path / "odd.pt2")
+    graph, read = convert_program(program, 2), read_file(tmp_path / "odd.pt2")
     assert hash_model_architecture(read) == hash_model_architecture(graph)
     for one in (graph, read):
         (weight,) = [node for node in one.nodes if node.kind == "parameter"]

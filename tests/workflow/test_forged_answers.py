@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
-from torchsplit_core.profiling.steps.run import measure_step, track_peak
+from torchsplit_core.profiling.training_step.measurement import measure_step, track_peak
 from torchsplit_core.stages.export import export_stages
 from torchsplit_core.values import InputFault, PartitionCandidate
 

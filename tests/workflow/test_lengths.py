@@ -10,9 +10,9 @@ import pytest
 from torchsplit_core.curves import Sample
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.hardware import choose_devices, gpu_type
-from torchsplit_core.profiling import Settings
-from torchsplit_core.profiling.fill import slice_samples
-from torchsplit_core.profiling.merge import join
+from torchsplit_core.profiling import MeasurementSettings
+from torchsplit_core.profiling.interpolation import slice_samples
+from torchsplit_core.profiling.merge import update_profile
 from torchsplit_core.values import InputFault, Profile, ProfileFailure, ProfileRow, at_sequence_length
 from torchsplit_core.workflow import profile, profile_lengths
 from torchsplit_core.workspace.measured_points import place_of
@@ -42,7 +42,7 @@ class Client(Plain):
     def get_example_inputs(self, batch_size, sequence_length=4):
         return (torch.zeros(batch_size, sequence_length, dtype=torch.int64),)
 """
-QUICK = Settings(point_budget_s=0.01)
+QUICK = MeasurementSettings(point_budget_s=0.01)
 ROW = ProfileRow("whole", "A30-24GB", "2g.12gb", 4, 1, 100.0, 30.0, 80.0, 150.0, 3.0, "measured")
 LONG = replace(ROW, sequence_length=512, throughput_rps=25.0)
 SHORT = replace(ROW, sequence_length=128)
@@ -103,15 +103,15 @@ def test_a_pt2_has_one_length() -> None:
 def test_points_of_a_length_have_a_place_of_their_own_and_others_keep_theirs() -> None:
     (device,) = choose_devices("cpu")
     lengths = (None, 128, 512)
-    assert len({place_of(device, Settings(sequence_length=length)) for length in lengths}) == len(lengths)
-    assert place_of(device, Settings()) == place_of(device, Settings(sequence_length=None))
+    assert len({place_of(device, MeasurementSettings(sequence_length=length)) for length in lengths}) == len(lengths)
+    assert place_of(device, MeasurementSettings()) == place_of(device, MeasurementSettings(sequence_length=None))
 
 
 def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first() -> None:
     estimate = replace(LONG, batch_size=8, basis="estimated")
     older = Profile("m", "h", rows=(SHORT, replace(SHORT, batch_size=8)))
     newer = Profile("m", "h", rows=(LONG, estimate), failures=(FULL,))
-    found = join(older, newer)
+    found = update_profile(older, newer)
     # What was out of memory at one length rules out the estimate of that length alone.
     assert found.rows == (LONG, SHORT, replace(SHORT, batch_size=8))
     assert found.failures == (FULL,)

@@ -20,9 +20,9 @@ from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.hardware import ClockStability
-from torchsplit_core.profiling.merge import join
-from torchsplit_core.profiling.points import KeptPoint, Settings
-from torchsplit_core.profiling.rows import Found
+from torchsplit_core.profiling.merge import update_profile
+from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
+from torchsplit_core.profiling.measured_model import MeasuredModel
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
 from torchsplit_core.values.plan.front import FrontCosts
@@ -32,7 +32,7 @@ from torchsplit_core.workspace.store import Store
 pytestmark = pytest.mark.torch
 
 LISTINGS = ROOT / "tests" / "hardware" / "data"
-Measure = Callable[..., Found]
+Measure = Callable[..., MeasuredModel]
 
 
 @cache
@@ -44,7 +44,7 @@ def diamond() -> TorchGraph:
 def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda device: 100.0) -> Measure:
     """Measures nothing: a row of batch 1 at that rate for every device it is called with."""
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
+    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
         calls.append(device)
         row = ProfileRow(
             "whole", device.gpu_type, device.profile, 1, 1, rate(device), 10.0, rate(device) * 0.9,
@@ -58,7 +58,7 @@ def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda devic
             "torch": "x", "python": "x", "platform": "x", "seed": 0, "eval_mode": True, "taken_over": [],
             "device_id": device.id,
         }  # fmt: skip
-        return Found(diamond(), (row,), nodes, (failure,), environment, ())
+        return MeasuredModel(diamond(), (row,), nodes, (failure,), environment, ())
 
     return measure
 
@@ -127,7 +127,7 @@ def test_what_was_measured_stands_before_what_was_emulated(
     emulated = replace(row, basis="emulated", throughput_rps=7.0, device="sm:42")
     other = replace(cut, rows=(emulated, *cut.rows[1:]))
     for older, newer in ((cut, other), (other, cut)):
-        assert [item for item in join(older, newer).rows if item.basis != "estimated"] == [row]
+        assert [item for item in update_profile(older, newer).rows if item.basis != "estimated"] == [row]
 
 
 def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(
@@ -141,7 +141,7 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(
     def counted(wait: bool) -> Measure:
         inner = stand_in([])
 
-        def measure(*arguments: Any, **options: Any) -> Found:
+        def measure(*arguments: Any, **options: Any) -> MeasuredModel:
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
@@ -168,7 +168,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
     replayed("a100_40gb_two_halves.json")
     started, failed, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def measure(source: str, graph: Any, device: Device, *, progress: Any, **options: Any) -> Found:
+    def measure(source: str, graph: Any, device: Device, *, progress: Any, **options: Any) -> MeasuredModel:
         if device.kind == "mig":
             assert started.wait(30)
             failed.set()
@@ -210,7 +210,7 @@ def test_a_measurement_that_fails_restores_the_layout_too(
     listing = replayed("a100_40gb_two_halves.json")
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
-    def fails(*arguments: Any, **options: Any) -> Found:
+    def fails(*arguments: Any, **options: Any) -> MeasuredModel:
         raise InputFault("model", "x does not run", "Mend it.")
 
     with pytest.raises(InputFault, match="x does not run"):
@@ -297,10 +297,10 @@ def test_a_profile_of_many_devices_is_a_contract_file(replayed: Any, monkeypatch
 def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    heard: list[tuple[int, tuple[KeptPoint, ...]]] = []
+    heard: list[tuple[int, tuple[MeasuredPoint, ...]]] = []
     base = stand_in([])
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
+    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
         processes = options["processes"]
         heard.append((processes, options["known"]))
         found = base(source, graph, device)
@@ -308,12 +308,12 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
             raise InputFault("processes", "3 of them cannot build the model", "Measure fewer at once.")
         options["progress"](1.0, "done")
         content = {"batch_size": 1, "processes": processes}
-        options["keep"](KeptPoint.made(found.graph.architecture_hash, "batch", content))
+        options["keep"](MeasuredPoint.from_message(found.graph.architecture_hash, "batch", content))
         rows = tuple(replace(row, processes=processes) for row in found.rows)
         return replace(found, rows=rows, notes=(f"{processes} told",))
 
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
-    settings, store = Settings(processes=(2, 3, 2)), Store(tmp_path / "s")
+    settings, store = MeasurementSettings(processes=(2, 3, 2)), Store(tmp_path / "s")
     shares: list[float] = []
     for _ in range(2):
         _, found = profile(
@@ -339,7 +339,7 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch:
         watched.append(list(cores))
         return (ClockStability(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> Found:
+    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
         found = stand_in([])(source, graph, device)
         cores = {"cores": "0,1"} if device.profile else {}
         return replace(found, environment={**found.environment, **cores})

@@ -23,7 +23,7 @@ from torchsplit_core.graph import annotate_with_profiling_data
 from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.jobs.profile import profile_points, profile_job
-from torchsplit_core.profiling import Settings
+from torchsplit_core.profiling import MeasurementSettings
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workspace.store import Store, Workspace
@@ -343,7 +343,7 @@ def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path: Path) ->
         batch_sizes=(1,),
         trust=True,
         gpu_types=["A30-24GB"],
-        settings=Settings(point_budget_s=0.02),
+        settings=MeasurementSettings(point_budget_s=0.02),
     )
     assert {row.basis for row in found.rows} == {"measured", "estimated"}
     assert found.environment["devices"]["cpu"]["taken_over"] == []

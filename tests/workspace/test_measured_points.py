@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.profiling import KeptPoint, Settings
+from torchsplit_core.profiling import MeasuredPoint, MeasurementSettings
 from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.measured_points import (
@@ -29,12 +29,12 @@ from torchsplit_core.workspace.store import Store
 (CPU,) = choose_devices("cpu")
 
 
-def point(identity: str, batch: int, p50: float = 1.0) -> KeptPoint:
-    return KeptPoint(identity, "batch", batch, {"batch_size": batch, "latency": {"p50": {"value": p50}}})
+def point(identity: str, batch: int, p50: float = 1.0) -> MeasuredPoint:
+    return MeasuredPoint(identity, "batch", batch, {"batch_size": batch, "latency": {"p50": {"value": p50}}})
 
 
-def failure(identity: str, batch: int) -> KeptPoint:
-    return KeptPoint(identity, "failure", batch, {"kind": "batch", "batch_size": batch, "message": "no"})
+def failure(identity: str, batch: int) -> MeasuredPoint:
+    return MeasuredPoint(identity, "failure", batch, {"kind": "batch", "batch_size": batch, "message": "no"})
 
 
 def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> Non
     PointStore(points.store, "elsewhere").save(point("a", 4))
     assert points.load("a") == (point("a", 1),)
     assert sorted(points.load(), key=lambda found: found.batch_size) == [point("a", 1), point("b", 2)]
-    assert points.load("a")[0].kept is not None
+    assert points.load("a")[0].stored_at is not None
 
 
 def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> None:
@@ -60,36 +60,36 @@ def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
     points = PointStore(Store(tmp_path), "here")
     points.save(point("a", 1))
     (old,) = points.load()
-    assert old.kept is not None
-    later = PointStore(points.store, "here", since=old.kept + 0.001)
+    assert old.stored_at is not None
+    later = PointStore(points.store, "here", since=old.stored_at + 0.001)
     assert later.load() == ()
     later.save(replace(point("a", 2)))
-    assert PointStore(points.store, "here", since=old.kept).load() != ()
+    assert PointStore(points.store, "here", since=old.stored_at).load() != ()
 
 
 def test_a_place_is_device_software_and_settings() -> None:
     places = {
-        place_of(CPU, Settings()),
-        place_of(CPU, Settings(cuda_graphs=True)),
-        place_of(replace(CPU, profile="1g.10gb"), Settings()),
-        place_of(replace(CPU, uuid="MIG-1"), Settings()),
+        place_of(CPU, MeasurementSettings()),
+        place_of(CPU, MeasurementSettings(cuda_graphs=True)),
+        place_of(replace(CPU, profile="1g.10gb"), MeasurementSettings()),
+        place_of(replace(CPU, uuid="MIG-1"), MeasurementSettings()),
     }
     for settings in (
-        Settings(dtype="bfloat16"),
+        MeasurementSettings(dtype="bfloat16"),
         # The model's own dtype may be another.
-        Settings(dtype="float32"),
-        Settings(compile_mode="default"),
-        Settings(repeats=REPEATS + 1),
-        Settings(seed=1),
-        Settings(host_copies=True),
+        MeasurementSettings(dtype="float32"),
+        MeasurementSettings(compile_mode="default"),
+        MeasurementSettings(repeats=REPEATS + 1),
+        MeasurementSettings(seed=1),
+        MeasurementSettings(host_copies=True),
     ):
         places.add(place_of(CPU, settings))
-    places.add(place_of(CPU, Settings(dtype="float16", compile_mode="max-autotune")))
+    places.add(place_of(CPU, MeasurementSettings(dtype="float16", compile_mode="max-autotune")))
     assert len(places) == 11
-    assert place_of(CPU, Settings()) == place_of(
-        CPU, Settings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
+    assert place_of(CPU, MeasurementSettings()) == place_of(
+        CPU, MeasurementSettings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
     )
-    assert place_of(CPU, Settings()) == place_of(CPU, Settings(0.1, torch_trace="x", point_limit_s=9.0))
+    assert place_of(CPU, MeasurementSettings()) == place_of(CPU, MeasurementSettings(0.1, torch_trace="x", point_limit_s=9.0))
 
 
 def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
@@ -101,7 +101,7 @@ def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
         "cuda_graphs": False,
     }
     before = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    assert place_of(CPU, Settings()) == before
+    assert place_of(CPU, MeasurementSettings()) == before
 
 
 def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:

@@ -84,11 +84,11 @@ def _partition(options: argparse.Namespace) -> int:
 
 def _summary(outcome: PartitionOutcome) -> str:
     """Status, how many candidates, the best by the objective and how far from the best it can be."""
-    from torchsplit_core.partitioning.candidates import value_of
+    from torchsplit_core.partitioning.candidates import objective_value
 
     text = f"{outcome.status}: {len(outcome.candidates)} candidates"
     if outcome.candidates:
-        value = value_of(outcome.candidates[0], outcome.objective)
+        value = objective_value(outcome.candidates[0], outcome.objective)
         what = "slowest stage" if outcome.objective == "throughput" else "one batch through all stages"
         text += f", best {value:.4g} ms ({what})"
         if outcome.gap:

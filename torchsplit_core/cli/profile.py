@@ -16,7 +16,7 @@ from typing import TypeVar, get_args
 from torchsplit_core import workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.common import Command, Options, engine_option, write_outcome, print_notes, with_progress
-from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, Settings
+from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, MeasurementSettings
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_name
@@ -118,7 +118,7 @@ def _profile(options: argparse.Namespace) -> int:
 
     if options.torch_trace:
         Path(options.torch_trace).mkdir(parents=True, exist_ok=True)
-    settings = Settings(
+    settings = MeasurementSettings(
         point_budget_s=options.point_budget,
         point_limit_s=options.point_limit,
         cuda_graphs=options.cuda_graphs,

@@ -104,7 +104,7 @@ def _estimate(options: argparse.Namespace) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if options.to is not None:
         return _estimate_types(options)
-    from torchsplit_core.tables.estimates import estimate_table
+    from torchsplit_core.tables.estimated_table import estimate_table
 
     table = estimate_table(
         read_table(options.measured),
@@ -164,20 +164,20 @@ def _estimate_table_types(
     """Writes the rows; what was noted on the way, and how many there are."""
     from torchsplit_core import workflow
     from torchsplit_core.tables import read_profile_csv
-    from torchsplit_core.tables.write_csv import rows_like, rows_text
+    from torchsplit_core.tables.write_csv import estimated_records, format_records
 
     read = read_profile_csv(
         text, gpu_type=options.gpu_type, origin=options.measured, skip_bad=options.skip_bad
     )
     rows, notes = workflow.estimated_rows(read.profiles, to, options.precision)
-    columns, records = rows_like(text, read.profiles, rows, options.measured)
+    columns, records = estimated_records(text, read.profiles, rows, options.measured)
     if options.output:
-        files.replace_file(Path(options.output), rows_text(columns, records))
+        files.replace_file(Path(options.output), format_records(columns, records))
     if options.json:
         listed = [{name: record.get(name) for name in columns} for record in records]
         sys.stdout.write(json.dumps(listed, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     elif not options.output:
-        sys.stdout.write(rows_text(columns, records))
+        sys.stdout.write(format_records(columns, records))
     return (*read.notes, *notes), len(records)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchsplit_core.curves.form import Array
+from torchsplit_core.curves.time_model import Array
 from torchsplit_core.curves.model import LARGEST_LOG, ModelCurves, fit_model
-from torchsplit_core.curves.prior import LEARNT, Belief
+from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
 from torchsplit_core.curves.values import Advice, Query, Sample, SizeUncertainty
 from torchsplit_core.values import InputFault, quoted
 
 
-def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = LEARNT) -> Advice:
+def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Prior = LEARNT_PRIOR) -> Advice:
     """Uncertainty of each size of one model, and the measurement that narrows the widest most.
 
     Batch sizes are the measured ones; a size's are those that its memory holds if that of other slices, in
@@ -45,7 +45,7 @@ def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Belief = 
         )
     now = curves.posterior.predict(curves.units.points(grid)).half_width
     after = now[:, None] * _shrinkage(curves, grid)
-    return _best(curves.model, sizes, grid, now, after)
+    return _best_measurement(curves.model, sizes, grid, now, after)
 
 
 def _grid(curves: ModelCurves, size: float) -> list[Query]:
@@ -65,11 +65,11 @@ def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
     noise = curves.posterior.new_noise
     variance = np.maximum(np.diag(covariance), 0.0)
     left = np.maximum(variance[:, None] - covariance**2 / (variance + noise), 0.0)
-    found: Array = np.sqrt((left + noise) / (variance + noise)[:, None])
-    return found
+    shrinkage: Array = np.sqrt((left + noise) / (variance + noise)[:, None])
+    return shrinkage
 
 
-def _best(model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array) -> Advice:
+def _best_measurement(model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array) -> Advice:
     """The candidate that leaves the size that is widest now narrowest; of equals the one best for all sizes."""
     rows_of = {size: [index for index, row in enumerate(grid) if row.size == size] for size in sizes}
     sizes = [size for size in sizes if rows_of[size]]

@@ -10,23 +10,23 @@ from collections.abc import Sequence
 
 from torchsplit_core.curves.model import ModelCurves, fit_model, requests_per_second
 from torchsplit_core.curves.posterior import Prediction
-from torchsplit_core.curves.prior import LEARNT, Belief
-from torchsplit_core.curves.table import check_row, log_batch_time
+from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
+from torchsplit_core.curves.fit_data import check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Outlier, Query, Sample
 from torchsplit_core.values import InputFault, quoted, suggestion
 
-FAR_OFF = 3.0
+OUTLIER_HALF_WIDTHS = 3.0
 """A row is flagged where it lies beyond this many half-widths of the interval that the other rows give it."""
 
-FAR_OFF_RATIO = 1.1
+OUTLIER_RATIO = 1.1
 """... and where it is off by at least this factor: in very clean data less is nobody's concern."""
 
-LEAST_POINTS_TO_JUDGE = 4
+MIN_POINTS_FOR_OUTLIERS = 4
 """With fewer distinct points of a model, nothing tells a fault from a shape."""
 
 
 def estimate(
-    measured: Sequence[Sample], queries: Sequence[Query], belief: Belief = LEARNT
+    measured: Sequence[Sample], queries: Sequence[Query], prior: Prior = LEARNT_PRIOR
 ) -> tuple[Estimate, ...]:
     """An estimate for each query, in their order.
 
@@ -43,23 +43,23 @@ def estimate(
                 f"{suggestion(query.model, sorted(by_model), 'models')} Or measure one row of it.",
             )
         indices.setdefault(query.model, []).append(index)
-    answers: dict[int, Estimate] = {}
+    estimates: dict[int, Estimate] = {}
     for model, at in indices.items():
-        curves = fit_model(by_model[model], belief)
-        answers.update(zip(at, curves.estimates([queries[index] for index in at]), strict=True))
-    return tuple(answers[index] for index in range(len(queries)))
+        curves = fit_model(by_model[model], prior)
+        estimates.update(zip(at, curves.estimates([queries[index] for index in at]), strict=True))
+    return tuple(estimates[index] for index in range(len(queries)))
 
 
-def outliers(measured: Sequence[Sample], belief: Belief = LEARNT) -> tuple[Outlier, ...]:
+def outliers(measured: Sequence[Sample], prior: Prior = LEARNT_PRIOR) -> tuple[Outlier, ...]:
     """Rows far from what all other rows of their model say, by model, farthest first.
 
     A model with fewer than LEAST_POINTS_TO_JUDGE distinct points has none.
     """
-    found: list[Outlier] = []
+    flagged: list[Outlier] = []
     for samples in group_by_model(measured).values():
         if any(sample.throughput_rps > 0 for sample in samples):
-            found += _outliers_of(fit_model(samples, belief))
-    return tuple(found)
+            flagged += _model_outliers(fit_model(samples, prior))
+    return tuple(flagged)
 
 
 def group_by_model(measured: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -70,26 +70,26 @@ def group_by_model(measured: Sequence[Sample]) -> dict[str, list[Sample]]:
     return by_model
 
 
-def _outliers_of(curves: ModelCurves) -> list[Outlier]:
-    if len(curves.points) < LEAST_POINTS_TO_JUDGE:
+def _model_outliers(curves: ModelCurves) -> list[Outlier]:
+    if len(curves.points) < MIN_POINTS_FOR_OUTLIERS:
         return []
     others = curves.posterior.leave_one_out(curves.log_times)
     index_of = {tuple(point): index for index, point in enumerate(curves.points.tolist())}
-    found = []
+    rows = []
     for sample in curves.samples:
         index = index_of.get(curves.units.point(sample))
         if index is not None:
-            flagged = _judged(curves, sample, others, index)
+            flagged = _as_outlier(curves, sample, others, index)
             if flagged is not None:
-                found.append(flagged)
-    return sorted(found, key=lambda one: -one.deviation)
+                rows.append(flagged)
+    return sorted(rows, key=lambda outlier: -outlier.deviation)
 
 
-def _judged(curves: ModelCurves, sample: Sample, others: Prediction, index: int) -> Outlier | None:
+def _as_outlier(curves: ModelCurves, sample: Sample, others: Prediction, index: int) -> Outlier | None:
     """The row as an outlier, or None where it is none."""
     expected, width = float(others.median[index]), float(others.half_width[index])
-    away = log_batch_time(sample) - expected
-    if abs(away) < max(FAR_OFF * width, math.log(FAR_OFF_RATIO)):
+    residual = log_batch_time(sample) - expected
+    if abs(residual) < max(OUTLIER_HALF_WIDTHS * width, math.log(OUTLIER_RATIO)):
         return None
     rate = requests_per_second
     return Outlier(
@@ -97,5 +97,5 @@ def _judged(curves: ModelCurves, sample: Sample, others: Prediction, index: int)
         rate(sample, expected),
         rate(sample, expected + width),
         rate(sample, expected - width),
-        abs(away) / width,
+        abs(residual) / width,
     )

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchsplit_core.curves.form import SCALE, Array, log_time, sensitivities
-from torchsplit_core.curves.posterior import NOISE_FREEDOM, Posterior
-from torchsplit_core.curves.prior import Belief
+from torchsplit_core.curves.time_model import SCALE, Array, log_time, sensitivities
+from torchsplit_core.curves.posterior import NOISE_DEGREES_OF_FREEDOM, Posterior
+from torchsplit_core.curves.prior import Prior
 
-_TURNS = 30
-_SETTLED = 0.02
+_MAX_ITERATIONS = 30
+_TOLERANCE = 0.02
 _LONGEST_STEP = 1.5
 _LOG_SCALES = (-9.0, 25.0)
 """Exact data end at the lower one, which keeps the covariance well conditioned."""
@@ -27,51 +27,51 @@ _LOG_SCALES = (-9.0, 25.0)
 _GAIN_TO_STOP = 1e-5
 
 
-def fit_points(points: Array, log_times: Array, repeats: Array, belief: Belief) -> Posterior:
+def fit_points(points: Array, log_times: Array, repeats: Array, prior: Prior) -> Posterior:
     """Fit points (n, 4; columns as in `form`) with log t (n,), each the median of `repeats` (n,) measurements.
 
     n is at least 1; the work grows with n³.
     """
-    problem = _Problem(points, log_times, repeats, belief)
+    problem = _FitProblem(points, log_times, repeats, prior)
     scales, weights = np.zeros(2), np.ones(len(points))
-    parameters = problem.first_parameters()
-    for _ in range(_TURNS):
+    parameters = problem.initial_parameters()
+    for _ in range(_MAX_ITERATIONS):
         noise = problem.noise(scales, weights)
         parameters, _ = problem.descend(parameters, problem.covariance(scales, noise), steps=4)
-        posterior = problem.linearised(parameters, scales, noise, weights)
+        posterior = problem.linearise(parameters, scales, noise, weights)
         gradient, information = posterior.scale_information()
         step = np.clip(np.linalg.solve(information, gradient), -1.0, 1.0)
         new_weights = problem.new_weights(posterior)
-        if max(np.abs(step).max(), np.abs(new_weights - weights).max()) < _SETTLED:
+        if max(np.abs(step).max(), np.abs(new_weights - weights).max()) < _TOLERANCE:
             break
         scales = np.clip(scales + step, *_LOG_SCALES)
         weights = new_weights
     return posterior
 
 
-class _Problem:
+class _FitProblem:
     """The data of one fit and the steps on them."""
 
-    def __init__(self, points: Array, log_times: Array, repeats: Array, belief: Belief) -> None:
-        self.points, self.log_times, self.repeats, self.belief = points, log_times, repeats, belief
-        self.kernel_matrix = belief.kernel.covariance(points, points)
-        self.spread = np.square(belief.deviation)
-        self.centre = np.array(belief.mean)
+    def __init__(self, points: Array, log_times: Array, repeats: Array, prior: Prior) -> None:
+        self.points, self.log_times, self.repeats, self.prior = points, log_times, repeats, prior
+        self.kernel_matrix = prior.kernel.covariance(points, points)
+        self.spread = np.square(prior.deviation)
+        self.centre = np.array(prior.mean)
         self.centre[SCALE] = 0.0
         top = int(np.argmax(log_times))
         self.centre[SCALE] = log_times[top] - float(log_time(self.centre, points[top : top + 1])[0])
 
     def noise(self, scales: Array, weights: Array) -> Array:
         """Variance of each point's noise."""
-        found: Array = np.exp(scales[1]) * self.belief.kernel.noise**2 / (weights * self.repeats)
-        return found
+        variance: Array = np.exp(scales[1]) * self.prior.kernel.noise**2 / (weights * self.repeats)
+        return variance
 
     def covariance(self, scales: Array, noise: Array) -> Array:
         """Of the data around the form."""
-        found: Array = np.exp(scales[0]) * self.kernel_matrix + np.diag(noise)
-        return found
+        covariance: Array = np.exp(scales[0]) * self.kernel_matrix + np.diag(noise)
+        return covariance
 
-    def first_parameters(self) -> Array:
+    def initial_parameters(self) -> Array:
         """The better of two starts: the shortest time is the floor, or the floor is low."""
         low = self.centre.copy()
         low[0] -= 1.0
@@ -114,14 +114,14 @@ class _Problem:
                 break
         return parameters, now
 
-    def linearised(self, parameters: Array, scales: Array, noise: Array, weights: Array) -> Posterior:
+    def linearise(self, parameters: Array, scales: Array, noise: Array, weights: Array) -> Posterior:
         """The posterior with the form linearised at the parameters."""
         slopes = sensitivities(parameters, self.points)
-        whole = self.covariance(scales, noise) + (slopes * self.spread) @ slopes.T
-        inverse: Array = np.linalg.inv(whole).astype(np.float64)
+        marginal = self.covariance(scales, noise) + (slopes * self.spread) @ slopes.T
+        inverse: Array = np.linalg.inv(marginal).astype(np.float64)
         residual = self.log_times - log_time(parameters, self.points) - slopes @ (self.centre - parameters)
         return Posterior(
-            belief=self.belief,
+            prior=self.prior,
             points=self.points,
             parameters=parameters,
             centre=self.centre,
@@ -131,13 +131,13 @@ class _Problem:
             slopes=slopes,
             residual=residual,
             inverse=inverse,
-            pulled=inverse @ residual,
+            weighted_residual=inverse @ residual,
         )
 
     def new_weights(self, posterior: Posterior) -> Array:
         """Expected precisions of the noise's normals, given how far each point is from what is fitted."""
-        usual = np.exp(posterior.scales[1]) * self.belief.kernel.noise**2 / self.repeats
+        usual = np.exp(posterior.scales[1]) * self.prior.kernel.noise**2 / self.repeats
         noise = posterior.noise
-        squared = (noise * posterior.pulled) ** 2 + noise - noise**2 * np.diag(posterior.inverse)
-        found: Array = (NOISE_FREEDOM + 1) / (NOISE_FREEDOM + squared / usual)
-        return found
+        squared = (noise * posterior.weighted_residual) ** 2 + noise - noise**2 * np.diag(posterior.inverse)
+        weights: Array = (NOISE_DEGREES_OF_FREEDOM + 1) / (NOISE_DEGREES_OF_FREEDOM + squared / usual)
+        return weights

@@ -10,8 +10,8 @@ import numpy as np
 
 from torchsplit_core.curves.fit import fit_points
 from torchsplit_core.curves.posterior import Posterior, half_width_of_noise
-from torchsplit_core.curves.prior import LEARNT, Belief
-from torchsplit_core.curves.table import Units, cells, check_row, log_batch_time
+from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
+from torchsplit_core.curves.fit_data import SliceUnits, fit_arrays, check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Query, Sample
 from torchsplit_core.values import InputFault, quoted
 
@@ -50,15 +50,15 @@ class FitError:
 class ModelCurves:
     """What `fit_model` gives: immutable, made once a model, asked as often as wanted."""
 
-    def __init__(self, samples: Sequence[Sample], belief: Belief) -> None:
+    def __init__(self, samples: Sequence[Sample], prior: Prior) -> None:
         self.model = samples[0].model
         self.samples = tuple(sample for sample in samples if sample.throughput_rps > 0)
         self.out_of_memory = tuple(sample for sample in samples if sample.throughput_rps == 0)
-        self.units = Units(samples)
-        self.points, self.log_times, self.repeats = cells(self.samples, self.units)
-        self.posterior: Posterior = fit_points(self.points, self.log_times, self.repeats, belief)
+        self.units = SliceUnits(samples)
+        self.points, self.log_times, self.repeats = fit_arrays(self.samples, self.units)
+        self.posterior: Posterior = fit_points(self.points, self.log_times, self.repeats, prior)
         distinct = {self.units.point(sample) for sample in self.samples}
-        self.left_out = len(distinct) - len(self.points)
+        self.thinned = len(distinct) - len(self.points)
         self._log_latency_ratio = _log_latency_ratio(self.samples)
         self._measured: dict[tuple[float, int, int], list[Sample]] = {}
         for sample in self.samples:
@@ -74,10 +74,10 @@ class ModelCurves:
         """Predicted times, also of sizes and bandwidths beyond one GPU of the measured type: shares may pass 1."""
         if not queries:
             return ()
-        found = self.posterior.predict(self.units.points(queries))
+        prediction = self.posterior.predict(self.units.points(queries))
         return tuple(
             BatchTime(_exp(median), width, _exp(median + self._log_latency_ratio))
-            for median, width in zip(found.median.tolist(), found.half_width.tolist(), strict=True)
+            for median, width in zip(prediction.median.tolist(), prediction.half_width.tolist(), strict=True)
         )
 
     def band(self, size: float, batch_sizes: Sequence[int], processes: int = 1) -> Band:
@@ -85,18 +85,18 @@ class ModelCurves:
         queries = [Query(self.model, size, batch, processes) for batch in batch_sizes]
         for query in queries:
             check_row(query, "curve")
-        found = self.posterior.predict(self.units.points(queries))
+        prediction = self.posterior.predict(self.units.points(queries))
         return Band(
             tuple(batch_sizes),
-            tuple(_exp(float(value)) for value in found.median),
-            tuple(_exp(float(value)) for value in found.median - found.half_width),
-            tuple(_exp(float(value)) for value in found.median + found.half_width),
+            tuple(_exp(float(value)) for value in prediction.median),
+            tuple(_exp(float(value)) for value in prediction.median - prediction.half_width),
+            tuple(_exp(float(value)) for value in prediction.median + prediction.half_width),
         )
 
     def leave_one_out(self) -> FitError:
         """How far each measured (size, batch, processes) is from what all others say of it."""
-        found = self.posterior.leave_one_out(self.log_times)
-        errors = np.abs(np.expm1(np.clip(self.log_times - found.median, -LARGEST_LOG, LARGEST_LOG)))
+        prediction = self.posterior.leave_one_out(self.log_times)
+        errors = np.abs(np.expm1(np.clip(self.log_times - prediction.median, -LARGEST_LOG, LARGEST_LOG)))
         return FitError(len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
 
     def rules_out(self, query: Query) -> bool:
@@ -112,21 +112,21 @@ class ModelCurves:
         """An answer to each query, in their order; the queries are of this model and checked."""
         if not queries:
             return ()
-        found = self.posterior.predict(self.units.points(queries))
+        prediction = self.posterior.predict(self.units.points(queries))
         noise = half_width_of_noise(self.posterior)
-        answers = []
-        for query, median, width in zip(queries, found.median, found.half_width, strict=True):
+        estimates = []
+        for query, median, width in zip(queries, prediction.median, prediction.half_width, strict=True):
             rows = self._measured.get((query.size, query.batch_size, query.processes))
             if rows:
-                answers.append(self._measured_answer(rows, noise))
+                estimates.append(self._measured_estimate(rows, noise))
             elif self.rules_out(query):
                 note = "a measured row that ran out of memory rules it out"
-                answers.append(Estimate(0.0, None, 0.0, 0.0, "out_of_memory", note))
+                estimates.append(Estimate(0.0, None, 0.0, 0.0, "out_of_memory", note))
             else:
-                answers.append(self._answer(query, float(median), float(width)))
-        return tuple(answers)
+                estimates.append(self._estimate(query, float(median), float(width)))
+        return tuple(estimates)
 
-    def _answer(self, query: Query, log_time: float, half_width: float) -> Estimate:
+    def _estimate(self, query: Query, log_time: float, half_width: float) -> Estimate:
         return Estimate(
             requests_per_second(query, log_time),
             _exp(log_time + self._log_latency_ratio),
@@ -138,16 +138,16 @@ class ModelCurves:
 
     def _note(self, query: Query) -> str:
         """What is far from the measurements, or was left out of the fit."""
-        found = []
+        notes = []
         sizes = {sample.size for sample in self.samples}
         if query.size not in sizes:
             known = ", ".join(f"{size:g}" for size in sorted(sizes))
-            found.append(f"no row of size {query.size:g} was measured, only of {known}")
-        if self.left_out:
-            found.append(f"{self.left_out} of the distinct measured rows were left out of the fit")
-        return "; ".join(found)
+            notes.append(f"no row of size {query.size:g} was measured, only of {known}")
+        if self.thinned:
+            notes.append(f"{self.thinned} of the distinct measured rows were left out of the fit")
+        return "; ".join(notes)
 
-    def _measured_answer(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
+    def _measured_estimate(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
         """Its own value; rows that repeat it stand for their median. The interval is the fit's noise there."""
         rate = _median([row.throughput_rps for row in rows])
         latencies = [row.latency_ms for row in rows if row.latency_ms is not None]
@@ -163,7 +163,7 @@ class ModelCurves:
         return Estimate(rate, latency, rate / spread, high, "measured")
 
 
-def fit_model(samples: Sequence[Sample], belief: Belief = LEARNT) -> ModelCurves:
+def fit_model(samples: Sequence[Sample], prior: Prior = LEARNT_PRIOR) -> ModelCurves:
     """Fit the rows of one model, out-of-memory rows among them; a few milliseconds for tens of rows.
 
     Raises InputFault for rows that cannot be, and where no row of the model ran.
@@ -175,7 +175,7 @@ def fit_model(samples: Sequence[Sample], belief: Belief = LEARNT) -> ModelCurves
         if samples:
             problem = f"of {quoted(samples[0].model)} all ran out of memory"
         raise InputFault("measured rows", problem, "Measure one row that fits in memory.")
-    return ModelCurves(samples, belief)
+    return ModelCurves(samples, prior)
 
 
 def requests_per_second(row: Sample | Query, log_time_ms: float) -> float:

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from torchsplit_core.curves.form import Array, log_time, sensitivities
-from torchsplit_core.curves.prior import Belief
+from torchsplit_core.curves.time_model import Array, log_time, sensitivities
+from torchsplit_core.curves.prior import Prior
 
 COVERAGE = 0.9
 """Share of new measurements that an interval is meant to hold."""
 
-NOISE_FREEDOM = 4.0
+NOISE_DEGREES_OF_FREEDOM = 4.0
 """Degrees of freedom of the noise's t: now and then a measurement is off by many times the usual."""
 
 _UPPER = (1 + COVERAGE) / 2
 
-NOISE_TAIL = float((stdtrit(NOISE_FREEDOM, _UPPER) / stdtrit(np.inf, _UPPER)) ** 2)
+NOISE_TAIL = float((stdtrit(NOISE_DEGREES_OF_FREEDOM, _UPPER) / stdtrit(np.inf, _UPPER)) ** 2)
 """A normal with this times the noise's variance has the noise's 90 % interval."""
 
-LEAST_FREEDOM = 3.0
+MIN_DEGREES_OF_FREEDOM = 3.0
 """However few the points, intervals are those of a t with at least as many degrees of freedom."""
 
 
@@ -51,7 +51,7 @@ class Posterior:
     `pulled` (n,): inverse · residual.
     """
 
-    belief: Belief
+    prior: Prior
     points: Array
     parameters: Array
     centre: Array
@@ -61,27 +61,27 @@ class Posterior:
     slopes: Array
     residual: Array
     inverse: Array
-    pulled: Array
+    weighted_residual: Array
 
     @property
     def new_noise(self) -> float:
         """Variance of a normal with the 90 % interval of one new measurement's noise."""
-        return float(np.exp(self.scales[1])) * self.belief.kernel.noise**2 * NOISE_TAIL
+        return float(np.exp(self.scales[1])) * self.prior.kernel.noise**2 * NOISE_TAIL
 
-    def process(self, left: Array, right: Array) -> Array:
+    def process_covariance(self, left: Array, right: Array) -> Array:
         """Prior covariance of what the form misses."""
-        found: Array = np.exp(self.scales[0]) * self.belief.kernel.covariance(left, right)
-        return found
+        covariance: Array = np.exp(self.scales[0]) * self.prior.kernel.covariance(left, right)
+        return covariance
 
     def scale_information(self) -> tuple[Array, Array]:
         """Gradient (2,) and information (2, 2) of the log posterior by the two log scales."""
-        process = self.process(self.points, self.points)
+        process = self.process_covariance(self.points, self.points)
         through = self.inverse @ process
         diagonal = np.diag(self.inverse)
         gradient = np.array(
             [
-                self.pulled @ process @ self.pulled - np.trace(through),
-                np.sum(self.pulled**2 * self.noise) - np.sum(diagonal * self.noise),
+                self.weighted_residual @ process @ self.weighted_residual - np.trace(through),
+                np.sum(self.weighted_residual**2 * self.noise) - np.sum(diagonal * self.noise),
             ]
         )
         mixed = np.einsum("ij,ji,i->", through, self.inverse, self.noise)
@@ -91,66 +91,66 @@ class Posterior:
                 [mixed, np.sum(self.inverse**2 * np.outer(self.noise, self.noise))],
             ]
         )
-        certainty = 1 / self.belief.kernel.log_scale_sd**2
+        certainty = 1 / self.prior.kernel.log_scale_sd**2
         return gradient / 2 - self.scales * certainty, information / 2 + np.eye(2) * certainty
 
     def predict(self, points: Array) -> Prediction:
         """Of a new measurement at each of the points (k, 4)."""
-        median, variance, freedom = self._moments(points)
-        return Prediction(median, np.sqrt(variance) * stdtrit(freedom, _UPPER))
+        median, variance, degrees_of_freedom = self._moments(points)
+        return Prediction(median, np.sqrt(variance) * stdtrit(degrees_of_freedom, _UPPER))
 
     def leave_one_out(self, log_times: Array) -> Prediction:
         """Of each point from all others, at the parameters and scales fitted with it."""
         variance = 1 / np.diag(self.inverse)
         fresh = variance - self.noise + self.new_noise
-        _, _, freedom = self._moments(self.points)
-        return Prediction(log_times - self.pulled * variance, np.sqrt(fresh) * stdtrit(freedom, _UPPER))
+        _, _, degrees_of_freedom = self._moments(self.points)
+        return Prediction(log_times - self.weighted_residual * variance, np.sqrt(fresh) * stdtrit(degrees_of_freedom, _UPPER))
 
     def covariance(self, points: Array) -> Array:
         """Posterior covariance (k, k) of log t without noise."""
         slopes = sensitivities(self.parameters, points)
-        spread = np.square(self.belief.deviation)
-        across = self.process(points, self.points) + (slopes * spread) @ self.slopes.T
-        found: Array = (
-            self.process(points, points) + (slopes * spread) @ slopes.T - across @ self.inverse @ across.T
+        spread = np.square(self.prior.deviation)
+        across = self.process_covariance(points, self.points) + (slopes * spread) @ self.slopes.T
+        covariance: Array = (
+            self.process_covariance(points, points) + (slopes * spread) @ slopes.T - across @ self.inverse @ across.T
         )
-        return found
+        return covariance
 
     def log_likelihood(self) -> float:
         """Of the data, up to a constant, with the scales' prior and posterior widths (Laplace) in it."""
         _, determinant = np.linalg.slogdet(self.inverse)
         _, information = self.scale_information()
-        width = float(self.belief.kernel.log_scale_sd)
+        width = float(self.prior.kernel.log_scale_sd)
         return float(
-            (determinant - self.residual @ self.pulled) / 2
+            (determinant - self.residual @ self.weighted_residual) / 2
             - np.sum((self.scales / width) ** 2) / 2
             - np.linalg.slogdet(information)[1] / 2
             - 2 * np.log(width)
-            + NOISE_FREEDOM / 2 * np.sum(np.log(self.weights) - self.weights + 1)
+            + NOISE_DEGREES_OF_FREEDOM / 2 * np.sum(np.log(self.weights) - self.weights + 1)
         )
 
     def _moments(self, points: Array) -> tuple[Array, Array, Array]:
         """Median, variance and degrees of freedom of a new measurement of log t at points (k, 4)."""
         slopes = sensitivities(self.parameters, points)
-        spread = np.square(self.belief.deviation)
-        process = self.process(points, self.points)
+        spread = np.square(self.prior.deviation)
+        process = self.process_covariance(points, self.points)
         across = process + (slopes * spread) @ self.slopes.T
         gain = across @ self.inverse
         median = (
             log_time(self.parameters, points)
             + slopes @ (self.centre - self.parameters)
-            + across @ self.pulled
+            + across @ self.weighted_residual
         )
-        own = float(np.exp(self.scales[0])) * self.belief.kernel.variance
-        known = own + slopes**2 @ spread - np.einsum("ij,ij->i", gain, across)
+        prior_variance = float(np.exp(self.scales[0])) * self.prior.kernel.variance
+        known = prior_variance + slopes**2 @ spread - np.einsum("ij,ij->i", gain, across)
         variance = np.maximum(known, 0.0) + self.new_noise
-        among = gain @ self.process(self.points, self.points)
-        by_process = own - 2 * np.einsum("ij,ij->i", gain, process) + np.einsum("ij,ij->i", among, gain)
+        among = gain @ self.process_covariance(self.points, self.points)
+        by_process = prior_variance - 2 * np.einsum("ij,ij->i", gain, process) + np.einsum("ij,ij->i", among, gain)
         by_noise = self.new_noise + gain**2 @ self.noise
         shares = np.stack([by_process, by_noise], axis=1) / variance[:, None]
         _, information = self.scale_information()
         of_log_variance = np.einsum("ij,jk,ik->i", shares, np.linalg.inv(information), shares)
-        return median, variance, np.maximum(2 / np.maximum(of_log_variance, 1e-9), LEAST_FREEDOM)
+        return median, variance, np.maximum(2 / np.maximum(of_log_variance, 1e-9), MIN_DEGREES_OF_FREEDOM)
 
 
 def half_width_of_noise(posterior: Posterior) -> float:

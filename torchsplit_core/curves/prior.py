@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.curves.form import BATCH, COMPUTE, PARAMETERS, PROCESSES, Array
+from torchsplit_core.curves.time_model import BATCH, COMPUTE, PARAMETERS, PROCESSES, Array
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CovarianceKernel:
     """Deviations on log t and reaches in octaves (factors of two)."""
 
     noise: float
@@ -41,21 +41,21 @@ class Kernel:
 
     def covariance(self, left: Array, right: Array) -> Array:
         """(n, k) covariance of what the form misses, between points (n, 4) and (k, 4)."""
-        batch = _matern(_octaves(left, right, BATCH) / self.batch_octaves)
-        size = _matern(_octaves(left, right, COMPUTE) / self.size_octaves)
-        processes = _matern(_octaves(left, right, PROCESSES) / self.processes_octaves)
-        found: Array = batch * (self.batch**2 + self.row**2 * size * processes)
-        return found
+        batch = _matern(_octave_distance(left, right, BATCH) / self.batch_octaves)
+        size = _matern(_octave_distance(left, right, COMPUTE) / self.size_octaves)
+        processes = _matern(_octave_distance(left, right, PROCESSES) / self.processes_octaves)
+        covariance: Array = batch * (self.batch**2 + self.row**2 * size * processes)
+        return covariance
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class Prior:
     """Kernel, and mean and deviation of each parameter in the order of `PARAMETERS`.
 
     The mean of `log_c` is not used: the fit centres it on the data, so that no unit of time is preferred.
     """
 
-    kernel: Kernel
+    kernel: CovarianceKernel
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
@@ -63,18 +63,18 @@ class Belief:
         assert len(self.mean) == len(self.deviation) == len(PARAMETERS)
 
 
-def _octaves(left: Array, right: Array, column: int) -> Array:
-    found: Array = np.abs(np.log2(left[:, column])[:, None] - np.log2(right[:, column]))
-    return found
+def _octave_distance(left: Array, right: Array, column: int) -> Array:
+    octaves: Array = np.abs(np.log2(left[:, column])[:, None] - np.log2(right[:, column]))
+    return octaves
 
 
 def _matern(distance: Array) -> Array:
     scaled = np.sqrt(3.0) * distance
-    found: Array = (1.0 + scaled) * np.exp(-scaled)
-    return found
+    correlation: Array = (1.0 + scaled) * np.exp(-scaled)
+    return correlation
 
 
-_KERNEL = Kernel(
+_KERNEL = CovarianceKernel(
     noise=0.016,
     batch=0.036,
     row=0.054,
@@ -84,13 +84,13 @@ _KERNEL = Kernel(
     log_scale_sd=0.99,
 )
 
-WEAK = Belief(
+WEAK_PRIOR = Prior(
     _KERNEL,
     mean=(1.0, 0.0, 0.0, -3.0, -0.5, -1.0, 1.8, 0.6, 1.0, 0.05, 0.4),
     deviation=(1.2, 4.0, 1.0, 1.5, 1.0, 1.0, 0.8, 0.5, 0.05, 0.05, 0.3),
 )
 
-LEARNT = Belief(
+LEARNT_PRIOR = Prior(
     _KERNEL,
     mean=(1.0, 0.0, 0.0, -2.96, -0.57, -1.0, 1.8, 0.83, 1.02, 0.027, 0.4),
     deviation=(1.2, 4.0, 1.0, 0.98, 0.64, 1.0, 0.8, 0.46, 0.032, 0.031, 0.3),

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from torchsplit_core.drawing.dot import scene_dot
+from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.scene import Scene, draw
-from torchsplit_core.drawing.svg import svg
-from torchsplit_core.drawing.view import MOST_ITEMS, first_view, view
+from torchsplit_core.drawing.scene import Scene, layout_scene
+from torchsplit_core.drawing.svg import render_svg
+from torchsplit_core.drawing.view import MOST_ITEMS, initially_open, build_view
 from torchsplit_core.graph import ALL_STEPS, DominanceInformation, TorchGraph, prepare, region_tree
 from torchsplit_core.graph.dot import dominance_dot, regions_dot
 from torchsplit_core.graph.preparation.steps import chosen_steps
 from torchsplit_core.values import InputFault, quoted, suggestion
 
-What = Literal["dataflow", "dominators", "post-dominators", "regions"]
+DrawingKind = Literal["dataflow", "dominators", "post-dominators", "regions"]
 
 
-def drawing(
+def render_drawing(
     graph: TorchGraph,
     suffix: str,
-    what: What = "dataflow",
+    what: DrawingKind = "dataflow",
     opened: tuple[str, ...] = (),
     *,
     dark: bool = False,
@@ -39,9 +39,9 @@ def drawing(
             f"names a file with the suffix {quoted(suffix)}" if suffix else "names a file without a suffix",
             "End its name in .svg or .dot.",
         )
-    if what not in get_args(What):
+    if what not in get_args(DrawingKind):
         raise InputFault(
-            "--what", f"is {quoted(what)}, not a known drawing", suggestion(what, get_args(What), "drawings")
+            "--what", f"is {quoted(what)}, not a known drawing", suggestion(what, get_args(DrawingKind), "drawings")
         )
     if what != "dataflow":
         if suffix == ".svg":
@@ -62,11 +62,11 @@ def drawing(
         )
     hierarchy = Hierarchy(graph)
     scene = _scene(hierarchy, opened)
-    return svg(scene, dark=dark) if suffix == ".svg" else scene_dot(hierarchy, scene)
+    return render_svg(scene, dark=dark) if suffix == ".svg" else scene_dot(hierarchy, scene)
 
 
 def _scene(hierarchy: Hierarchy, opened: tuple[str, ...]) -> Scene:
-    groups = first_view(hierarchy)
+    groups = initially_open(hierarchy)
     if opened == ("all",):
         groups = frozenset(hierarchy.groups)
     elif opened:
@@ -77,12 +77,12 @@ def _scene(hierarchy: Hierarchy, opened: tuple[str, ...]) -> Scene:
             raise InputFault(
                 "--open", f"unknown module {quoted(missing)}", suggestion(missing, known, "modules")
             )
-        groups = groups.union(*(hierarchy.around(paths[path]) for path in opened))
-    shown = view(hierarchy, groups)
+        groups = groups.union(*(hierarchy.enclosing_groups(paths[path]) for path in opened))
+    shown = build_view(hierarchy, groups)
     if len(shown.items) > MOST_ITEMS:
         raise InputFault(
             "--open",
             f"makes a drawing of {len(shown.items)} boxes, more than {MOST_ITEMS}",
             "Open fewer modules.",
         )
-    return draw(hierarchy, shown)
+    return layout_scene(hierarchy, shown)

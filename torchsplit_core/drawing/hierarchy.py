@@ -24,12 +24,12 @@ from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 
 DEEPEST = 40
 """Module paths are cut here: deeper ones are no modules but an attack on recursion."""
-LOOSE = 6
+MAX_LOOSE = 6
 """Up to this many loose operations in a row stand on their own beside modules."""
 WIDEST = 100
 """Parts of a group: beyond, loose operations are joined to runs of runs."""
 
-Part = int | str
+GroupPart = int | str
 """A part of a group: the index of a node, or the id of a group."""
 
 
@@ -45,7 +45,7 @@ class Group:
     kind: str
     path: str
     parent: str | None
-    parts: tuple[Part, ...]
+    parts: tuple[GroupPart, ...]
     count: int
     shape: int
 
@@ -71,13 +71,13 @@ class Hierarchy:
         self._facts = [hash((node.target, node.shape, node.dtype)) for node in shown]
         tree = _Module("")
         for i, node in enumerate(shown):
-            tree.at(node.module if node.kind == "op" else "").append(i)
+            tree.parts_at(node.module if node.kind == "op" else "").append(i)
         self._add_module(tree, None)
-        self.homes: list[str] = [""] * len(self.nodes)
+        self.group_of: list[str] = [""] * len(self.nodes)
         for group in self.groups.values():
             for part in group.parts:
                 if isinstance(part, int):
-                    self.homes[part] = group.id
+                    self.group_of[part] = group.id
 
     @cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
@@ -90,7 +90,7 @@ class Hierarchy:
 
     def members(self, group: str) -> Iterator[int]:
         """The nodes inside a group, in execution order of its parts."""
-        stack: list[Part] = [group]
+        stack: list[GroupPart] = [group]
         while stack:
             part = stack.pop()
             if isinstance(part, int):
@@ -100,9 +100,9 @@ class Hierarchy:
 
     def path_to(self, node: int) -> tuple[str, ...]:
         """The groups around a node, from the whole model inwards."""
-        return tuple(reversed(list(self.around(self.homes[node]))))
+        return tuple(reversed(list(self.enclosing_groups(self.group_of[node]))))
 
-    def around(self, group: str) -> Iterator[str]:
+    def enclosing_groups(self, group: str) -> Iterator[str]:
         """The group and those it lies in, from itself outwards."""
         inner: str | None = group
         while inner is not None:
@@ -118,14 +118,14 @@ class Hierarchy:
     def _add_module(self, module: _Module, parent: str | None) -> Group:
         """The group of a module with all below it; recursion is bounded by DEEPEST."""
         identity = f"module:{module.path}"
-        parts: list[Part] = []
-        inside: list[Group] = []
+        parts: list[GroupPart] = []
+        subgroups: list[Group] = []
         loose: list[int] = []
 
         def close_run() -> None:
-            if (module.children and len(loose) > LOOSE) or len(loose) > WIDEST:
+            if (module.children and len(loose) > MAX_LOOSE) or len(loose) > WIDEST:
                 runs = self._add_runs(list(loose), module.path, identity)
-                inside.extend(runs)
+                subgroups.extend(runs)
                 parts.extend(run.id for run in runs)
             else:
                 parts.extend(loose)
@@ -134,18 +134,18 @@ class Hierarchy:
         for part in module.parts:
             if isinstance(part, _Module):
                 close_run()
-                inside.append(self._add_module(part, identity))
-                parts.append(inside[-1].id)
+                subgroups.append(self._add_module(part, identity))
+                parts.append(subgroups[-1].id)
             elif self._is_op[part]:
                 loose.append(part)
             else:
                 close_run()
                 parts.append(part)
         close_run()
-        own = [self._facts[part] for part in parts if isinstance(part, int)]
+        node_facts = [self._facts[part] for part in parts if isinstance(part, int)]
         below = [
             (group.path[len(module.path) :] if group.kind == "module" else "run", group.shape)
-            for group in inside
+            for group in subgroups
         ]
         group = Group(
             identity,
@@ -153,8 +153,8 @@ class Hierarchy:
             module.path,
             parent,
             tuple(parts),
-            sum(self._is_op[part] for part in parts if isinstance(part, int)) + sum(g.count for g in inside),
-            hash((tuple(own), tuple(below))),
+            sum(self._is_op[part] for part in parts if isinstance(part, int)) + sum(g.count for g in subgroups),
+            hash((tuple(node_facts), tuple(below))),
         )
         self.groups[identity] = group
         return group
@@ -171,7 +171,7 @@ class Hierarchy:
     def _run(self, loose: list[int], path: str, parent: str) -> Group:
         # A node starts one run of a length; its module's path would let two ids spell the same.
         identity = f"run:{self.nodes[loose[0]]}:{len(loose)}"
-        parts: tuple[Part, ...] = tuple(loose)
+        parts: tuple[GroupPart, ...] = tuple(loose)
         if len(loose) > WIDEST:
             parts = tuple(run.id for run in self._add_runs(loose, path, identity))
         shape = hash(tuple(self._facts[i] for i in loose))
@@ -190,7 +190,7 @@ class _Module:
         self.parts: list[int | _Module] = []
         self.children: dict[str, _Module] = {}
 
-    def at(self, path: str) -> list[int | _Module]:
+    def parts_at(self, path: str) -> list[int | _Module]:
         """The parts of the module at a path, made where it is new. Empty names are passed over."""
         module = self
         if ".." in f".{path}.":

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.layered import ROW_GAP, Point, arrange
-from torchsplit_core.drawing.view import Item, View
+from torchsplit_core.drawing.layered_layout import ROW_GAP, Point, layout_layers
+from torchsplit_core.drawing.view import ViewItem, View
 
-STUB_FROM = 7
+STUB_MIN_READERS = 7
 """From so many readers on one level, a value is drawn as a stub at each of them."""
-CAREFUL = 2000
+CAREFUL_LAYOUT_ITEMS = 2000
 """Up to so many boxes the layout takes its time; beyond, nobody sees all of its lines at once."""
 MARGIN = 16.0
 TITLE = 30.0
@@ -80,9 +80,9 @@ class Scene:
     height: float
 
 
-def draw(hierarchy: Hierarchy, shown: View) -> Scene:
+def layout_scene(hierarchy: Hierarchy, shown: View) -> Scene:
     """Lay out a view."""
-    drawing = _Drawing(shown, _edges(hierarchy, shown))
+    drawing = _SceneBuilder(shown, _edges(hierarchy, shown))
     return drawing.scene()
 
 
@@ -91,9 +91,9 @@ def _edges(hierarchy: Hierarchy, shown: View) -> dict[tuple[int, int], int]:
     size = [hierarchy.graph.by_id[name].output_bytes for name in hierarchy.nodes]
     values: dict[tuple[int, int], set[int]] = {}
     for node, reads in enumerate(hierarchy.reads):
-        target = shown.home[node]
+        target = shown.item_of[node]
         for read in reads:
-            source = shown.home[read]
+            source = shown.item_of[read]
             if source != target:
                 values.setdefault((source, target), set()).add(read)
     return {pair: sum(size[node] for node in nodes) for pair, nodes in values.items()}
@@ -123,7 +123,7 @@ TOP: Key = ("top", 0, 0)
 BOTTOM: Key = ("bottom", 0, 0)
 
 
-class _Drawing:
+class _SceneBuilder:
     def __init__(self, shown: View, edges: dict[tuple[int, int], int]) -> None:
         self.items, self.view, self.edges = shown.items, shown, edges
         self.levels: dict[int, _Level] = {-1: _Level()}
@@ -132,7 +132,7 @@ class _Drawing:
                 self.levels[i] = _Level()
             self.levels[item.parent].children.append(i)
         for source, target in edges:
-            self._join(source, target)
+            self._add_edge(source, target)
         self.boxes: list[Box | None] = [None] * len(self.items)
         self.lines: list[Line] = []
         self.stubs: list[Stub] = []
@@ -141,8 +141,8 @@ class _Drawing:
         """Sizes from the inside outwards, places from the outside inwards."""
         # Parents stand before their children, so backwards is inside first.
         for i in (*(i for i in reversed(range(len(self.items))) if self.items[i].open), -1):
-            self._arrange(i)
-        self._place(-1, 0.0, 0.0)
+            self._layout_level(i)
+        self._place_level(-1, 0.0, 0.0)
         boxes = tuple(box for box in self.boxes if box is not None)
         assert len(boxes) == len(self.items)
         top = self.levels[-1]
@@ -150,16 +150,16 @@ class _Drawing:
             self.view, boxes, tuple(self.lines), tuple(self.stubs), self.edges, top.width, top.height
         )
 
-    def _around(self, i: int) -> Iterator[int]:
+    def _enclosing_items(self, i: int) -> Iterator[int]:
         """The item and the open items around it, inside first, then -1."""
         while i != -1:
             yield i
             i = self.items[i].parent
         yield -1
 
-    def _join(self, source: int, target: int) -> None:
+    def _add_edge(self, source: int, target: int) -> None:
         """Note an edge on every level it passes."""
-        outward, inward = list(self._around(source)), list(self._around(target))
+        outward, inward = list(self._enclosing_items(source)), list(self._enclosing_items(target))
         while len(outward) > 1 and len(inward) > 1 and outward[-2] == inward[-2]:
             outward.pop()
             inward.pop()
@@ -173,21 +173,21 @@ class _Drawing:
         for child, around in pairwise(inward[:-1]):
             self.levels[around].entries.setdefault(source, {}).setdefault(child, []).append(target)
 
-    def _arrange(self, owner: int) -> None:
+    def _layout_level(self, owner: int) -> None:
         level = self.levels[owner]
         joins: list[tuple[Key, Key]] = []
         ports: list[Key] = []
         children: list[Key] = [("item", i, 0) for i in level.children]
         for source, readers in level.entries.items():
-            if len(readers) >= STUB_FROM:
-                level.stubs |= {(source, reader): found for reader, found in readers.items()}
+            if len(readers) >= STUB_MIN_READERS:
+                level.stubs |= {(source, reader): targets for reader, targets in readers.items()}
             else:
                 ports.append(("in", source, 0))
                 joins += [(ports[-1], ("item", reader, 0)) for reader in readers]
         joins += [(TOP, port) for port in ports]
         for (source, child), readers in level.inner.items():
-            if len(readers) >= STUB_FROM:
-                level.stubs |= {(source, reader): found for reader, found in readers.items()}
+            if len(readers) >= STUB_MIN_READERS:
+                level.stubs |= {(source, reader): targets for reader, targets in readers.items()}
             else:
                 joins += [(("item", child, 0), ("item", reader, 0)) for reader in readers]
         stubs: list[Key] = [("stub", *pair) for pair in level.stubs]
@@ -212,14 +212,14 @@ class _Drawing:
         ]
         number = {key: i for i, key in enumerate(keys)}
         pairs = [(number[s], number[t]) for s, t in joins]
-        found = arrange([self._size(key) for key in keys], pairs, hasty=len(self.items) > CAREFUL)
+        layout = layout_layers([self._size(key) for key in keys], pairs, fast=len(self.items) > CAREFUL_LAYOUT_ITEMS)
         lift = ROW_GAP if ports else 0.0
-        for key, (x, y), size in zip(keys, found.corners, map(self._size, keys), strict=True):
+        for key, (x, y), size in zip(keys, layout.corners, map(self._size, keys), strict=True):
             level.place[key] = Box(x, y - lift, *size)
-        for (s, t), points in found.routes.items():
+        for (s, t), points in layout.routes.items():
             level.routes[keys[s], keys[t]] = tuple((x, y - lift) for x, y in points)
-        level.width = found.width
-        level.height = found.height - lift - (ROW_GAP if leaving else 0.0)
+        level.width = layout.width
+        level.height = layout.height - lift - (ROW_GAP if leaving else 0.0)
 
     def _size(self, key: Key) -> tuple[float, float]:
         kind, i, _ = key
@@ -234,7 +234,7 @@ class _Drawing:
             return (max(level.width, min(title, WIDEST)) + 2 * MARGIN, level.height + TITLE + MARGIN)
         return box_size(item)
 
-    def _place(self, owner: int, left: float, top: float) -> None:
+    def _place_level(self, owner: int, left: float, top: float) -> None:
         """Absolute places of a level whose inside starts at (left, top), and its lines."""
         level = self.levels[owner]
         for key, box in level.place.items():
@@ -245,39 +245,39 @@ class _Drawing:
                 if self.items[key[1]].open:
                     inner = self.levels[key[1]]
                     spare = (moved.width - inner.width) / 2
-                    self._place(key[1], moved.x + spare, moved.y + TITLE)
+                    self._place_level(key[1], moved.x + spare, moved.y + TITLE)
             elif key[0] == "stub":
                 self.stubs.append(Stub(key[1], key[2], self.items[key[1]].label, moved))
         for pair, points in level.routes.items():
             level.routes[pair] = tuple((x + left, y + top) for x, y in points)
-        self._lines(owner)
+        self._add_lines(owner)
 
-    def _lines(self, owner: int) -> None:
+    def _add_lines(self, owner: int) -> None:
         level = self.levels[owner]
         for source, readers in level.entries.items():
             port: Key = ("in", source, 0)
             if port not in level.place:
                 continue
-            targets = tuple(target for found in readers.values() for target in found)
+            targets = tuple(target for reached in readers.values() for target in reached)
             entry = level.routes[TOP, port][2:]
             edge = self._frame_top(owner)
-            self._line(source, targets, ((entry[0][0], edge), *entry), arrow=False)
-            for reader, found in readers.items():
-                self._line_to(level, source, port, reader, found)
+            self._add_line(source, targets, ((entry[0][0], edge), *entry), arrow=False)
+            for reader, reached in readers.items():
+                self._line_to(level, source, port, reader, reached)
         for (source, child), readers in level.inner.items():
-            for reader, found in readers.items():
+            for reader, reached in readers.items():
                 if (source, reader) not in level.stubs:
-                    self._line_to(level, source, ("item", child, 0), reader, found)
-        for (source, reader), found in level.stubs.items():
-            self._line_to(level, source, ("stub", source, reader), reader, found)
-        for source, (child, found) in level.exits.items():
+                    self._line_to(level, source, ("item", child, 0), reader, reached)
+        for (source, reader), reached in level.stubs.items():
+            self._line_to(level, source, ("stub", source, reader), reader, reached)
+        for source, (child, reached) in level.exits.items():
             points = level.routes[("item", child, 0), ("out", source, 0)]
             leaving = level.routes[("out", source, 0), BOTTOM][:-2]
             frame = self.boxes[owner]
             assert frame is not None
             points = self._from_port(source, child, points)
             end = (leaving[-1][0], frame.y + frame.height)
-            self._line(source, tuple(found), (*points, *leaving, end), arrow=False)
+            self._add_line(source, tuple(reached), (*points, *leaving, end), arrow=False)
 
     def _frame_top(self, owner: int) -> float:
         frame = self.boxes[owner]
@@ -293,7 +293,7 @@ class _Drawing:
         entered = inside is not None and ("in", source, 0) in inside.place
         if inside is not None and entered:
             points = _moved_end(points, inside.routes[TOP, ("in", source, 0)][2][0])
-        self._line(source, tuple(targets), points, arrow=not entered)
+        self._add_line(source, tuple(targets), points, arrow=not entered)
 
     def _from_port(self, source: int, child: int, points: tuple[Point, ...]) -> tuple[Point, ...]:
         """A line that leaves an open item starts where the value's port is."""
@@ -303,7 +303,7 @@ class _Drawing:
         x = inside.routes[("out", source, 0), BOTTOM][-3][0]
         return _moved_end(points[::-1], x)[::-1]
 
-    def _line(self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool) -> None:
+    def _add_line(self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool) -> None:
         self.lines.append(Line(source, targets, tuple(dict.fromkeys(points)), arrow))
 
 
@@ -312,7 +312,7 @@ def _moved_end(points: tuple[Point, ...], x: float) -> tuple[Point, ...]:
     return (*points[:-2], *((x, y) for _, y in points[-2:]))
 
 
-def box_size(item: Item) -> tuple[float, float]:
+def box_size(item: ViewItem) -> tuple[float, float]:
     """Width and height of a closed item, wide enough for its texts up to WIDEST."""
     text = max(LABEL_WIDTH * len(item.label), NOTE_WIDTH * len(item.note)) + 24
     return (min(max(text, NARROWEST), WIDEST), 42.0 if item.note else 28.0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from torchsplit_core.drawing.layered import Point
+from torchsplit_core.drawing.layered_layout import Point
 from torchsplit_core.drawing.scene import LABEL_WIDTH, NOTE_WIDTH, Box, Scene
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -39,7 +39,7 @@ class Fill:
     colour: str
 
 
-def svg(
+def render_svg(
     scene: Scene, *, dark: bool = False, fills: Sequence[Fill | None] = (), title: str = "Dataflow"
 ) -> str:
     """The file's text. `fills` has one entry an item, or none at all."""
@@ -101,16 +101,16 @@ def _texts(label: str, note: str, box: Box, colours: Palette, *, middle: bool, s
     room = box.width - 16
     x, y = box.x + 10, box.y + (box.height / 2 + size * 0.35 if middle and not note else 18)
     whole = f"<title>{_text(f'{label} {note}'.strip())}</title>"
-    found = [
+    elements = [
         f'<g>{whole}<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="600" fill="{colours.text}">'
         f"{_text(_cut(label, room / (LABEL_WIDTH * size / 13)))}</text>"
     ]
     if note:
-        found.append(
+        elements.append(
             f'<text x="{x:.1f}" y="{y + 15:.1f}" font-size="11" fill="{colours.note}">'
             f"{_text(_cut(note, room / NOTE_WIDTH))}</text>"
         )
-    return "".join([*found, "</g>"])
+    return "".join([*elements, "</g>"])
 
 
 def _cut(text: str, characters: float) -> str:

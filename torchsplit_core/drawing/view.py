@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torchsplit_core.drawing.hierarchy import Group, Hierarchy, Part
+from torchsplit_core.drawing.hierarchy import Group, Hierarchy, GroupPart
 
-FIRST_LOOK = 24
+INITIAL_ITEMS = 24
 """The first view opens modules that hold most of the model while it stays within this many items."""
 MOST_ITEMS = 20_000
 """More boxes in one picture are refused: the browser would work on them for seconds."""
@@ -24,7 +24,7 @@ DOMINANT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ViewItem:
     """One drawn box. `parent` is the index of the open item around it, -1 at the top.
 
     `kind`: input, op, output, module, run, or fold (`repeats` equal blocks, `groups` their ids).
@@ -50,26 +50,26 @@ class Item:
 class View:
     """Items, parents before children and siblings in execution order; `home[i]`: the item that shows node i."""
 
-    items: tuple[Item, ...]
-    home: tuple[int, ...]
+    items: tuple[ViewItem, ...]
+    item_of: tuple[int, ...]
 
 
-def view(hierarchy: Hierarchy, opened: Iterable[str], unfolded: Iterable[str] = ()) -> View:
+def build_view(hierarchy: Hierarchy, opened: Iterable[str], unfolded: Iterable[str] = ()) -> View:
     """The items of a hierarchy. `opened` are ids of groups, `unfolded` ids of groups whose blocks stand singly.
 
     The whole model is always open. Ids that the hierarchy has not are passed over.
     """
-    builder = _Builder(hierarchy, frozenset(opened), frozenset(unfolded))
+    builder = _ViewBuilder(hierarchy, frozenset(opened), frozenset(unfolded))
     builder.level(hierarchy.groups[Hierarchy.ROOT], -1)
-    return View(tuple(builder.items), tuple(builder.home))
+    return View(tuple(builder.items), tuple(builder.item_of))
 
 
-def first_view(hierarchy: Hierarchy) -> frozenset[str]:
+def initially_open(hierarchy: Hierarchy) -> frozenset[str]:
     """The groups open at first: modules that hold most of what is around them, while the view stays small."""
     opened: set[str] = set()
     current, items = hierarchy.groups[Hierarchy.ROOT], 0
     while True:
-        parts = _folded(hierarchy, current, frozenset(opened), frozenset())
+        parts = _fold_equal_blocks(hierarchy, current, frozenset(opened), frozenset())
         items += len(parts) - 1
         largest = max(
             (hierarchy.groups[part] for part in parts if isinstance(part, str)),
@@ -79,19 +79,19 @@ def first_view(hierarchy: Hierarchy) -> frozenset[str]:
         if largest is None or largest.count < DOMINANT * current.count:
             return frozenset(opened)
         current = _innermost(hierarchy, largest)
-        inside = _folded(hierarchy, current, frozenset(opened), frozenset())
+        inside = _fold_equal_blocks(hierarchy, current, frozenset(opened), frozenset())
         # A list of equal blocks says as much closed: "layers × 32".
-        if items + len(inside) > FIRST_LOOK or len(inside) == 1:
+        if items + len(inside) > INITIAL_ITEMS or len(inside) == 1:
             return frozenset(opened)
         opened.add(current.id)
 
 
-def reveal(hierarchy: Hierarchy, node: str) -> frozenset[str]:
+def groups_around(hierarchy: Hierarchy, node: str) -> frozenset[str]:
     """The groups that must be open for a node to stand on its own. Raises KeyError for an unknown node."""
     return frozenset(hierarchy.path_to(hierarchy.index[node]))
 
 
-def opening(hierarchy: Hierarchy, item: Item) -> frozenset[str]:
+def groups_to_open(hierarchy: Hierarchy, item: ViewItem) -> frozenset[str]:
     """The groups to open for an item: of a fold, or of a list of equal blocks, the first block too."""
     wanted = item.groups[:1] if item.kind == "fold" else (item.id,)
     if item.kind != "fold" and item.repeats > 1:
@@ -99,15 +99,15 @@ def opening(hierarchy: Hierarchy, item: Item) -> frozenset[str]:
     return frozenset(_innermost(hierarchy, hierarchy.groups[name]).id for name in wanted)
 
 
-class _Builder:
+class _ViewBuilder:
     def __init__(self, hierarchy: Hierarchy, opened: frozenset[str], unfolded: frozenset[str]) -> None:
         self.hierarchy, self.opened, self.unfolded = hierarchy, opened, unfolded
-        self.items: list[Item] = []
-        self.home = [-1] * len(hierarchy.nodes)
+        self.items: list[ViewItem] = []
+        self.item_of = [-1] * len(hierarchy.nodes)
 
     def level(self, group: Group, parent: int) -> None:
         """The parts of an open group; recursion is as deep as groups are nested."""
-        for part in _folded(self.hierarchy, group, self.opened, self.unfolded):
+        for part in _fold_equal_blocks(self.hierarchy, group, self.opened, self.unfolded):
             if isinstance(part, int):
                 self.add(self.leaf(part, parent))
             elif isinstance(part, list):
@@ -115,11 +115,11 @@ class _Builder:
             else:
                 self.group(self.hierarchy.groups[part], group, parent)
 
-    def leaf(self, node: int, parent: int) -> Item:
+    def leaf(self, node: int, parent: int) -> ViewItem:
         """An input, an output or an operation that stands on its own."""
-        found = self.hierarchy.graph.by_id[self.hierarchy.nodes[node]]
-        label = self.hierarchy.operations[node] if found.kind == "op" else found.id
-        return Item(f"node:{found.id}", found.kind, label, _shape(found.shape), parent, nodes=(node,))
+        graph_node = self.hierarchy.graph.by_id[self.hierarchy.nodes[node]]
+        label = self.hierarchy.operations[node] if graph_node.kind == "op" else graph_node.id
+        return ViewItem(f"node:{graph_node.id}", graph_node.kind, label, _shape(graph_node.shape), parent, nodes=(node,))
 
     def group(self, group: Group, around: Group, parent: int) -> None:
         """A closed group, an open one with its parts, or the one operation of a module as itself."""
@@ -132,50 +132,50 @@ class _Builder:
             if inner.kind == "run":
                 self.add(self.leaf(node, parent))
                 return
-            self.add(Item(f"node:{name}", "op", label, hierarchy.operations[node], parent, nodes=(node,)))
+            self.add(ViewItem(f"node:{name}", "op", label, hierarchy.operations[node], parent, nodes=(node,)))
         elif inner.id in self.opened:
             self.items.append(
-                Item(inner.id, inner.kind, label, "", parent, open=True, expandable=True, count=inner.count)
+                ViewItem(inner.id, inner.kind, label, "", parent, open=True, expandable=True, count=inner.count)
             )
             self.level(inner, len(self.items) - 1)
         else:
-            blocks = _folded(hierarchy, inner, frozenset(), frozenset())
+            blocks = _fold_equal_blocks(hierarchy, inner, frozenset(), frozenset())
             repeats = len(blocks[0]) if len(blocks) == 1 and isinstance(blocks[0], list) else 1
             nodes = tuple(hierarchy.members(inner.id))
             self.add(
-                Item(
+                ViewItem(
                     inner.id, inner.kind, f"{label} × {repeats}" if repeats > 1 else label,
                     hierarchy.summary(inner.id), parent,
                     expandable=True, count=inner.count, repeats=repeats, nodes=nodes,
                 )
             )  # fmt: skip
 
-    def fold(self, blocks: list[str], parent: int) -> Item:
+    def fold(self, blocks: list[str], parent: int) -> ViewItem:
         """Equal blocks in a row as one box."""
         groups = [self.hierarchy.groups[name] for name in blocks]
         list_name = groups[0].path.rpartition(".")[0].rpartition(".")[2] or "block"
-        return Item(
+        return ViewItem(
             f"fold:{groups[0].id}:{len(blocks)}", "fold", f"{list_name} × {len(blocks)}",
             f"{_last(groups[0].path)} to {_last(groups[-1].path)}, {groups[0].count} operations each", parent,
             expandable=True, count=sum(group.count for group in groups), repeats=len(blocks),
             groups=tuple(blocks), nodes=tuple(node for name in blocks for node in self.hierarchy.members(name)),
         )  # fmt: skip
 
-    def add(self, item: Item) -> None:
+    def add(self, item: ViewItem) -> None:
         for node in item.nodes:
-            self.home[node] = len(self.items)
+            self.item_of[node] = len(self.items)
         self.items.append(item)
 
 
-def _folded(
+def _fold_equal_blocks(
     hierarchy: Hierarchy, group: Group, opened: frozenset[str], unfolded: frozenset[str]
-) -> list[Part | list[str]]:
+) -> list[GroupPart | list[str]]:
     """The parts of a group; two or more closed equal blocks in a row are one list."""
-    found: list[Part | list[str]] = []
+    folded_parts: list[GroupPart | list[str]] = []
     row: list[str] = []
 
     def close() -> None:
-        found.append(row[0] if len(row) == 1 else list(row))
+        folded_parts.append(row[0] if len(row) == 1 else list(row))
         row.clear()
 
     for part in group.parts:
@@ -193,10 +193,10 @@ def _folded(
         if block and isinstance(part, str):
             row.append(part)
         else:
-            found.append(part)
+            folded_parts.append(part)
     if row:
         close()
-    return found
+    return folded_parts
 
 
 def _innermost(hierarchy: Hierarchy, group: Group) -> Group:

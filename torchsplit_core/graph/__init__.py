@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.dominance import ENTRY, EXIT, DominanceInformation, immediate_dominators
     from torchsplit_core.graph.preparation.prepare import PreparedGraph, Unit, ValueEdge, prepare
     from torchsplit_core.graph.preparation.step_report import Fate, StepReport, fates, preparation_report
-    from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName
+    from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, PreparationStep, StepName
     from torchsplit_core.graph.regions import Region, RegionTree, region_tree
     from torchsplit_core.graph.torch_graph import TorchGraph
 
@@ -30,7 +30,7 @@ __all__ = [
     "PreparedGraph",
     "Region",
     "RegionTree",
-    "Step",
+    "PreparationStep",
     "StepName",
     "StepReport",
     "TorchGraph",
@@ -51,7 +51,7 @@ __getattr__ = on_demand(
         "dominance": "ENTRY EXIT DominanceInformation immediate_dominators",
         "preparation.prepare": "PreparedGraph Unit ValueEdge prepare",
         "preparation.step_report": "Fate StepReport fates preparation_report",
-        "preparation.steps": "ALL_STEPS STEPS Step StepName",
+        "preparation.steps": "ALL_STEPS STEPS PreparationStep StepName",
         "regions": "Region RegionTree region_tree",
         "torch_graph": "TorchGraph",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash, is_former
+from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash, uses_former_scheme
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import InputFault, Profile, quoted
 
@@ -16,7 +16,7 @@ def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGr
     profile names a node that the graph has not.
     """
     if graph.architecture_hash != profile.architecture_hash:
-        raise _misfit(graph, profile)
+        raise _hash_mismatch(graph, profile)
     for node in profile.nodes:
         if node.id not in graph.by_id:
             raise InputFault(
@@ -27,16 +27,16 @@ def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGr
     return replace(graph, metadata={node.id: node for node in profile.nodes})
 
 
-def measured_under_former(graph: TorchGraph, profile: Profile) -> bool:
+def has_former_hash(graph: TorchGraph, profile: Profile) -> bool:
     """Whether the profile has the hash that the version before gave this graph."""
     differ = bool(profile.architecture_hash) and profile.architecture_hash != graph.architecture_hash
     return differ and profile.architecture_hash == former_architecture_hash(graph)
 
 
-def _misfit(graph: TorchGraph, profile: Profile) -> InputFault:
-    if measured_under_former(graph, profile):
+def _hash_mismatch(graph: TorchGraph, profile: Profile) -> InputFault:
+    if has_former_hash(graph, profile):
         return InputFault("profile", OF_FORMER_SCHEME, "Measure again; the file keeps what was measured.")
-    if profile.architecture_hash and is_former(graph):
+    if profile.architecture_hash and uses_former_scheme(graph):
         return InputFault("graph", "was traced by an earlier version of TorchSplit", "Trace the model again.")
     return InputFault(
         "profile architecture_hash",

@@ -25,7 +25,7 @@ def hash_model_architecture(graph: TorchGraph) -> str:
     Ignores weights' values and names, node ids, module paths, source lines and the traced batch; a weight
     counts where it is first read, so one that nothing reads does not count.
     """
-    return _hashed(SCHEME, _described(graph, True))
+    return _hash(SCHEME, _canonical_form(graph, True))
 
 
 def former_architecture_hash(graph: TorchGraph) -> str:
@@ -33,19 +33,19 @@ def former_architecture_hash(graph: TorchGraph) -> str:
 
     What was measured under it stays readable and is told apart; it is never taken for this architecture's.
     """
-    return _hashed(FORMER_SCHEME, _described(graph, False))
+    return _hash(FORMER_SCHEME, _canonical_form(graph, False))
 
 
-def is_former(graph: TorchGraph) -> bool:
+def uses_former_scheme(graph: TorchGraph) -> bool:
     """Whether the graph was stored under the scheme before: its arguments are not known, so it is traced again."""
     return graph.architecture_hash == former_architecture_hash(graph)
 
 
-def _hashed(scheme: str, described: list[object]) -> str:
+def _hash(scheme: str, described: list[object]) -> str:
     return hashlib.sha256(json.dumps([scheme, described]).encode()).hexdigest()
 
 
-def _described(graph: TorchGraph, arguments: bool) -> list[object]:
+def _canonical_form(graph: TorchGraph, arguments: bool) -> list[object]:
     """The graph with numbers in place of names."""
     numbers: dict[str, int] = {}
     lines: list[object] = []
@@ -54,7 +54,7 @@ def _described(graph: TorchGraph, arguments: bool) -> list[object]:
         node = graph.by_id[name]
         if name not in numbers:
             numbers[name] = len(numbers)
-            lines.append(_facts(node, []))
+            lines.append(_node_form(node, []))
         return numbers[name]
 
     for node in graph.nodes:
@@ -63,14 +63,14 @@ def _described(graph: TorchGraph, arguments: bool) -> list[object]:
         reads = [number(name) for name in node.inputs]
         numbers[node.id] = len(numbers)
         bodies = graph.bodies(node.id)
-        line = [*_facts(node, reads), [_described(body, arguments) for body in bodies.values()]]
+        line = [*_node_form(node, reads), [_canonical_form(body, arguments) for body in bodies.values()]]
         if arguments:
             line.append(_arguments(node, {name: place for place, name in enumerate(bodies)}))
         lines.append(line)
     return lines
 
 
-def _facts(node: GraphNode, reads: list[int]) -> list[object]:
+def _node_form(node: GraphNode, reads: list[int]) -> list[object]:
     """What counts of a node; a weight's target is its name, which does not."""
     target = node.target if node.kind == "op" else ""
     shape = None if node.shape is None else list(node.shape)
@@ -79,15 +79,15 @@ def _facts(node: GraphNode, reads: list[int]) -> list[object]:
 
 def _arguments(node: GraphNode, bodies: dict[str, int]) -> list[object]:
     """The arguments by name; a body goes by its place, for torch numbers their names through the model."""
-    found = sorted(item for item in node.arguments.items() if item[0] != MESSAGE)
-    return [[name, _numbered(value, bodies)] for name, value in found] if bodies else [*map(list, found)]
+    named_arguments = sorted(item for item in node.arguments.items() if item[0] != MESSAGE)
+    return [[name, _number_bodies(value, bodies)] for name, value in named_arguments] if bodies else [*map(list, named_arguments)]
 
 
-def _numbered(value: Any, bodies: dict[str, int]) -> Any:
+def _number_bodies(value: Any, bodies: dict[str, int]) -> Any:
     if isinstance(value, list):
-        return [_numbered(item, bodies) for item in value]
+        return [_number_bodies(item, bodies) for item in value]
     if isinstance(value, dict):
         if value.keys() == {"body"}:
             return {"body": bodies.get(value["body"])}
-        return {key: _numbered(item, bodies) for key, item in value.items()}
+        return {key: _number_bodies(item, bodies) for key, item in value.items()}
     return value

@@ -39,42 +39,42 @@ _NESTING = frozenset({"complex", "slice", "entries", "constant"})
 _FORMS = _NESTING | {"input", "body", "object"}
 
 
-def number(value: float) -> int | float | str:
+def encode_number(value: float) -> int | float | str:
     """A number, or the text of one that JSON has not."""
     return value if isfinite(value) else str(value)
 
 
-def text(value: str) -> str | dict[str, Any]:
+def encode_text(value: str) -> str | dict[str, Any]:
     """A text, or its digest where it is too long."""
     return value if len(value) <= LONGEST_TEXT else _digest(len(value), value)
 
 
-def listed(values: Iterable[Any]) -> list[Any] | dict[str, Any]:
+def encode_list(values: Iterable[Any]) -> list[Any] | dict[str, Any]:
     """A list of written values, or its digest where it is too long."""
-    found = list(values)
-    return found if len(found) <= LONGEST_LIST else _digest(len(found), found)
+    items = list(values)
+    return items if len(items) <= LONGEST_LIST else _digest(len(items), items)
 
 
-def entries(values: Mapping[str, Any]) -> dict[str, Any]:
+def encode_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
     """Keys and written values, or their digest where they are too many."""
-    found = {key: values[key] for key in sorted(values)}
-    return {"entries": found} if len(found) <= LONGEST_LIST else _digest(len(found), found)
+    ordered = {key: values[key] for key in sorted(values)}
+    return {"entries": ordered} if len(ordered) <= LONGEST_LIST else _digest(len(ordered), ordered)
 
 
-def bounded(value: Any, depth: int = 1) -> Any:
+def limit_depth(value: Any, depth: int = 1) -> Any:
     """A written argument with what lies too deep in it by its digest."""
     if isinstance(value, list):
         if depth > MOST_DEPTH:
             return _digest(len(value), value)
-        return [bounded(item, depth + 1) for item in value]
+        return [limit_depth(item, depth + 1) for item in value]
     if not isinstance(value, dict) or not _NESTING.issuperset(value):
         return value
     ((form, content),) = value.items()
     if depth + (form != "entries") > MOST_DEPTH:
         return _digest(len(content), value)
     if form == "entries":
-        return {form: {key: bounded(item, depth + 1) for key, item in content.items()}}
-    return {form: bounded(content, depth + 1)}
+        return {form: {key: limit_depth(item, depth + 1) for key, item in content.items()}}
+    return {form: limit_depth(content, depth + 1)}
 
 
 def _digest(length: int, value: Any) -> dict[str, Any]:
@@ -82,16 +82,16 @@ def _digest(length: int, value: Any) -> dict[str, Any]:
     return {"length": length, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def checked(given: Any, inputs: int, where: str) -> dict[str, Any]:
+def check_arguments(given: Any, inputs: int, where: str) -> dict[str, Any]:
     """The arguments of a node that reads so many values. Raises InputFault where they break the contract."""
     if not isinstance(given, Mapping):
         raise _fault(where, f"is {json_words(given)}, not an object")
     if len(given) > MOST_ARGUMENTS:
         raise _fault(where, f"has {len(given)} arguments, more than {MOST_ARGUMENTS}")
-    return {_name(name, where): _checked(value, inputs, where, 1) for name, value in given.items()}
+    return {_name(name, where): _check_value(value, inputs, where, 1) for name, value in given.items()}
 
 
-def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
+def _check_value(value: Any, inputs: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise _fault(where, f"has a text of {len(value)} characters, more than {LONGEST_TEXT}")
@@ -112,13 +112,13 @@ def _checked(value: Any, inputs: int, where: str, depth: int) -> Any:
         _check_depth(where, depth)
         if len(value) > LONGEST_LIST:
             raise _fault(where, f"has a list of {len(value)} entries, more than {LONGEST_LIST}")
-        return [_checked(item, inputs, where, depth + 1) for item in value]
+        return [_check_value(item, inputs, where, depth + 1) for item in value]
     if isinstance(value, Mapping):
-        return _checked_form(value, inputs, where, depth)
+        return _check_form(value, inputs, where, depth)
     raise _fault(where, f"has a {type(value).__name__}, which JSON does not have")
 
 
-def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -> dict[str, Any]:
+def _check_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -> dict[str, Any]:
     """One of the objects that stand for what JSON has not."""
     if value.keys() == {"length", "sha256"}:
         length, digest = value["length"], value["sha256"]
@@ -146,12 +146,12 @@ def _checked_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int)
             raise _fault(where, f"has entries that are not an object of at most {LONGEST_LIST} keys")
         return {
             form: {
-                _name(key, where): _checked(item, inputs, where, depth + 1) for key, item in content.items()
+                _name(key, where): _check_value(item, inputs, where, depth + 1) for key, item in content.items()
             }
         }
     elif not isinstance(content, (list, tuple)):
         raise _fault(where, f"has a {form} that is {json_words(content)}, not a list")
-    return {form: _checked(content, inputs, where, depth + 1)}
+    return {form: _check_value(content, inputs, where, depth + 1)}
 
 
 def _check_depth(where: str, depth: int) -> None:

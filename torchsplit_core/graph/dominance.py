@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from torchsplit_core.graph.flow import ENTRY, EXIT, Flow, flow_of, neighbours, spans
+from torchsplit_core.graph.flow import ENTRY, EXIT, FlowGraph, build_flow, neighbours, preorder_spans
 from torchsplit_core.graph.torch_graph import TorchGraph
 
 __all__ = ["ENTRY", "EXIT", "DominanceInformation", "graph_edges", "immediate_dominators"]
@@ -31,7 +31,7 @@ class DominanceInformation:
     def __init__(self, graph: TorchGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> None:
         ids, edges = graph_edges(graph) if isinstance(graph, TorchGraph) else graph
         self.ids: tuple[str, ...] = tuple(ids)
-        self.flow: Flow = flow_of(self.ids, edges)
+        self.flow: FlowGraph = build_flow(self.ids, edges)
 
     @property
     def topological_ids(self) -> tuple[str, ...]:
@@ -111,13 +111,13 @@ class DominanceInformation:
 
     @cached_property
     def _dom_spans(self) -> tuple[list[int], list[int]]:
-        return spans(self._idom)
+        return preorder_spans(self._idom)
 
     @cached_property
     def _pdom_spans(self) -> tuple[list[int], list[int]]:
         """By the label counted from EXIT, so that parents are smaller."""
         last = len(self._ipdom) - 1
-        return spans([last - i for i in reversed(self._ipdom)])
+        return preorder_spans([last - i for i in reversed(self._ipdom)])
 
     @cached_property
     def _readers(self) -> tuple[list[int], list[int]]:
@@ -146,11 +146,11 @@ class DominanceInformation:
 
     def _ancestors(self, name: str, parent: list[int]) -> frozenset[str]:
         i = self.flow.label[name]
-        found = {name}
+        ancestors = {name}
         while parent[i] != i:
             i = parent[i]
-            found.add(self.flow.names[i])
-        return frozenset(found)
+            ancestors.add(self.flow.names[i])
+        return frozenset(ancestors)
 
     def _walk(self, name: str, neighbours: tuple[list[int], list[int]]) -> frozenset[str]:
         starts, ends = neighbours
@@ -169,7 +169,7 @@ def immediate_dominators(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -
 
     Raises InputFault as DominanceInformation does.
     """
-    flow = flow_of(ids, edges)
+    flow = build_flow(ids, edges)
     names = flow.names
     return dict(zip(names[1:-1], map(names.__getitem__, flow.dominators()[1:-1]), strict=True))
 

@@ -23,11 +23,11 @@ EXIT = "<exit>"
 Labels: TypeAlias = NDArray[np.int64]
 
 # So far an intersection walks step by step; beyond, by jumps (see `_Jumps`).
-_WALK = 32
+_LINEAR_STEPS = 32
 
 
 @dataclass(frozen=True)
-class Flow:
+class FlowGraph:
     """A DAG of len(names) - 2 values. Edge i leads from label sources[i] to label targets[i].
 
     `names` has ENTRY, the ids in topological order (their given order where that is one) and
@@ -58,7 +58,7 @@ class Flow:
     def reads(self) -> tuple[list[int], list[int], list[int]]:
         """The predecessors of every label, ENTRY and EXIT included, grouped (see `_grouped`)."""
         last, ends = len(self.names) - 1, self.no_readers
-        return _grouped(
+        return _group_by_target(
             last + 1,
             np.concatenate((self.sources, ends)),
             np.concatenate((self.targets, np.full(len(ends), last))),
@@ -70,7 +70,7 @@ class Flow:
         last, starts = len(self.names) - 1, self.no_inputs
         # Of one value's readers the first comes first: the meeting point then only moves onward.
         order = np.argsort(last - self.sources, kind="stable")
-        return _grouped(
+        return _group_by_target(
             last + 1,
             np.concatenate((last - self.targets[order], last - starts)),
             np.concatenate((last - self.sources[order], np.full(len(starts), last))),
@@ -78,15 +78,15 @@ class Flow:
 
     def dominators(self) -> list[int]:
         """The immediate dominator of every label; ENTRY's own is ENTRY."""
-        return _immediate(*self.reads)
+        return _immediate_dominators(*self.reads)
 
     def post_dominators(self) -> list[int]:
         """The immediate post-dominator of every label; EXIT's own is EXIT."""
         last = len(self.names) - 1
-        return [last - i for i in reversed(_immediate(*self.read_by))]
+        return [last - i for i in reversed(_immediate_dominators(*self.read_by))]
 
 
-def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
+def build_flow(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> FlowGraph:
     """The graph of these ids and (source, target) edges; an edge may stand twice.
 
     Raises InputFault for a duplicate id, an id equal to ENTRY or EXIT, an edge that names no
@@ -115,7 +115,7 @@ def flow_of(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> Flow:
     if not (targets[1:] >= targets[:-1]).all():
         by_target = np.argsort(targets, kind="stable")
         sources, targets = sources[by_target], targets[by_target]
-    return Flow((ENTRY, *ids, EXIT), sources, targets)
+    return FlowGraph((ENTRY, *ids, EXIT), sources, targets)
 
 
 def neighbours(count: int, at: Labels, to: Labels) -> tuple[list[int], list[int]]:
@@ -125,7 +125,7 @@ def neighbours(count: int, at: Labels, to: Labels) -> tuple[list[int], list[int]
     return starts.tolist(), to[np.argsort(at, kind="stable")].tolist()
 
 
-def spans(parent: list[int]) -> tuple[list[int], list[int]]:
+def preorder_spans(parent: list[int]) -> tuple[list[int], list[int]]:
     """(first, last): numbers of a depth-first walk of a tree; j is under i when first[i] <= first[j] <= last[i].
 
     Every parent is smaller than its child; 0 is the root, its own parent.
@@ -145,10 +145,10 @@ def spans(parent: list[int]) -> tuple[list[int], list[int]]:
 
 def _absent(present: Labels, count: int) -> Labels:
     """The labels of values (neither ENTRY nor EXIT) that do not occur."""
-    found = np.ones(count, bool)
-    found[present] = False
-    found[0] = found[-1] = False
-    return np.flatnonzero(found)
+    absent = np.ones(count, bool)
+    absent[present] = False
+    absent[0] = absent[-1] = False
+    return np.flatnonzero(absent)
 
 
 def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list[int]:
@@ -169,7 +169,7 @@ def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list
     return order
 
 
-def _grouped(count: int, sources: Labels, targets: Labels) -> tuple[list[int], list[int], list[int]]:
+def _group_by_target(count: int, sources: Labels, targets: Labels) -> tuple[list[int], list[int], list[int]]:
     """One predecessor of every label (0 where it has none), and the targets and sources of all other edges.
 
     `targets` ascends, and so does the second list.
@@ -181,13 +181,13 @@ def _grouped(count: int, sources: Labels, targets: Labels) -> tuple[list[int], l
     return first.tolist(), targets[~opens].tolist(), sources[~opens].tolist()
 
 
-def _immediate(first: list[int], targets: list[int], sources: list[int]) -> list[int]:
+def _immediate_dominators(first: list[int], targets: list[int], sources: list[int]) -> list[int]:
     """The immediate dominator of every label, by its predecessors (see `_grouped`); 0, the root, is its own.
 
     A value starts with its first predecessor and meets the others one by one.
     """
     parent = first.copy()
-    jumps = _Jumps(parent)
+    jumps = _JumpPointers(parent)
     for target, other in zip(targets, sources, strict=True):
         meet = parent[target]
         if meet > other:  # the first step, for most the only one, needs no count
@@ -195,7 +195,7 @@ def _immediate(first: list[int], targets: list[int], sources: list[int]) -> list
         elif other > meet:
             other = parent[other]
         if meet != other:
-            for _ in range(_WALK):
+            for _ in range(_LINEAR_STEPS):
                 if meet > other:
                     meet = parent[meet]
                 elif other > meet:
@@ -203,12 +203,12 @@ def _immediate(first: list[int], targets: list[int], sources: list[int]) -> list
                 else:
                     break
             else:
-                meet = jumps.meet(meet, other)
+                meet = jumps.lowest_common_ancestor(meet, other)
         parent[target] = meet
     return parent
 
 
-class _Jumps:
+class _JumpPointers:
     """Lowest common ancestors in a growing tree, in a number of steps logarithmic in its depth.
 
     Beside its parent a node knows one ancestor far above, chosen so that a way up of any length
@@ -221,7 +221,7 @@ class _Jumps:
         self._depth = [0]
         self._jump = [0]
 
-    def meet(self, a: int, b: int) -> int:
+    def lowest_common_ancestor(self, a: int, b: int) -> int:
         """The lowest node above both, a node being above itself."""
         self._grow(max(a, b))
         parent, depth, jump = self._parent, self._depth, self._jump

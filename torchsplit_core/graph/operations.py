@@ -33,9 +33,9 @@ def operation_name(node: GraphNode) -> str:
 @lru_cache(maxsize=4096)  # a model has few operations and many nodes of each
 def _bare_name(target: str, op: str) -> str:
     for text in (target, op):
-        found = _OVERLOAD.search(text)
-        if found:
-            return found.group(1)
+        match = _OVERLOAD.search(text)
+        if match:
+            return match.group(1)
     for text in (target, op):
         if "getitem" in text:
             return "getitem"

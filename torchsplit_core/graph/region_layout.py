@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.graph.flow import Flow, Labels
+from torchsplit_core.graph.flow import FlowGraph, Labels
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RegionLayout:
     after: list[int]
 
 
-def lay_out(flow: Flow) -> RegionLayout:
+def layout_regions(flow: FlowGraph) -> RegionLayout:
     """Every chain and link; those of a chain of two elements are one row, an empty link is none."""
     idom, ipdom = np.array(flow.dominators()), np.array(flow.post_dominators())
     labels = np.arange(len(idom))
@@ -55,12 +55,12 @@ def lay_out(flow: Flow) -> RegionLayout:
     after = np.where(linked, ipdom, -1)
     before = np.full(len(idom), -1)
     before[ipdom[linked]] = labels[linked]
-    around, held, up_to, offset = _measure(idom.tolist(), before.tolist(), after.tolist())
-    begin, position, chain = _place(before.tolist(), after.tolist(), around, up_to, offset)
+    around, held, up_to, offset = _measure_links(idom.tolist(), before.tolist(), after.tolist())
+    begin, position, chain = _position_links(before.tolist(), after.tolist(), around, up_to, offset)
     return _rows(before, after, *map(np.array, (around, held, up_to, begin, position, chain)))
 
 
-def _measure(
+def _measure_links(
     idom: list[int], before: list[int], after: list[int]
 ) -> tuple[list[int], list[int], list[int], list[int]]:
     """In ascending order, so that all within a link is known when its end is met:
@@ -89,7 +89,7 @@ def _measure(
     return around, held, up_to, offset
 
 
-def _place(
+def _position_links(
     before: list[int], after: list[int], around: list[int], up_to: list[int], offset: list[int]
 ) -> tuple[list[int], list[int], list[int]]:
     """In descending order, outer links before inner ones: the place in the order where each link

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, overload
 
-from torchsplit_core.graph.flow import ENTRY, EXIT, Flow, flow_of
+from torchsplit_core.graph.flow import ENTRY, EXIT, FlowGraph, build_flow
 from torchsplit_core.graph.preparation.prepared import PreparedGraph
-from torchsplit_core.graph.region_layout import RegionLayout, lay_out
+from torchsplit_core.graph.region_layout import RegionLayout, layout_regions
 from torchsplit_core.values import InternalFault
 
 
@@ -66,7 +66,7 @@ class Region:
 class RegionTable(Sequence[Region]):
     """The regions of a tree as columns of integers: a million of them as objects would fill the memory."""
 
-    flow: Flow
+    flow: FlowGraph
     layout: RegionLayout
     order: tuple[str, ...]
 
@@ -85,10 +85,10 @@ class RegionTable(Sequence[Region]):
     def elements(self, index: int) -> tuple[str, ...]:
         """The elements of one region."""
         rows, names = self.layout, self.flow.names
-        found, end = [rows.start[index]], rows.end[index]
-        while found[-1] != end:
-            found.append(rows.after[found[-1]] if rows.is_chain[index] else end)
-        return tuple(names[i] for i in found)
+        labels, end = [rows.start[index]], rows.end[index]
+        while labels[-1] != end:
+            labels.append(rows.after[labels[-1]] if rows.is_chain[index] else end)
+        return tuple(names[i] for i in labels)
 
     def _region(self, row: int) -> Region:
         rows, names = self.layout, self.flow.names
@@ -142,22 +142,22 @@ class RegionTree:
             opened[region.first] = i
             stops.append(region.first + region.count)
             parents.append(region.parent or 0)
-        found: list[int] = []
+        innermost_regions: list[int] = []
         inner = 0
         for position in range(len(self.order)):
             while position >= stops[inner]:
                 inner = parents[inner]
             inner = opened.get(position, inner)
-            found.append(inner)
-        return tuple(found)
+            innermost_regions.append(inner)
+        return tuple(innermost_regions)
 
     @cached_property
     def _children(self) -> dict[int, tuple[int, ...]]:
-        found: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
         for i, region in enumerate(self.regions):
             if region.parent is not None:
-                found.setdefault(region.parent, []).append(i)
-        return {parent: tuple(below) for parent, below in found.items()}
+                children.setdefault(region.parent, []).append(i)
+        return {parent: tuple(below) for parent, below in children.items()}
 
     def verify(self) -> None:
         """Check every promise of the definition from the edges alone; InternalFault when one is broken.
@@ -200,8 +200,8 @@ def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, 
         ids, edges = graph.main_ids, graph.main_edges
     else:
         ids, edges = tuple(graph[0]), tuple(dict.fromkeys(graph[1]))
-    flow = flow_of(ids, edges)
-    layout = lay_out(flow)
+    flow = build_flow(ids, edges)
+    layout = layout_regions(flow)
     order = tuple(flow.names[i] for i in layout.order)
     regions = RegionTable(flow, layout, order)
     # The last value of a model ends its chain: nothing stands behind it, so it is no cut.

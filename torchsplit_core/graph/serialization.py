@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from torchsplit_core.graph.arguments import checked
+from torchsplit_core.graph.arguments import check_arguments
 from torchsplit_core.graph.torch_graph import Route, TorchGraph
 from torchsplit_core.values import GraphNode, InputFault, quoted, suggestion
 from torchsplit_core.values.errors import json_words
@@ -90,9 +90,9 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
         raise _missing("nodes")
     parts = GraphParts()
     parts.add(data)
-    found = parts.graph()
-    found.check_order()
-    return found
+    graph = parts.graph()
+    graph.check_order()
+    return graph
 
 
 class GraphParts:
@@ -106,7 +106,7 @@ class GraphParts:
         self._nodes: list[GraphNode] = []
         self._head: dict[str, Any] = {}
         self._subgraphs: dict[str, TorchGraph] = {}
-        self._kept: dict[Any, Any] = {}
+        self._interned: dict[Any, Any] = {}
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Take one part."""
@@ -115,8 +115,8 @@ class GraphParts:
             raise _wrong("nodes", nodes, "a list")
         if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
             raise _wrong("subgraphs", bodies, "an object of graphs")
-        keep = self._kept.setdefault
-        self._nodes += [_node(entry, len(self._nodes) + index, keep) for index, entry in enumerate(nodes)]
+        intern = self._interned.setdefault
+        self._nodes += [_node_from_dict(entry, len(self._nodes) + index, intern) for index, entry in enumerate(nodes)]
         self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
         self._head |= {key: part[key] for key in _HEAD if key in part}
 
@@ -159,7 +159,7 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
     return form
 
 
-def _node(entry: Any, index: int, keep: Any) -> GraphNode:
+def _node_from_dict(entry: Any, index: int, intern: Any) -> GraphNode:
     """The node of a contract entry; `keep(x, x)` gives the one object that stands for all equal to x."""
     where = f"nodes[{index}]"
     if not isinstance(entry, Mapping):
@@ -190,27 +190,27 @@ def _node(entry: Any, index: int, keep: Any) -> GraphNode:
     for text in (name, dtype or "", *texts):
         if not text.isascii() and _LONE_SURROGATE.search(text):
             raise InputFault(where, f"has half a surrogate pair in {quoted(text)}", "Correct the text.")
-    op, target, module, source, code = (keep(text, text) for text in texts)
-    read = tuple(keep(one, one) for one in inputs)
-    arguments = _arguments(entry, len(read), f"{where}.arguments", keep)
-    sizes = None if shape is None else tuple(_size(one, f"{where}.shape") for one in shape)
+    op, target, module, source, code = (intern(text, text) for text in texts)
+    read = tuple(intern(read_id, read_id) for read_id in inputs)
+    arguments = _arguments(entry, len(read), f"{where}.arguments", intern)
+    sizes = None if shape is None else tuple(_size(dimension, f"{where}.shape") for dimension in shape)
     return GraphNode(
-        keep(name, name), kind, op, target, read, module, keep(sizes, sizes), keep(dtype, dtype), size, source, code,
+        intern(name, name), kind, op, target, read, module, intern(sizes, sizes), intern(dtype, dtype), size, source, code,
         arguments,
     )  # fmt: skip
 
 
-def _arguments(entry: Mapping[str, Any], inputs: int, where: str, keep: Any) -> Mapping[str, Any]:
+def _arguments(entry: Mapping[str, Any], inputs: int, where: str, intern: Any) -> Mapping[str, Any]:
     """The arguments of a contract entry, where it has any; equal ones are one object, and checked once."""
     given = entry.get("arguments", {})
     try:
         key = json.dumps(given)
     except (TypeError, ValueError, RecursionError):  # no JSON, or nested without measure
-        return checked(given, inputs, where)
-    held: list[dict[str, Any]] = keep((inputs, key), [])
-    if not held:
-        held.append(checked(given, inputs, where))
-    return held[0]
+        return check_arguments(given, inputs, where)
+    cached: list[dict[str, Any]] = intern((inputs, key), [])
+    if not cached:
+        cached.append(check_arguments(given, inputs, where))
+    return cached[0]
 
 
 def _size(size: Any, where: str) -> int | str:

@@ -76,7 +76,7 @@ def element_bytes(dtype: str | None) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _parsed(expression: str) -> ast.expr:
+def _parse_expression(expression: str) -> ast.expr:
     if len(expression) > _LONGEST_EXPRESSION:
         raise InputFault(
             "shape",
@@ -98,8 +98,8 @@ def symbols_of(size: int | str) -> frozenset[str]:
     """The symbol names in a size."""
     if isinstance(size, int):
         return frozenset()
-    calls = {node.func for node in ast.walk(_parsed(size)) if isinstance(node, ast.Call)}
-    names = (node for node in ast.walk(_parsed(size)) if isinstance(node, ast.Name) and node not in calls)
+    calls = {node.func for node in ast.walk(_parse_expression(size)) if isinstance(node, ast.Call)}
+    names = (node for node in ast.walk(_parse_expression(size)) if isinstance(node, ast.Name) and node not in calls)
     return frozenset(node.id for node in names)
 
 
@@ -108,7 +108,7 @@ def evaluate_size(size: int | str, symbols: Mapping[str, int]) -> int:
     if isinstance(size, int):
         return size
     try:
-        return int(_evaluate(_parsed(size), symbols, size))
+        return int(_evaluate(_parse_expression(size), symbols, size))
     except (ZeroDivisionError, OverflowError, TypeError) as fault:
         raise InputFault(
             "shape",
@@ -147,19 +147,19 @@ def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
     exported_here = graph.route not in ("", "read")
     traced: dict[str, int] = {}
     for node in graph.input_nodes:
-        alone = [size for size in node.shape or () if isinstance(size, str) and size.isidentifier()]
-        first = alone[:1] if node.shape and node.shape[0] in alone else []
-        for name in alone if exported_here else first:
+        lone_symbols = [size for size in node.shape or () if isinstance(size, str) and size.isidentifier()]
+        first = lone_symbols[:1] if node.shape and node.shape[0] in lone_symbols else []
+        for name in lone_symbols if exported_here else first:
             if name not in traced:
                 unknown = {other for size in node.shape or () for other in symbols_of(size)} - traced.keys()
-                told = unknown == {name} and node.output_bytes
-                traced[name] = (_solved(node, name, traced) if told else None) or graph.traced_batch
+                is_determined = unknown == {name} and node.output_bytes
+                traced[name] = (_solve_symbol(node, name, traced) if is_determined else None) or graph.traced_batch
     symbols = {name: max(1, value * batch_size // graph.traced_batch) for name, value in traced.items()}
     for node in graph.nodes:
         unknown = {name for size in node.shape or () for name in symbols_of(size)} - traced.keys()
         name = unknown.pop() if len(unknown) == 1 else ""
         if name and not name.startswith("u") and node.output_bytes:
-            traced[name] = symbols[name] = _solved(node, name, traced) or batch_size
+            traced[name] = symbols[name] = _solve_symbol(node, name, traced) or batch_size
     for node in graph.nodes:
         for size in node.shape or ():
             for name in symbols_of(size):
@@ -167,7 +167,7 @@ def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
     return symbols
 
 
-def _solved(node: GraphNode, name: str, traced: Mapping[str, int]) -> int | None:
+def _solve_symbol(node: GraphNode, name: str, traced: Mapping[str, int]) -> int | None:
     """The value of the one unknown symbol with which the shape has the node's bytes, by bisection."""
     wanted = node.output_bytes / element_bytes(node.dtype)
 

@@ -62,7 +62,7 @@ class TorchGraph:
         for node in self.nodes:
             for name in node.inputs:
                 readers[name][node.id] = None
-        return {name: tuple(found) for name, found in readers.items()}
+        return {name: tuple(reader_ids) for name, reader_ids in readers.items()}
 
     @property
     def ops(self) -> tuple[GraphNode, ...]:
@@ -85,12 +85,12 @@ class TorchGraph:
         return {
             body: TorchGraph(
                 tuple(
-                    replace(node, id=_inner(node.id), inputs=tuple(map(_inner, node.inputs)))
+                    replace(node, id=_name_in_body(node.id), inputs=tuple(map(_name_in_body, node.inputs)))
                     for node in nodes
                 ),
                 traced_batch=joined.traced_batch,
                 subgraphs={
-                    _inner(key): inner
+                    _name_in_body(key): inner
                     for key, inner in joined.subgraphs.items()
                     if key.startswith(f"{body}.")
                 },
@@ -144,5 +144,5 @@ def join_bodies(bodies: Mapping[str, TorchGraph]) -> TorchGraph:
     return TorchGraph(tuple(nodes), traced_batch=batch, subgraphs=subgraphs)
 
 
-def _inner(name: str) -> str:
+def _name_in_body(name: str) -> str:
     return name.partition(".")[2]

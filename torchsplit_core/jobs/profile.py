@@ -15,7 +15,7 @@ from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.jobs.job_kinds import ProfileParameters
 from torchsplit_core.jobs.trace import local_source
-from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
 from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workspace import BlobStore
@@ -82,13 +82,13 @@ def _profile_source(workspace: Workspace, name: str, parameters: ProfileParamete
 
 def _merge_profiles(older: Profile, newer: Profile) -> Profile:
     """The newer profile, with what only the older one has measured of the same architecture."""
-    from torchsplit_core.profiling.fill import fill_slices
-    from torchsplit_core.profiling.merge import join
+    from torchsplit_core.profiling.interpolation import interpolate_slices
+    from torchsplit_core.profiling.merge import update_profile
 
-    merged = join(older, newer)
+    merged = update_profile(older, newer)
     more_rows = any(row.basis != "estimated" and row not in newer.rows for row in merged.rows)
     more_failures = any(failure not in newer.failures for failure in merged.failures)
-    return fill_slices(merged) if more_rows or more_failures else merged
+    return interpolate_slices(merged) if more_rows or more_failures else merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +144,19 @@ def _identities(root: Path, sha256: str, name: str) -> tuple[str, str]:
     return ("" if graph.architecture_hash == former else graph.architecture_hash), former
 
 
-def _point_state(name: str, device: Device, batch: int, known: Sequence[KeptPoint]) -> ProfilePoint:
+def _point_state(name: str, device: Device, batch: int, known: Sequence[MeasuredPoint]) -> ProfilePoint:
     for point in known:
         if point.batch_size == batch and point.kind == "batch":
             rate = 1000 * batch / point.content["latency"]["p50"]["value"]
-            return ProfilePoint(name, device.id, batch, "measured", rate, kept=point.kept)
+            return ProfilePoint(name, device.id, batch, "measured", rate, kept=point.stored_at)
         if point.batch_size == batch and point.kind == "failure" and point.content["kind"] == "batch":
-            return ProfilePoint(name, device.id, batch, "failed", message=point.content["message"], kept=point.kept)
+            return ProfilePoint(name, device.id, batch, "failed", message=point.content["message"], kept=point.stored_at)
     return ProfilePoint(name, device.id, batch, "open")
 
 
-def settings_of(parameters: ProfileParameters) -> Settings:
+def settings_of(parameters: ProfileParameters) -> MeasurementSettings:
     """The settings among a job's parameters."""
-    return Settings(
+    return MeasurementSettings(
         point_budget_s=parameters.point_budget_s,
         point_limit_s=parameters.point_limit_s,
         cuda_graphs=parameters.cuda_graphs,

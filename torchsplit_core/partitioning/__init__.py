@@ -5,7 +5,7 @@ from a graph and its profile. Neither needs torch.
 """
 
 from torchsplit_core.partitioning.cut_reasons import CutReason, cut_reasons
-from torchsplit_core.partitioning.own_cut import cut_behind
+from torchsplit_core.partitioning.manual_cut import cut_behind
 from torchsplit_core.partitioning.pareto import ParetoOutcome, pareto_candidates, undominated
 from torchsplit_core.partitioning.provider import PartitionProvider, solve_partitioning_problem
 from torchsplit_core.partitioning.solve import solve_partition

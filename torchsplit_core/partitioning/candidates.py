@@ -13,7 +13,7 @@ from torchsplit_core.values import PartitionCandidate, PartitionOutcome
 from torchsplit_core.values.partition import Objective
 
 
-def loads_of(
+def stage_loads(
     graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()
 ) -> tuple[float, ...]:
     """The load of each part: its time, every distinct value that enters, every one of its own that leaves.
@@ -21,25 +21,25 @@ def loads_of(
     `devices` says on which device each part runs, where their speeds differ.
     """
     home = {b: i for i, part in enumerate(parts) for b in part}
-    loads = _times_of(graph, parts, devices)
+    loads = _stage_times(graph, parts, devices)
     for source in graph.sources:
-        here = home[source.block]
-        elsewhere = {home[reader] for reader in source.readers} - {here}
-        if elsewhere:
-            loads[here] += source.transfer_ms
-            for there in elsewhere:
-                loads[there] += source.transfer_ms
+        producer = home[source.block]
+        consumers = {home[reader] for reader in source.readers} - {producer}
+        if consumers:
+            loads[producer] += source.transfer_ms
+            for consumer in consumers:
+                loads[consumer] += source.transfer_ms
     return tuple(loads)
 
 
-def latency_of(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()) -> float:
+def pipeline_latency(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()) -> float:
     """All times, and every value's transfer once into each other part that reads it."""
     home = {b: i for i, part in enumerate(parts) for b in part}
     moved = (s.transfer_ms * len({home[r] for r in s.readers} - {home[s.block]}) for s in graph.sources)
-    return math.fsum((*_times_of(graph, parts, devices), *moved))
+    return math.fsum((*_stage_times(graph, parts, devices), *moved))
 
 
-def _times_of(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int]) -> list[float]:
+def _stage_times(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int]) -> list[float]:
     factors = graph.request.devices.time_factors
     slow = [1.0] * len(parts) if factors is None else [factors[d] for d in devices]
     return [
@@ -60,7 +60,7 @@ def make_candidate(
     """The candidate whose stages are these parts, in this order, on these devices where speeds differ."""
     nodes = graph.request.nodes
     stages = graph.stages(parts)
-    loads = loads_of(graph, parts, devices)
+    loads = stage_loads(graph, parts, devices)
     home = {name: i for i, stage in enumerate(stages) for name in stage}
     size = {node.id: node.output_bytes for node in nodes}
     leaving: list[set[str]] = [set() for _ in stages]
@@ -73,38 +73,38 @@ def make_candidate(
         max_load_ms=max(loads),
         cut_bytes=tuple(sum(size[name] for name in names) for names in leaving[:-1]),
         peak_memory_bytes=tuple(sum(graph.blocks[b].memory_bytes for b in part) for part in parts),
-        latency_ms=latency_of(graph, parts, devices),
+        latency_ms=pipeline_latency(graph, parts, devices),
         devices=tuple(devices),
     )
 
 
-def value_of(candidate: PartitionCandidate, objective: Objective) -> float:
+def objective_value(candidate: PartitionCandidate, objective: Objective) -> float:
     """What the objective minimises, in ms."""
     return candidate.max_load_ms if objective == "throughput" else (candidate.latency_ms or 0.0)
 
 
-def with_best(outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]) -> PartitionOutcome:
+def replace_candidates(outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]) -> PartitionOutcome:
     """The outcome with other candidates of the same request, best first; its bound holds for these too."""
-    value = value_of(candidates[0], outcome.objective)
+    value = objective_value(candidates[0], outcome.objective)
     bound = outcome.bound_ms or 0.0
     gap = (value - bound) / value if value > 0 else 0.0
     status: Literal["optimal", "feasible"] = "optimal" if gap <= RELATIVE else "feasible"
     return replace(outcome, candidates=tuple(candidates), gap=max(gap, 0.0), status=status)
 
 
-def best_distinct(
-    found: Iterable[PartitionCandidate], top_k: int, objective: Objective = "throughput"
+def rank_distinct(
+    candidates: Iterable[PartitionCandidate], top_k: int, objective: Objective = "throughput"
 ) -> tuple[PartitionCandidate, ...]:
     """The best by the objective, then by largest load, fewest stages, fewest bytes across cuts."""
     distinct: dict[tuple[tuple[str, ...], ...], PartitionCandidate] = {}
-    for candidate in found:
-        held = distinct.get(candidate.stages)  # the same stages may stand on other devices
-        if held is None or value_of(candidate, objective) < value_of(held, objective):
+    for candidate in candidates:
+        known = distinct.get(candidate.stages)  # the same stages may stand on other devices
+        if known is None or objective_value(candidate, objective) < objective_value(known, objective):
             distinct[candidate.stages] = candidate
     ranked = sorted(
         distinct.values(),
         key=lambda c: (
-            value_of(c, objective),
+            objective_value(c, objective),
             c.max_load_ms,
             len(c.stages),
             sum(c.cut_bytes),

@@ -40,7 +40,7 @@ def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> t
     """What each cut of a candidate divides, in pipeline order."""
     prepared, tree, by_id = provider.prepared, provider.regions, provider.graph.by_id
     stage_of = {name: i for i, stage in enumerate(candidate.stages) for name in stage}
-    found: list[CutReason] = []
+    reasons: list[CutReason] = []
     for after in range(1, len(candidate.stages)):
         crossing: list[CrossingValue] = []
         reading: set[str] = set()
@@ -57,12 +57,12 @@ def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> t
         main = {prepared.unit_of.get(value.id) for value in crossing if not value.sideband}
         point = main.pop() if len(main) == 1 else None
         if point is not None and point in tree.cut_points:
-            found.append(CutReason(after, tuple(crossing), point, None, None))
+            reasons.append(CutReason(after, tuple(crossing), point, None, None))
         else:
             inside = smallest_region(tree, reading)
             region = tree.regions[inside]
-            found.append(CutReason(after, tuple(crossing), None, inside, (region.start, region.end)))
-    return tuple(found)
+            reasons.append(CutReason(after, tuple(crossing), None, inside, (region.start, region.end)))
+    return tuple(reasons)
 
 
 def smallest_region(tree: RegionTree, units: set[str]) -> int:
@@ -71,10 +71,10 @@ def smallest_region(tree: RegionTree, units: set[str]) -> int:
     if not positions:
         return 0
     first, last = min(positions), max(positions)
-    at: int | None = tree.innermost[first]
-    while at is not None:
-        region = tree.regions[at]
+    index: int | None = tree.innermost[first]
+    while index is not None:
+        region = tree.regions[index]
         if region.first <= first and last < region.first + region.count:
-            return at
-        at = region.parent
+            return index
+        index = region.parent
     return 0

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.partitioning.candidates import best_distinct, value_of, with_best
+from torchsplit_core.partitioning.candidates import rank_distinct, objective_value, replace_candidates
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionOutcome, Progress, ignore_progress
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.partition import Objective
 
-OFFERED = 20
+CANDIDATES_PER_STAGE_COUNT = 20
 """Candidates looked at for each number of stages."""
 
 
@@ -27,13 +27,13 @@ class ParetoOutcome:
     outcomes: Mapping[int, PartitionOutcome]
 
     @property
-    def as_one(self) -> PartitionOutcome:
+    def combined(self) -> PartitionOutcome:
         """The choice as one outcome: bound, gap and status are those of the largest number of stages.
 
         At most so many stages is what fewer stages are too, so the bound holds for every candidate.
         """
         largest = self.outcomes[max(self.outcomes)]
-        return with_best(largest, self.candidates) if self.candidates else largest
+        return replace_candidates(largest, self.candidates) if self.candidates else largest
 
 
 def pareto_candidates(
@@ -58,44 +58,44 @@ def pareto_candidates(
             "stages", f"{quoted(list(stages))} are no distinct numbers from 1 on", "Give for example 1, 2, 3."
         )
     outcomes: dict[int, PartitionOutcome] = {}
-    found: list[PartitionCandidate] = []
+    candidates: list[PartitionCandidate] = []
     for done, count in enumerate(sorted(stages)):
 
-        def tell(share: float, line: str, done: int = done, count: int = count) -> None:
+        def report(share: float, line: str, done: int = done, count: int = count) -> None:
             progress((done + share) / len(stages), f"{count} stages: {line}")
 
         request = provider.request(
             count,
-            OFFERED,
+            CANDIDATES_PER_STAGE_COUNT,
             link_gb_per_s,
             memory_bytes,
             time_limit_s / len(stages),
             objective,
             time_factors,
         )
-        outcome = provider.solve(request, tell)
+        outcome = provider.solve(request, report)
         if outcome.candidates and memory_bytes is None:
             regions = provider.region_candidates(request)
-            every = (*outcome.candidates, *regions)
-            outcome = with_best(outcome, best_distinct(every, len(every), objective))
+            all_candidates = (*outcome.candidates, *regions)
+            outcome = replace_candidates(outcome, rank_distinct(all_candidates, len(all_candidates), objective))
         outcomes[count] = outcome
-        found += outcome.candidates
-    return ParetoOutcome(undominated(found, objective), outcomes)
+        candidates += outcome.candidates
+    return ParetoOutcome(undominated(candidates, objective), outcomes)
 
 
 def undominated(
-    found: Iterable[PartitionCandidate], objective: Objective = "throughput"
+    candidates: Iterable[PartitionCandidate], objective: Objective = "throughput"
 ) -> tuple[PartitionCandidate, ...]:
     """The distinct candidates that no other dominates, best by the objective first; of equal figures the first."""
-    ranked = sorted(found, key=lambda c: (*figures(c, objective), len(c.stages), c.stages))
-    kept: list[PartitionCandidate] = []
+    ranked = sorted(candidates, key=lambda c: (*figures(c, objective), len(c.stages), c.stages))
+    front: list[PartitionCandidate] = []
     for candidate in ranked:  # whatever dominates it comes before it
-        own = figures(candidate, objective)
-        if not any(all(a <= b for a, b in zip(figures(one, objective), own, strict=True)) for one in kept):
-            kept.append(candidate)
-    return tuple(kept)
+        candidate_figures = figures(candidate, objective)
+        if not any(all(a <= b for a, b in zip(figures(better, objective), candidate_figures, strict=True)) for better in front):
+            front.append(candidate)
+    return tuple(front)
 
 
 def figures(candidate: PartitionCandidate, objective: Objective) -> tuple[float, int, int]:
     """What is weighed: ms by the objective, bytes across all cuts, peak bytes of the largest stage."""
-    return value_of(candidate, objective), sum(candidate.cut_bytes), max(candidate.peak_memory_bytes)
+    return objective_value(candidate, objective), sum(candidate.cut_bytes), max(candidate.peak_memory_bytes)

@@ -23,12 +23,12 @@ from torchsplit_core.graph import (
 from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
-from torchsplit_core.partitioning.blocks.groups import groups_of
-from torchsplit_core.partitioning.blocks.memory import StageMemory
+from torchsplit_core.partitioning.blocks.colocation import colocation_groups
+from torchsplit_core.partitioning.blocks.stage_memory import StageMemory
 from torchsplit_core.partitioning.blocks.stage_costs import batch_sensitivities, stage_times
-from torchsplit_core.partitioning.candidates import best_distinct, make_candidate, value_of
-from torchsplit_core.partitioning.search.device_programs import best_prefix_placements
-from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.candidates import rank_distinct, make_candidate, objective_value
+from torchsplit_core.partitioning.search.heterogeneous_dp import best_prefix_placements
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
@@ -108,7 +108,7 @@ class PartitionProvider:
         So the sum of a stage's memory is never above what the stage truly needs, and the
         bound and a verdict of infeasible hold for the true memory too.
         """
-        groups = groups_of(self.graph, self.prepared)
+        groups = colocation_groups(self.graph, self.prepared)
         charged: set[str] = set()
         nodes: list[PartitionNode] = []
         edges: list[GraphEdge] = []
@@ -144,10 +144,10 @@ class PartitionProvider:
         order = sorted(range(len(blocks.blocks)), key=lambda b: (of_block[b], b))
         ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
         if request.objective == "latency" or request.devices.time_factors is not None:
-            placed = best_prefix_placements(blocks, order, ends)[: request.top_k]
-            return tuple(self.with_costs(make_candidate(blocks, parts, on)) for _, parts, on in placed)
-        found = best_prefix_cuts(blocks, order, request.top_k, ends)
-        return tuple(self.with_costs(make_candidate(blocks, parts)) for _, parts in found)
+            placements = best_prefix_placements(blocks, order, ends)[: request.top_k]
+            return tuple(self.with_costs(make_candidate(blocks, parts, on)) for _, parts, on in placements)
+        cuts = best_prefix_cuts(blocks, order, request.top_k, ends)
+        return tuple(self.with_costs(make_candidate(blocks, parts)) for _, parts in cuts)
 
     def candidates(
         self, request: PartitionRequest, progress: Progress = ignore_progress
@@ -163,31 +163,31 @@ class PartitionProvider:
         """
         outcome = solve_partition(request, progress)
         if outcome.status in ("infeasible", "timeout") and not outcome.candidates:
-            return self._named(request, outcome)
+            return self._with_provenance(request, outcome)
         bound = outcome.bound_ms or 0.0
-        tried = request
+        tightened = request
         for _ in range(_TIGHTENINGS):
-            found = [self.with_costs(candidate) for candidate in outcome.candidates]
-            regions = self.region_candidates(tried)
-            fitting = [c for c in (*found, *regions) if self._fits(request, c)]
-            if fitting or not found:
+            costed = [self.with_costs(candidate) for candidate in outcome.candidates]
+            regions = self.region_candidates(tightened)
+            fitting = [c for c in (*costed, *regions) if self._fits(request, c)]
+            if fitting or not costed:
                 break
-            tried = self._tightened(request, tried, found[0])
-            if not (tried.devices.memory_bytes or 0) > 0:
+            tightened = self._tighten_memory(request, tightened, costed[0])
+            if not (tightened.devices.memory_bytes or 0) > 0:
                 break
-            outcome = solve_partition(tried, progress)
+            outcome = solve_partition(tightened, progress)
         if not fitting:
             message = "No cut whose weights and activations fit the memory together was found."
-            return self._named(
+            return self._with_provenance(
                 request,
                 replace(outcome, status="timeout", candidates=(), gap=None, bound_ms=bound, message=message),
             )
         objective = request.objective
-        chosen = best_distinct(fitting, request.top_k, objective)
-        best_region = best_distinct((c for c in regions if self._fits(request, c)), 1, objective)
+        chosen = rank_distinct(fitting, request.top_k, objective)
+        best_region = rank_distinct((c for c in regions if self._fits(request, c)), 1, objective)
         if best_region and len(chosen) > 1 and not {c.stages for c in regions} & {c.stages for c in chosen}:
             chosen = (*chosen[: request.top_k - 1], *best_region)
-        value = value_of(chosen[0], objective)
+        value = objective_value(chosen[0], objective)
         bound = min(bound, value)
         gap = (value - bound) / value if value > 0 else 0.0
         final = replace(
@@ -199,9 +199,9 @@ class PartitionProvider:
             message="",
         )
         verify_outcome(request, final)
-        return self._named(request, final)
+        return self._with_provenance(request, final)
 
-    def _named(self, request: PartitionRequest, outcome: PartitionOutcome) -> PartitionOutcome:
+    def _with_provenance(self, request: PartitionRequest, outcome: PartitionOutcome) -> PartitionOutcome:
         return replace(
             outcome,
             source=self.profile.source,
@@ -213,13 +213,13 @@ class PartitionProvider:
         limit = request.devices.memory_bytes
         return limit is None or max(candidate.peak_memory_bytes) <= limit
 
-    def _tightened(
+    def _tighten_memory(
         self, request: PartitionRequest, tried: PartitionRequest, failed: PartitionCandidate
     ) -> PartitionRequest:
         """Less room for weights, by as much as the last best candidate was above the true limit."""
         excess = max(failed.peak_memory_bytes) - (request.devices.memory_bytes or 0)
-        room = (tried.devices.memory_bytes or 0) - max(excess, 1)
-        return replace(request, devices=replace(request.devices, memory_bytes=room))
+        weight_bytes = (tried.devices.memory_bytes or 0) - max(excess, 1)
+        return replace(request, devices=replace(request.devices, memory_bytes=weight_bytes))
 
     def _segments(self) -> dict[str, int]:
         """For every operation and input how many whole-model cut points lie before it.

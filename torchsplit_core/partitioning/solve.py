@@ -17,12 +17,12 @@ import time
 from dataclasses import replace
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph, check_request, contract
-from torchsplit_core.partitioning.blocks.orders import topological_orders
-from torchsplit_core.partitioning.candidates import best_distinct, fits_memory, make_candidate, value_of
+from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
+from torchsplit_core.partitioning.candidates import rank_distinct, fits_memory, make_candidate, objective_value
 from torchsplit_core.partitioning.search.free_assignment import EXACT_BLOCKS, best_free_assignment
-from torchsplit_core.partitioning.search.placed import search_placements
-from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
-from torchsplit_core.partitioning.search.thresholds import close_gap
+from torchsplit_core.partitioning.search.device_placement import search_placements
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
+from torchsplit_core.partitioning.search.gap_closing import close_gap
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     PartitionCandidate,
@@ -57,20 +57,20 @@ def _solve(request: PartitionRequest, progress: Progress) -> PartitionOutcome:
     deadline = started + _SEARCH_SHARE * request.solver.time_limit_s
     graph = contract(request)
     statistics: dict[str, str | int | float] = {"nodes": len(request.nodes), "blocks": len(graph.blocks)}
-    cause = cannot_fit(graph)
+    cause = memory_shortfall(graph)
     if cause:
         return _infeasible(cause, statistics, started)
     progress(0.05, f"{len(graph.blocks)} blocks, cutting prefixes of topological orders")
     if request.objective == "latency" or request.devices.time_factors is not None:
-        found, bound, proved = search_placements(graph, deadline, progress, statistics)
+        unranked, bound, proved = search_placements(graph, deadline, progress, statistics)
     else:
-        found, bound, proved = _equal_devices(graph, started, deadline, progress, statistics)
-    candidates = best_distinct(found, request.top_k, request.objective)
+        unranked, bound, proved = _equal_devices(graph, started, deadline, progress, statistics)
+    candidates = rank_distinct(unranked, request.top_k, request.objective)
     statistics["wall_s"] = time.monotonic() - started
     progress(1.0, "done")
     if not candidates:
         if proved:
-            return _infeasible(_packing_message(graph), statistics, started)
+            return _infeasible(_format_packing_failure(graph), statistics, started)
         return PartitionOutcome(
             "timeout",
             (),
@@ -79,7 +79,7 @@ def _solve(request: PartitionRequest, progress: Progress) -> PartitionOutcome:
             "No cut that fits the memory was found in the time given.",
             statistics=statistics,
         )
-    value = value_of(candidates[0], request.objective)
+    value = objective_value(candidates[0], request.objective)
     bound = value if proved else min(bound, value)
     gap = (value - bound) / value if value > 0 else 0.0
     status = "optimal" if gap <= RELATIVE else "feasible"
@@ -96,17 +96,17 @@ def _equal_devices(
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], float, bool]:
     """Candidates of least largest load, the bound, and whether the best is proved."""
-    found = _prefix_candidates(graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics)
+    prefix_candidates = _prefix_candidates(graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics)
     bound = simple_bound_ms(graph)
-    best = min((candidate.max_load_ms for candidate in found), default=float("inf"))
+    best = min((candidate.max_load_ms for candidate in prefix_candidates), default=float("inf"))
     if best <= bound * (1 + RELATIVE):
-        return found, bound, False
+        return prefix_candidates, bound, False
     progress(0.4, "searching beyond single orders")
     if graph.request.contiguous:
-        more, bound, proved = _contiguous_candidates(graph, found, bound, deadline, progress, statistics)
+        more, bound, proved = _contiguous_candidates(graph, prefix_candidates, bound, deadline, progress, statistics)
     else:
-        more, proved = _free_candidates(graph, found, deadline, progress, statistics)
-    return found + more, bound, proved
+        more, proved = _free_candidates(graph, prefix_candidates, deadline, progress, statistics)
+    return prefix_candidates + more, bound, proved
 
 
 def simple_bound_ms(graph: BlockGraph) -> float:
@@ -114,7 +114,7 @@ def simple_bound_ms(graph: BlockGraph) -> float:
     return max(graph.total_ms / graph.request.devices.count, max(block.time_ms for block in graph.blocks))
 
 
-def cannot_fit(graph: BlockGraph) -> str:
+def memory_shortfall(graph: BlockGraph) -> str:
     """Why no assignment can fit the memory, naming the node or group; empty when none is evident."""
     devices = graph.request.devices
     if devices.memory_bytes is None:
@@ -131,7 +131,7 @@ def cannot_fit(graph: BlockGraph) -> str:
     return ""
 
 
-def _packing_message(graph: BlockGraph) -> str:
+def _format_packing_failure(graph: BlockGraph) -> str:
     largest = max(graph.blocks, key=lambda block: block.memory_bytes)
     return (
         f"No division into {graph.request.devices.count} stages fits {graph.request.devices.memory_bytes} bytes each; "
@@ -162,30 +162,30 @@ def _as_contiguous(request: PartitionRequest) -> PartitionRequest:
 def _prefix_parts(
     graph: BlockGraph, deadline: float, progress: Progress, statistics: dict[str, str | int | float]
 ) -> list[Parts]:
-    found: list[Parts] = []
+    cuts: list[Parts] = []
     best = float("inf")
     tried = 0
     for tried, order in enumerate(topological_orders(graph, _ORDERS), start=1):
         for value, parts in best_prefix_cuts(graph, order, graph.request.top_k, at_most_ms=best):
             best = min(best, value)
-            found.append(parts)
+            cuts.append(parts)
         progress(0.05 + 0.35 * tried / _ORDERS, f"order {tried}: largest load {best:.4g} ms")
         if time.monotonic() > deadline:
             break
     statistics["orders"] = tried
-    return found
+    return cuts
 
 
 def _contiguous_candidates(
     graph: BlockGraph,
-    found: list[PartitionCandidate],
+    prefix_candidates: list[PartitionCandidate],
     bound_ms: float,
     deadline: float,
     progress: Progress,
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], float, bool]:
     """Candidates, the bound, and whether the best is proved."""
-    best = min(found, key=lambda candidate: candidate.max_load_ms, default=None)
+    best = min(prefix_candidates, key=lambda candidate: candidate.max_load_ms, default=None)
     start = None if best is None else (best.max_load_ms, _parts_of(graph, best.stages))
     gap = close_gap(
         graph,
@@ -197,7 +197,7 @@ def _contiguous_candidates(
         lambda share, line: progress(0.4 + 0.55 * share, line),
         statistics,
     )
-    return [make_candidate(graph, parts) for _, parts in gap.found], gap.bound_ms, gap.proved
+    return [make_candidate(graph, parts) for _, parts in gap.cuts], gap.bound_ms, gap.proved
 
 
 def _parts_of(graph: BlockGraph, stages: tuple[tuple[str, ...], ...]) -> Parts:
@@ -211,7 +211,7 @@ def _parts_of(graph: BlockGraph, stages: tuple[tuple[str, ...], ...]) -> Parts:
 
 def _free_candidates(
     graph: BlockGraph,
-    found: list[PartitionCandidate],
+    start_candidates: list[PartitionCandidate],
     deadline: float,
     progress: Progress,
     statistics: dict[str, str | int | float],
@@ -220,8 +220,8 @@ def _free_candidates(
         ordered = contract(_as_contiguous(graph.request))
         until = time.monotonic() + _PIPELINE_SHARE * (deadline - time.monotonic())
         pipelines, _, _ = _equal_devices(ordered, time.monotonic(), until, progress, statistics)
-        found = [make_candidate(graph, _parts_of(graph, c.stages)) for c in pipelines]
-    starts = [_parts_of(graph, candidate.stages) for candidate in best_distinct(found, 3)]
+        start_candidates = [make_candidate(graph, _parts_of(graph, c.stages)) for c in pipelines]
+    starts = [_parts_of(graph, candidate.stages) for candidate in rank_distinct(start_candidates, 3)]
     result = best_free_assignment(graph, starts, deadline)
     statistics["exhaustive"] = int(result.complete)
-    return [make_candidate(graph, parts) for _, parts in result.found], result.complete
+    return [make_candidate(graph, parts) for _, parts in result.assignments], result.complete

@@ -40,28 +40,28 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
     count = len(candidate.stages)
     if count > request.devices.count:
         raise InternalFault(f"{count} stages for {request.devices.count} devices")
-    factors = _factors(request, candidate)
+    factors = _stage_time_factors(request, candidate)
     groups: dict[str, int] = {}
     memory = [0] * count
     times: list[list[float]] = [[] for _ in range(count)]
     for node in request.nodes:
-        here = stage_of[node.id]
-        if node.group is not None and groups.setdefault(node.group, here) != here:
+        node_stage = stage_of[node.id]
+        if node.group is not None and groups.setdefault(node.group, node_stage) != node_stage:
             raise InternalFault(f"group {node.group} is on two stages")
-        memory[here] += node.memory_bytes
-        times[here].append(node.time_ms * factors[here])
+        memory[node_stage] += node.memory_bytes
+        times[node_stage].append(node.time_ms * factors[node_stage])
     limit = request.devices.memory_bytes
     if limit is not None and max(memory) > limit:
         raise InternalFault(f"a stage holds {max(memory)} bytes, a device {limit}")
     entering: list[set[str]] = [set() for _ in range(count)]
     leaving: list[set[str]] = [set() for _ in range(count)]
     for edge in request.edges:
-        here, there = stage_of[edge.source], stage_of[edge.target]
-        if request.contiguous and there < here:
-            raise InternalFault(f"edge {edge.source} -> {edge.target} runs back from stage {here} to {there}")
-        if here != there:
-            leaving[here].add(edge.source)
-            entering[there].add(edge.source)
+        node_stage, target_stage = stage_of[edge.source], stage_of[edge.target]
+        if request.contiguous and target_stage < node_stage:
+            raise InternalFault(f"edge {edge.source} -> {edge.target} runs back from stage {node_stage} to {target_stage}")
+        if node_stage != target_stage:
+            leaving[node_stage].add(edge.source)
+            entering[target_stage].add(edge.source)
     size = {node.id: node.output_bytes for node in request.nodes}
     link = request.devices.link_gb_per_s
     cost = 0.0 if link is None else 1 / (link * 1e6)
@@ -69,24 +69,24 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
         math.fsum(times[i]) + cost * (sum(size[s] for s in entering[i]) + sum(size[s] for s in leaving[i]))
         for i in range(count)
     ]
-    _equal("loads_ms", candidate.loads_ms, tuple(loads))
-    _equal("max_load_ms", (candidate.max_load_ms,), (max(loads),))
-    through = math.fsum(math.fsum(times[i]) + cost * sum(size[s] for s in entering[i]) for i in range(count))
+    _check_equal("loads_ms", candidate.loads_ms, tuple(loads))
+    _check_equal("max_load_ms", (candidate.max_load_ms,), (max(loads),))
+    latency_ms = math.fsum(math.fsum(times[i]) + cost * sum(size[s] for s in entering[i]) for i in range(count))
     if candidate.latency_ms is not None or request.objective == "latency":
-        _equal("latency_ms", (-1.0 if candidate.latency_ms is None else candidate.latency_ms,), (through,))
-    _equal(
+        _check_equal("latency_ms", (-1.0 if candidate.latency_ms is None else candidate.latency_ms,), (latency_ms,))
+    _check_equal(
         "cut_bytes", candidate.cut_bytes, tuple(sum(size[s] for s in leaving[i]) for i in range(count - 1))
     )
     if len(candidate.peak_memory_bytes) != count:
         raise InternalFault("peak_memory_bytes has not one figure a stage")
-    if any(told < needed for told, needed in zip(candidate.peak_memory_bytes, memory, strict=True)):
+    if any(stated < needed for stated, needed in zip(candidate.peak_memory_bytes, memory, strict=True)):
         raise InternalFault(f"peak_memory_bytes {candidate.peak_memory_bytes} is below the nodes' {memory}")
 
 
-def _factors(request: PartitionRequest, candidate: PartitionCandidate) -> tuple[float, ...]:
+def _stage_time_factors(request: PartitionRequest, candidate: PartitionCandidate) -> tuple[float, ...]:
     """By what the time of each stage is multiplied. Raises InternalFault when a device is used twice or unknown."""
-    told, used = request.devices.time_factors, candidate.devices
-    if told is None:
+    time_factors, used = request.devices.time_factors, candidate.devices
+    if time_factors is None:
         if used:
             raise InternalFault(f"devices {used} are named where all are equal")
         return (1.0,) * len(candidate.stages)
@@ -94,13 +94,13 @@ def _factors(request: PartitionRequest, candidate: PartitionCandidate) -> tuple[
         raise InternalFault(
             f"devices {used} are not one of its own for each of {len(candidate.stages)} stages"
         )
-    if not set(used) <= set(range(len(told))):
-        raise InternalFault(f"devices {used} are not all among the {len(told)} of the request")
-    return tuple(told[d] for d in used)
+    if not set(used) <= set(range(len(time_factors))):
+        raise InternalFault(f"devices {used} are not all among the {len(time_factors)} of the request")
+    return tuple(time_factors[d] for d in used)
 
 
-def _equal(name: str, told: tuple[float, ...], found: tuple[float, ...]) -> None:
-    if len(told) != len(found) or any(
-        not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=1e-9) for a, b in zip(told, found, strict=True)
+def _check_equal(name: str, stated: tuple[float, ...], recomputed: tuple[float, ...]) -> None:
+    if len(stated) != len(recomputed) or any(
+        not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=1e-9) for a, b in zip(stated, recomputed, strict=True)
     ):
-        raise InternalFault(f"{name} is {told}, recomputed {found}")
+        raise InternalFault(f"{name} is {stated}, recomputed {recomputed}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.profiling.estimate import estimate_rows, estimated_nodes
+    from torchsplit_core.profiling.roofline import estimate_rows, estimated_nodes
     from torchsplit_core.profiling.library import (
         library_profiles,
         measured_library,
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     )
     from torchsplit_core.profiling.measuring.annotators import DeviceAnnotator, RuntimeAnnotator
     from torchsplit_core.profiling.measuring.measurement import measure
-    from torchsplit_core.profiling.points import KeptPoint, Settings
+    from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 
 __all__ = [
     "DeviceAnnotator",
-    "KeptPoint",
+    "MeasuredPoint",
     "RuntimeAnnotator",
-    "Settings",
+    "MeasurementSettings",
     "estimate_rows",
     "estimated_nodes",
     "library_profiles",
@@ -38,10 +38,10 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "estimate": "estimate_rows estimated_nodes",
+        "roofline": "estimate_rows estimated_nodes",
         "library": "library_profiles measured_library mix_request serving_mixes",
         "measuring.annotators": "DeviceAnnotator RuntimeAnnotator",
         "measuring.measurement": "measure",
-        "points": "KeptPoint Settings",
+        "points": "MeasuredPoint MeasurementSettings",
     },
 )

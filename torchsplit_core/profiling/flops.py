@@ -22,12 +22,12 @@ from typing import Literal
 from torchsplit_core.graph.sizes import Sizes, dtype_name, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.operations import (
-    COPY_IF_SCATTERED,
+    COPY_IF_NONCONTIGUOUS,
     CREATIONS,
     FLOPS_PER_ELEMENT,
     GATHERS,
-    PLAIN_VIEWS,
-    SCATTERING_VIEWS,
+    CONTIGUOUS_VIEWS,
+    NONCONTIGUOUS_VIEWS,
     VIEWS,
 )
 from torchsplit_core.values import GraphNode, InputFault
@@ -72,11 +72,11 @@ def node_costs(graph: TorchGraph, batch_size: int) -> tuple[NodeCost, ...]:
     Raises InputFault for a batch size that is not a positive integer (65,536 at most) or for a size that
     cannot be computed (see `shapes`).
     """
-    check_batch(batch_size)
+    check_batch_size(batch_size)
     return _costs(graph, Sizes(graph, batch_size))
 
 
-def check_batch(batch_size: object) -> int:
+def check_batch_size(batch_size: object) -> int:
     """The batch size if it is one; InputFault otherwise."""
     if (
         isinstance(batch_size, bool)
@@ -92,22 +92,22 @@ def check_batch(batch_size: object) -> int:
 
 
 def _costs(graph: TorchGraph, sizes: Sizes) -> tuple[NodeCost, ...]:
-    scattered: set[str] = set()
+    noncontiguous: set[str] = set()
     costs = []
     for node in graph.nodes:
         if node.kind != "op":
             continue
         name = op_name(node)
-        first_scattered = bool(node.inputs) and node.inputs[0] in scattered
-        if name in SCATTERING_VIEWS or (name in PLAIN_VIEWS and first_scattered):
-            scattered.add(node.id)
+        first_noncontiguous = bool(node.inputs) and node.inputs[0] in noncontiguous
+        if name in NONCONTIGUOUS_VIEWS or (name in CONTIGUOUS_VIEWS and first_noncontiguous):
+            noncontiguous.add(node.id)
         bodies = branches(graph, node)
         if bodies:
-            costs.append(_dearer_branch(node, bodies, sizes))
-        elif _is_free(graph, node, name, copies=first_scattered):
+            costs.append(_most_expensive_branch(node, bodies, sizes))
+        elif _is_free(graph, node, name, copies=first_noncontiguous):
             costs.append(NodeCost(node.id, 0.0, 0.0, 0.0, 0, unit="none"))
         else:
-            costs.append(_cost_of(graph, node, name, sizes))
+            costs.append(_checked_cost(graph, node, name, sizes))
     return tuple(costs)
 
 
@@ -117,7 +117,7 @@ def branches(graph: TorchGraph, node: GraphNode) -> tuple[TorchGraph, ...]:
 
 
 def _is_free(graph: TorchGraph, node: GraphNode, name: str, *, copies: bool) -> bool:
-    if name in VIEWS or (name in COPY_IF_SCATTERED and not copies):
+    if name in VIEWS or (name in COPY_IF_NONCONTIGUOUS and not copies):
         return True
     if (
         name in ("to", "_to_copy", "type_as") and node.inputs
@@ -126,7 +126,7 @@ def _is_free(graph: TorchGraph, node: GraphNode, name: str, *, copies: bool) -> 
     return node.shape is None and not node.output_bytes and "aten" not in node.target
 
 
-def _dearer_branch(node: GraphNode, bodies: tuple[TorchGraph, ...], sizes: Sizes) -> NodeCost:
+def _most_expensive_branch(node: GraphNode, bodies: tuple[TorchGraph, ...], sizes: Sizes) -> NodeCost:
     totals = []
     for body in bodies:
         inner = _costs(body, Sizes(body, sizes.batch_size, sizes.symbols))
@@ -146,7 +146,7 @@ def _dearer_branch(node: GraphNode, bodies: tuple[TorchGraph, ...], sizes: Sizes
     return max(totals, key=lambda cost: (cost.flops, cost.bytes_read + cost.bytes_written))
 
 
-def _cost_of(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCost:
+def _checked_cost(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCost:
     """The cost of one operation; InputFault where a graph that nobody traced gives it shapes that cannot be."""
     try:
         return _cost(graph, node, name, sizes)
@@ -172,13 +172,13 @@ def _cost(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCo
         bias = outputs if name in ("addmm", "baddbmm", "addbmm") else 0.0
         return NodeCost(node.id, matrix + bias, read, written, kernels, matrix, unit, dtype)
     moved = max(outputs, *(sizes.elements(source) for source in node.inputs), 0.0) if node.inputs else outputs
-    per_element = FLOPS_PER_ELEMENT.get(name, 0 if name in CREATIONS | GATHERS | COPY_IF_SCATTERED else 1)
+    per_element = FLOPS_PER_ELEMENT.get(name, 0 if name in CREATIONS | GATHERS | COPY_IF_NONCONTIGUOUS else 1)
     return NodeCost(node.id, per_element * moved, read, written, 1, 0.0, "vector", dtype)
 
 
 def _first_dtype(graph: TorchGraph, node: GraphNode) -> str:
-    known = (dtype_name(graph.by_id[source].dtype) for source in node.inputs)
-    return next((dtype for dtype in known if dtype), "float32")
+    dtypes = (dtype_name(graph.by_id[source].dtype) for source in node.inputs)
+    return next((dtype for dtype in dtypes if dtype), "float32")
 
 
 def _matrix_work(
@@ -222,7 +222,7 @@ def _recurrent_work(node: GraphNode, sizes: Sizes, shapes: list[tuple[int, ...]]
     """Every weight matrix meets every token once; one kernel a time step, layer and direction."""
     tokens = sizes.elements(node.inputs[0]) / shapes[0][-1]
     weights = sum(prod(shape) for shape in shapes[1:] if len(shape) == 2)
-    state = shapes[1]  # layers × directions, batch, width
-    batch = state[1] * sizes.factor(node.inputs[0]) if len(state) == 3 else 1.0
-    steps = max(round(tokens / batch), 1) * (state[0] if len(state) == 3 else 1)
+    state_shape = shapes[1]  # layers × directions, batch, width
+    batch = state_shape[1] * sizes.factor(node.inputs[0]) if len(state_shape) == 3 else 1.0
+    steps = max(round(tokens / batch), 1) * (state_shape[0] if len(state_shape) == 3 else 1)
     return 2 * tokens * weights, "recurrent", steps + 1

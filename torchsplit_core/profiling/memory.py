@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.graph.sizes import Sizes
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.profiling.flops import NodeCost, branches, check_batch, node_costs
+from torchsplit_core.profiling.flops import NodeCost, branches, check_batch_size, node_costs
 from torchsplit_core.profiling.transients import Layouts, is_view, transient_bytes
 from torchsplit_core.values import GraphNode
 from torchsplit_core.values.units import GIB
@@ -57,7 +57,7 @@ class MemoryEstimate:
 
 def estimate_memory(graph: TorchGraph, batch_size: int) -> MemoryEstimate:
     """The peak at a batch size; InputFault as in `flops.node_costs`."""
-    check_batch(batch_size)
+    check_batch_size(batch_size)
     return _estimate(graph, Sizes(graph, batch_size), node_costs(graph, batch_size))
 
 
@@ -71,29 +71,29 @@ def _estimate(
     last_use = _last_uses(graph, owner)
     weights = sum(sizes.bytes(node.id) for node in graph.nodes if node.kind in _WEIGHT_KINDS)
     alive = 0.0 if is_body else sum(sizes.bytes(node.id) for node in graph.input_nodes)
-    leaving: dict[int, list[str]] = {}
+    freed_at: dict[int, list[str]] = {}
     for name, position in last_use.items():
-        leaving.setdefault(position, []).append(name)
+        freed_at.setdefault(position, []).append(name)
 
     peaks: dict[str, int] = {}
-    best = (alive, 0.0, "")
+    peak = (alive, 0.0, "")
     for position, node in enumerate(graph.nodes):
         if node.kind == "op":
             if owner[node.id] == node.id:
                 alive += sizes.bytes(node.id)
             transient = transient_bytes(graph, node, cost_of[node.id], sizes, layouts)
-            transient += _inner_peak(graph, node, sizes)
+            transient += _body_peak_bytes(graph, node, sizes)
             peaks[node.id] = round(alive + transient)
-            if alive + transient > best[0] + best[1]:
-                best = (alive, transient, node.id)
-        for name in leaving.get(position, ()):
+            if alive + transient > peak[0] + peak[1]:
+                peak = (alive, transient, node.id)
+        for name in freed_at.get(position, ()):
             alive -= sizes.bytes(name)
     return MemoryEstimate(
-        peak_bytes=round(weights + best[0] + best[1]),
+        peak_bytes=round(weights + peak[0] + peak[1]),
         weight_bytes=round(weights),
-        activation_bytes=round(best[0]),
-        transient_bytes=round(best[1]),
-        peak_node=best[2],
+        activation_bytes=round(peak[0]),
+        transient_bytes=round(peak[1]),
+        peak_node=peak[2],
         node_peak_bytes=peaks,
     )
 
@@ -109,7 +109,7 @@ def _owners(graph: TorchGraph, cost_of: Mapping[str, NodeCost], layouts: Layouts
 
 def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
     """For every op value with memory of its own the position after which it is gone; outputs never leave."""
-    kept = {owner[name] for node in graph.nodes if node.kind == "output" for name in node.inputs}
+    returned = {owner[name] for node in graph.nodes if node.kind == "output" for name in node.inputs}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
         if node.kind == "op" and owner[node.id] == node.id:
@@ -120,7 +120,7 @@ def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
     for name, position in _returns(graph):
         if owner[name] in last:
             last[owner[name]] = max(last[owner[name]], position)
-    return {name: position for name, position in last.items() if name not in kept}
+    return {name: position for name, position in last.items() if name not in returned}
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ def _returns(graph: TorchGraph) -> Iterator[tuple[str, int]]:
     """
     paths = {node.module for node in graph.nodes if node.kind == "op"}
     containers = _containers(paths)
-    made = {node.id: position for position, node in enumerate(graph.nodes)}
+    position_of = {node.id: position for position, node in enumerate(graph.nodes)}
     calls: list[_Call] = []
     last = 0
     for position, node in enumerate(graph.nodes):
@@ -156,7 +156,7 @@ def _returns(graph: TorchGraph) -> Iterator[tuple[str, int]]:
             calls.append(_Call(parts[depth], position, path not in containers, set()))
         for name in node.inputs:
             for call in calls:
-                if call.is_call and made[name] < call.start:
+                if call.is_call and position_of[name] < call.start:
                     call.passed.add(name)
         last = position
     for call in calls:
@@ -192,11 +192,11 @@ def _containers(paths: set[str]) -> set[str]:
     return {path for path, only in numbered.items() if only and path in deep and path not in paths}
 
 
-def _inner_peak(graph: TorchGraph, node: GraphNode, sizes: Sizes) -> float:
+def _body_peak_bytes(graph: TorchGraph, node: GraphNode, sizes: Sizes) -> float:
     """The most that a body of a cond or while holds; 0 for any other node."""
-    inner = 0
+    peak_bytes = 0
     for body in branches(graph, node):
-        within = Sizes(body, sizes.batch_size, sizes.symbols)
+        body_sizes = Sizes(body, sizes.batch_size, sizes.symbols)
         costs = node_costs(body, sizes.batch_size)
-        inner = max(inner, _estimate(body, within, costs, is_body=True).peak_bytes)
-    return inner
+        peak_bytes = max(peak_bytes, _estimate(body, body_sizes, costs, is_body=True).peak_bytes)
+    return peak_bytes

@@ -5,60 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from torchsplit_core.profiling.estimate import estimated_nodes
-from torchsplit_core.profiling.rows import Found, slower_of
+from torchsplit_core.profiling.roofline import estimated_nodes
+from torchsplit_core.profiling.measured_model import MeasuredModel, slowest_row
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow, sequence_lengths
 
 Key = tuple[str, str, str | None, int, int, int | None]
 """Stage, GPU type, slice, batch size, processes, sequence length: what tells a point of a profile from others."""
 
 
-def merge(source: str, found: Sequence[Found], estimated: Sequence[ProfileRow]) -> Profile:
+def merge(source: str, measurements: Sequence[MeasuredModel], estimated: Sequence[ProfileRow]) -> Profile:
     """The measurements of one model first, then the estimates of what was not measured.
 
     `found` has one entry a device, at least one. Rows of one key from several devices (two slices of one
     profile) become the slower one, its interval spanning both; what was emulated gives way to what was measured.
     """
-    graph = found[0].graph
+    graph = measurements[0].graph
     by_key: dict[Key, list[ProfileRow]] = {}
-    for row in (row for one in found for row in one.rows):
+    for row in (row for measurement in measurements for row in measurement.rows):
         by_key.setdefault(_key(row), []).append(row)
-    rows = {key: slower_of(_of_best_basis(several)) for key, several in by_key.items()}
-    nodes = next((one.nodes for one in sorted(found, key=_on_processor) if one.nodes), ())
-    notes = [note if len(found) == 1 else f"{_device_of(one)}: {note}" for one in found for note in one.notes]
+    rows = {key: slowest_row(_best_basis_rows(several)) for key, several in by_key.items()}
+    nodes = next((measurement.nodes for measurement in sorted(measurements, key=_on_processor) if measurement.nodes), ())
+    notes = [note if len(measurements) == 1 else f"{_device_of(measurement)}: {note}" for measurement in measurements for note in measurement.notes]
     shared = {
-        name: found[0].environment[name] for name in ("torch", "python", "platform", "seed", "eval_mode")
+        name: measurements[0].environment[name] for name in ("torch", "python", "platform", "seed", "eval_mode")
     }
     environment = shared | {
         "nodes_basis": "measured" if nodes else "estimated",
         "nodes_batch_size": graph.traced_batch,
         "notes": " ".join(notes),
-        "taken_over": sum(len(one.environment["taken_over"]) for one in found),
-        "devices": {_device_of(one): dict(one.environment) for one in found},
+        "taken_over": sum(len(measurement.environment["taken_over"]) for measurement in measurements),
+        "devices": {_device_of(measurement): dict(measurement.environment) for measurement in measurements},
     }
-    if old := sum(len(one.environment.get("old_points", ())) for one in found):
+    if old := sum(len(measurement.environment.get("old_points", ())) for measurement in measurements):
         environment["old_points"] = old
-    failures = [item for one in found for item in one.failures]
+    failures = [item for measurement in measurements for item in measurement.failures]
     return Profile(
         source=source,
         architecture_hash=graph.architecture_hash,
         environment=environment,
         rows=_with_estimates(rows.values(), failures, estimated),
         nodes=nodes or estimated_nodes(graph),
-        failures=_still_true(failures, rows),
+        failures=_unresolved_failures(failures, rows),
     )
 
 
-def join(older: Profile, newer: Profile) -> Profile:
+def update_profile(older: Profile, newer: Profile) -> Profile:
     """The newer profile, with the measured points that only the older one has of the same architecture."""
     if older.architecture_hash != newer.architecture_hash:
         return newer
     measured: dict[Key, ProfileRow] = {}
-    for row in (row for one in (older, newer) for row in one.rows if row.basis != "estimated"):
+    for row in (row for profile in (older, newer) for row in profile.rows if row.basis != "estimated"):
         known = measured.get(_key(row))
         if known is None or known.basis == "emulated" or row.basis == "measured":
             measured[_key(row)] = row
-    failures = {_key(item): item for one in (older, newer) for item in one.failures}
+    failures = {_key(item): item for profile in (older, newer) for item in profile.failures}
     environment = dict(newer.environment)
     devices = {**older.environment.get("devices", {}), **environment.get("devices", {})}
     nodes = newer.nodes
@@ -76,11 +76,11 @@ def join(older: Profile, newer: Profile) -> Profile:
         environment=environment | ({"devices": devices} if devices else {}),
         rows=_with_estimates(by_length, failures.values(), newer.rows),
         nodes=nodes,
-        failures=_still_true(failures.values(), measured),
+        failures=_unresolved_failures(failures.values(), measured),
     )
 
 
-def beside(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
+def combine_lengths(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
     """One profile of one model's runs at several sequence lengths, in their order.
 
     Of the runs behind the first only what was measured or failed is taken: estimates and the operations' shares
@@ -88,9 +88,9 @@ def beside(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
     """
     first = profiles[0]
     notes = [
-        f"Sequence length {length}: {one.environment['notes']}"
-        for length, one in zip(lengths, profiles, strict=True)
-        if one.environment.get("notes")
+        f"Sequence length {length}: {profile.environment['notes']}"
+        for length, profile in zip(lengths, profiles, strict=True)
+        if profile.environment.get("notes")
     ]
     environment = {
         **first.environment,
@@ -99,18 +99,18 @@ def beside(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
         "notes": " ".join(notes),
     }
     for name in ("taken_over", "old_points"):
-        if counts := [one.environment[name] for one in profiles if name in one.environment]:
+        if counts := [profile.environment[name] for profile in profiles if name in profile.environment]:
             environment[name] = sum(counts)
-    measured = [row for one in profiles[1:] for row in one.rows if row.basis != "estimated"]
+    measured = [row for profile in profiles[1:] for row in profile.rows if row.basis != "estimated"]
     return replace(
         first,
         environment=environment,
         rows=(*first.rows, *measured),
-        failures=tuple(item for one in profiles for item in one.failures),
+        failures=tuple(item for profile in profiles for item in profile.failures),
     )
 
 
-def _of_best_basis(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
+def _best_basis_rows(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
     """The measured ones, or all where none was."""
     return [row for row in rows if row.basis == "measured"] or list(rows)
 
@@ -121,26 +121,26 @@ def _with_estimates(
     """Measured rows in order, then the estimates that neither a measurement nor a lack of memory rules out."""
     known = {_key(row): row for row in measured}
     taken = {*known, *(_key(item) for item in failures if item.reason == "out_of_memory")}
-    rest = [row for row in estimated if row.basis == "estimated" and _key(row) not in taken]
+    missing_estimates = [row for row in estimated if row.basis == "estimated" and _key(row) not in taken]
     lengths = list(dict.fromkeys(row.sequence_length for row in known.values()))
-    ordered = sorted(known.values(), key=lambda row: (lengths.index(row.sequence_length), _order(row)))
-    return (*ordered, *rest)
+    ordered = sorted(known.values(), key=lambda row: (lengths.index(row.sequence_length), _sort_key(row)))
+    return (*ordered, *missing_estimates)
 
 
-def _still_true(
+def _unresolved_failures(
     failures: Iterable[ProfileFailure], measured: Mapping[Key, ProfileRow]
 ) -> tuple[ProfileFailure, ...]:
     """Failures of points that no measurement has."""
     return tuple({_key(item): item for item in failures if _key(item) not in measured}.values())
 
 
-def _device_of(one: Found) -> str:
-    return str(one.environment["device_id"])
+def _device_of(measurement: MeasuredModel) -> str:
+    return str(measurement.environment["device_id"])
 
 
-def _on_processor(one: Found) -> bool:
+def _on_processor(measurement: MeasuredModel) -> bool:
     """Operations timed on a GPU tell more of other GPUs than those of a processor."""
-    return bool(one.rows) and one.rows[0].gpu_type == "CPU"
+    return bool(measurement.rows) and measurement.rows[0].gpu_type == "CPU"
 
 
 def _key(item: ProfileRow | ProfileFailure) -> Key:
@@ -150,5 +150,5 @@ def _key(item: ProfileRow | ProfileFailure) -> Key:
     )
 
 
-def _order(row: ProfileRow) -> tuple[bool, str, str, int, int]:
+def _sort_key(row: ProfileRow) -> tuple[bool, str, str, int, int]:
     return row.gpu_type == "CPU", row.gpu_type, row.profile or "", row.processes, row.batch_size

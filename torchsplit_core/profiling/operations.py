@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SCATTERING_VIEWS = frozenset({
+NONCONTIGUOUS_VIEWS = frozenset({
     "transpose", "t", "permute", "expand", "expand_as", "select", "slice", "narrow", "split", "chunk",
     "split_with_sizes", "tensor_split", "unbind", "movedim", "swapaxes", "numpy_t", "mT", "diagonal",
     "unfold", "as_strided", "broadcast_to", "broadcast_tensors", "real", "imag",
 })  # fmt: skip
 """Views whose elements no longer lie side by side in order."""
 
-PLAIN_VIEWS = frozenset({
+CONTIGUOUS_VIEWS = frozenset({
     "view", "view_as", "unsqueeze", "squeeze", "unflatten", "alias", "detach", "lift_fresh_copy",
     "getitem", "unsafe_split", "dropout", "feature_dropout", "alpha_dropout", "_unsafe_view",
     "view_as_real", "view_as_complex", "lift_fresh", "sym_size", "sym_numel", "sym_stride",
@@ -22,9 +22,9 @@ PLAIN_VIEWS = frozenset({
 })  # fmt: skip
 """Operations that hand on memory as it lies (or a number) without moving a tensor."""
 
-VIEWS = SCATTERING_VIEWS | PLAIN_VIEWS
+VIEWS = NONCONTIGUOUS_VIEWS | CONTIGUOUS_VIEWS
 
-COPY_IF_SCATTERED = frozenset({
+COPY_IF_NONCONTIGUOUS = frozenset({
     "reshape", "flatten", "contiguous", "ravel", "reshape_as",
 })  # fmt: skip
 """Free where the source lies in order, a copy where it does not."""

@@ -20,55 +20,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.profiling.measuring.looks import LOST_SHARE, PIECE_S
+from torchsplit_core.profiling.measuring.rounds import MAX_STOLEN_SHARE, SEGMENT_S
 from torchsplit_core.values.profile import Pace
 
-Piece = Sequence[float]
+Segment = Sequence[float]
 """When it began (Unix s), mean ms of its runs, standard error of that mean's logarithm."""
-Lookup = Sequence[Piece]
+RoundSegments = Sequence[Segment]
 
 LEAST_CV = 1e-3
 """A device that changes by less keeps its speed: no simulation has factors finer than that."""
 SIGMAS = (0.0, *np.geomspace(3e-4, 1.0, 44).tolist())
-LEAST_PIECES = 2
+MIN_SEGMENTS = 2
 LONGEST_S = 30.0
-MOST_PIECES = 60
+MAX_SEGMENTS = 60
 """Of a look: of a longer one so many, each the mean of neighbours."""
-BETWEEN = 0.04
+BETWEEN_RUNS_SD = 0.04
 """Standard deviation of log(mean ms of a run's batches / the profile's) that no look at a point shows, for all of them
 are of one minute: pages, caches and neighbours differ from process to process and from hour to hour. The root mean
 square of eight runs of three models on a virtual machine of two cores, none of them among those that
 `benchmarks/p95_coverage.py` shows, was 0.042."""
-FLOOR = 1e-8
+VARIANCE_FLOOR = 1e-8
 """Variance that every time has beside: a hundredth of a per cent, so that equal ones have a likelihood."""
 QUANTILE = NormalDist().inv_cdf(0.95)
 
 
-def looks_of(content: Mapping[str, Any], *, alone: bool) -> list[Lookup]:
+def rounds_of(content: Mapping[str, Any], *, measuring_child_only: bool) -> list[RoundSegments]:
     """The looks of a kept point: the measuring child's, and unless `alone` that of the process that told its memory.
 
     Where two were quiet, those in which other work took the core do not count.
     """
-    told = [*content.get("course", ()), *(() if alone else content.get("held_course", ()))]
-    quiet = [pieces for lost, pieces in told if lost <= LOST_SHARE]
-    return quiet if len(quiet) > 1 else [pieces for _, pieces in told]
+    rounds = [*content.get("course", ()), *(() if measuring_child_only else content.get("held_course", ()))]
+    quiet = [segments for stolen_share, segments in rounds if stolen_share <= MAX_STOLEN_SHARE]
+    return quiet if len(quiet) > 1 else [segments for _, segments in rounds]
 
 
-def pace_of(points: Sequence[Sequence[Lookup]]) -> Pace | None:
+def fit_pace(points: Sequence[Sequence[RoundSegments]]) -> Pace | None:
     """The pace of a device by the looks at its points; None where they do not tell one, or it keeps its speed.
 
     A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
     speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and `BETWEEN`.
     """
-    looks = [[_merged(look) for look in point if look] for point in points]
-    looks = [point for point in looks if len(point) > 1]
-    if not looks:
+    rounds_by_point = [[_coarsened(timing_round) for timing_round in point if timing_round] for point in points]
+    rounds_by_point = [point for point in rounds_by_point if len(point) > 1]
+    if not rounds_by_point:
         return None
-    sigma, seconds = _within([look for point in looks for look in point])
-    drift = _drift([[_mean(look, sigma, seconds) for look in point] for point in looks])
+    sigma, seconds = _fit_within_rounds([timing_round for point in rounds_by_point for timing_round in point])
+    drift = _drift([[_weighted_mean(timing_round, sigma, seconds) for timing_round in point] for point in rounds_by_point])
     if max(sigma, drift) < LEAST_CV:
         return None
-    return Pace(_cv(sigma), seconds, _cv(math.hypot(drift, BETWEEN)))
+    return Pace(_cv(sigma), seconds, _cv(math.hypot(drift, BETWEEN_RUNS_SD)))
 
 
 def _cv(sigma: float) -> float:
@@ -82,38 +82,38 @@ def _drift(points: Sequence[Sequence[tuple[float, float, float]]]) -> float:
     The points' looks share one drift of covariance σ² exp(-lag / τ). Few looks leave σ and τ open: the interval is
     that of the mixture over a grid of both, which is even in log σ and log τ, weighted by their restricted likelihood.
     """
-    rows = np.array([look for point in points for look in point])
-    owner = np.array([number for number, point in enumerate(points) for _ in point])
-    owners = (owner[:, None] == np.arange(len(points))[None, :]).astype(float)
+    rows = np.array([timing_round for point in points for timing_round in point])
+    point_index = np.array([number for number, point in enumerate(points) for _ in point])
+    membership = (point_index[:, None] == np.arange(len(points))[None, :]).astype(float)
     # What the profile says of a point is the mean of its looks.
-    means = owners / owners.sum(axis=0)
+    means = membership / membership.sum(axis=0)
     lags = np.abs(rows[:, 0][:, None] - rows[:, 0][None, :])
-    span = max(float(lags.max()), PIECE_S)
+    span = max(float(lags.max()), SEGMENT_S)
     weights, variances = [], []
     for seconds in (span / 4, span / 2, span, 2 * span):
         for sigma in SIGMAS[1:]:
-            covariance = sigma * sigma * np.exp(-lags / seconds) + np.diag(rows[:, 2] + FLOOR)
-            weights.append(_restricted(covariance, owners, rows[:, 1]))
-            told = float(np.mean(np.einsum("ik,ij,jk->k", means, covariance, means)))
-            variances.append(sigma * sigma + told)
-    shares = np.exp(np.array(weights) - max(weights))
-    return _as_normal(shares / shares.sum(), np.sqrt(variances))
+            covariance = sigma * sigma * np.exp(-lags / seconds) + np.diag(rows[:, 2] + VARIANCE_FLOOR)
+            weights.append(_restricted_log_likelihood(covariance, membership, rows[:, 1]))
+            mean_variance = float(np.mean(np.einsum("ik,ij,jk->k", means, covariance, means)))
+            variances.append(sigma * sigma + mean_variance)
+    posterior = np.exp(np.array(weights) - max(weights))
+    return _equivalent_normal_sigma(posterior / posterior.sum(), np.sqrt(variances))
 
 
-def _restricted(
+def _restricted_log_likelihood(
     covariance: NDArray[np.float64], means: NDArray[np.float64], values: NDArray[np.float64]
 ) -> float:
     """The logarithm of the restricted likelihood of values with an unknown mean for each column of `means`."""
     factor = np.linalg.cholesky(covariance)
-    sides = np.linalg.solve(factor, np.column_stack([means, values]))
-    known, told = sides[:, :-1], sides[:, -1]
-    inner = known.T @ known
-    rest = told - known @ np.linalg.solve(inner, known.T @ told)
-    logs = 2 * float(np.log(np.diag(factor)).sum()) + float(np.linalg.slogdet(inner)[1])
-    return -(logs + float(rest @ rest)) / 2
+    whitened = np.linalg.solve(factor, np.column_stack([means, values]))
+    whitened_means, whitened_values = whitened[:, :-1], whitened[:, -1]
+    gram = whitened_means.T @ whitened_means
+    residual = whitened_values - whitened_means @ np.linalg.solve(gram, whitened_means.T @ whitened_values)
+    logs = 2 * float(np.log(np.diag(factor)).sum()) + float(np.linalg.slogdet(gram)[1])
+    return -(logs + float(residual @ residual)) / 2
 
 
-def _as_normal(shares: NDArray[np.float64], sigmas: NDArray[np.float64]) -> float:
+def _equivalent_normal_sigma(shares: NDArray[np.float64], sigmas: NDArray[np.float64]) -> float:
     """The σ of a normal whose 95 % quantile is that of a mixture of normals around 0."""
     from scipy.special import ndtr
 
@@ -124,45 +124,45 @@ def _as_normal(shares: NDArray[np.float64], sigmas: NDArray[np.float64]) -> floa
     return high / QUANTILE
 
 
-def _merged(look: Lookup) -> NDArray[np.float64]:
+def _coarsened(timing_round: RoundSegments) -> NDArray[np.float64]:
     """Rows of (s, log ms, variance), at most MOST_PIECES of them."""
-    rows = np.array([[at, math.log(ms), error * error] for at, ms, error in look])
-    own = -(-len(rows) // MOST_PIECES)
-    if own == 1:
+    rows = np.array([[at, math.log(ms), error * error] for at, ms, error in timing_round])
+    group_size = -(-len(rows) // MAX_SEGMENTS)
+    if group_size == 1:
         return rows
-    groups = [rows[first : first + own] for first in range(0, len(rows), own)]
+    groups = [rows[first : first + group_size] for first in range(0, len(rows), group_size)]
     return np.array([[g[:, 0].mean(), g[:, 1].mean(), g[:, 2].mean() / len(g)] for g in groups])
 
 
-def _within(looks: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+def _fit_within_rounds(rounds: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
     """σ and τ of the greatest restricted likelihood on a grid; (0, the shortest τ) where no look has two pieces."""
-    known = [look for look in looks if len(look) >= LEAST_PIECES]
-    spans = [float(look[-1, 0] - look[0, 0]) for look in known]
-    longest = min(LONGEST_S, max(spans, default=PIECE_S))
-    times = [PIECE_S * 2**k for k in range(1 + max(0, int(math.log2(longest / PIECE_S))))]
-    if not known:
+    usable = [timing_round for timing_round in rounds if len(timing_round) >= MIN_SEGMENTS]
+    spans = [float(timing_round[-1, 0] - timing_round[0, 0]) for timing_round in usable]
+    longest = min(LONGEST_S, max(spans, default=SEGMENT_S))
+    times = [SEGMENT_S * 2**k for k in range(1 + max(0, int(math.log2(longest / SEGMENT_S))))]
+    if not usable:
         return 0.0, times[0]
-    tried = [
-        (sum(_likelihood(look, sigma, seconds) for look in known), sigma, seconds)
+    candidates = [
+        (sum(_log_likelihood(timing_round, sigma, seconds) for timing_round in usable), sigma, seconds)
         for seconds in times
         for sigma in SIGMAS
     ]
-    _, sigma, seconds = max(tried)
+    _, sigma, seconds = max(candidates)
     return sigma, seconds
 
 
-def _covariance(look: NDArray[np.float64], sigma: float, seconds: float) -> NDArray[np.float64]:
-    lags = np.abs(look[:, 0][:, None] - look[:, 0][None, :])
-    found: NDArray[np.float64] = sigma * sigma * np.exp(-lags / seconds) + np.diag(look[:, 2] + FLOOR)
-    return found
+def _covariance(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> NDArray[np.float64]:
+    lags = np.abs(timing_round[:, 0][:, None] - timing_round[:, 0][None, :])
+    covariance: NDArray[np.float64] = sigma * sigma * np.exp(-lags / seconds) + np.diag(timing_round[:, 2] + VARIANCE_FLOOR)
+    return covariance
 
 
-def _likelihood(look: NDArray[np.float64], sigma: float, seconds: float) -> float:
-    return _restricted(_covariance(look, sigma, seconds), np.ones((len(look), 1)), look[:, 1])
+def _log_likelihood(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> float:
+    return _restricted_log_likelihood(_covariance(timing_round, sigma, seconds), np.ones((len(timing_round), 1)), timing_round[:, 1])
 
 
-def _mean(look: NDArray[np.float64], sigma: float, seconds: float) -> tuple[float, float, float]:
+def _weighted_mean(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> tuple[float, float, float]:
     """The middle of a look (s), its mean and the variance of that."""
-    inverse = np.linalg.inv(_covariance(look, sigma, seconds))
+    inverse = np.linalg.inv(_covariance(timing_round, sigma, seconds))
     weight = float(inverse.sum())
-    return float(look[:, 0].mean()), float(inverse.sum(axis=0) @ look[:, 1]) / weight, 1 / weight
+    return float(timing_round[:, 0].mean()), float(inverse.sum(axis=0) @ timing_round[:, 1]) / weight, 1 / weight

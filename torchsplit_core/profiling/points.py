@@ -12,7 +12,7 @@ from torchsplit_core.values import InternalFault
 PointKind = Literal["batch", "nodes", "failure"]
 DType = Literal["", "float32", "bfloat16", "float16"]
 CompileMode = Literal["", "default", "reduce-overhead", "max-autotune"]
-LEAST_POINT_LIMIT_S, BUDGETS_A_POINT = 120.0, 40.0
+LEAST_POINT_LIMIT_S, BUDGETS_PER_POINT = 120.0, 40.0
 """A point may take this long, or this many of its time budgets where that is more, unless the caller says."""
 COMPILE_S = 900.0
 """What torch.compile may take beside, every batch size anew: minutes for a large model on a few cores."""
@@ -23,7 +23,7 @@ REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPoint:
+class MeasuredPoint:
     """One finding of a measurement as it is kept between runs: of which model, at which batch size, what.
 
     `content` is JSON as `child` made it; `kept` is when it was kept (Unix seconds), None for a new one.
@@ -33,10 +33,10 @@ class KeptPoint:
     kind: PointKind
     batch_size: int
     content: Mapping[str, Any]
-    kept: float | None = field(default=None, compare=False)
+    stored_at: float | None = field(default=None, compare=False)
 
     @classmethod
-    def made(cls, architecture_hash: str, kind: str, content: Mapping[str, Any]) -> KeptPoint:
+    def from_message(cls, architecture_hash: str, kind: str, content: Mapping[str, Any]) -> MeasuredPoint:
         """A point of a part the child has told; InternalFault for another kind."""
         known: dict[str, PointKind] = {"batch": "batch", "nodes": "nodes", "failure": "failure"}
         if kind not in known:
@@ -45,7 +45,7 @@ class KeptPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MeasurementSettings:
     """How to measure. `point_budget_s` seconds a batch size (at least three runs whatever they take);
     `point_limit_s` after which a point counts as hung; `torch_trace` a folder for one torch.profiler
     trace a batch size. `dtype` is the dtype that weights and floating inputs are cast to ("" for the model's own)
@@ -70,19 +70,19 @@ class Settings:
     @property
     def limit_s(self) -> float:
         """The time after which a point counts as hung."""
-        usual = max(LEAST_POINT_LIMIT_S, BUDGETS_A_POINT * self.point_budget_s)
-        return self.point_limit_s or usual + (COMPILE_S if self.compile_mode else 0.0)
+        default = max(LEAST_POINT_LIMIT_S, BUDGETS_PER_POINT * self.point_budget_s)
+        return self.point_limit_s or default + (COMPILE_S if self.compile_mode else 0.0)
 
 
 @dataclass(slots=True)
-class Heard:
+class MeasurementLog:
     """What the children of one measurement have told so far."""
 
     graph: TorchGraph | None
-    points: list[KeptPoint]
+    points: list[MeasuredPoint]
     environment: dict[str, Any] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
-    begun: tuple[str, int] | None = None
+    current_point: tuple[str, int] | None = None
     share: float = 0.0
     batch_sizes: tuple[int, ...] = ()
     """Those that the model's client offers, where nobody gave any."""

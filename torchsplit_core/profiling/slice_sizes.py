@@ -14,7 +14,7 @@ from torchsplit_core.curves import Sample, advice
 from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.values import GpuType, ProfileFailure, ProfileRow
 
-EMULATED = "sm:"
+EMULATED_PREFIX = "sm:"
 """Begins the name of so many SMs that are no slice of the catalogue: `profile --device sm:20` files rows so."""
 
 
@@ -38,10 +38,10 @@ class SliceAdvice:
 
     slices_measured: int
     widest: str
-    now: float
-    measure: str
+    width_now: float
+    next_slice: str
     batch_size: int
-    after: float
+    width_after: float
 
 
 def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
@@ -51,13 +51,13 @@ def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
         return None if profile else SliceSize(1.0, None)
     if not profile:
         return SliceSize(float(gpu.sm_mig_off), 1.0) if gpu.sm_mig_off else None
-    count = profile.removeprefix(EMULATED)
-    if profile.startswith(EMULATED) and count.isascii() and count.isdigit() and int(count):
+    count = profile.removeprefix(EMULATED_PREFIX)
+    if profile.startswith(EMULATED_PREFIX) and count.isascii() and count.isdigit() and int(count):
         return SliceSize(float(count), 1.0)
-    found = next((one for one in gpu.profiles if one.name == profile and one.sm_count), None)
-    if found is None or not found.sm_count:
+    slice_profile = next((candidate for candidate in gpu.profiles if candidate.name == profile and candidate.sm_count), None)
+    if slice_profile is None or not slice_profile.sm_count:
         return None
-    return SliceSize(float(found.sm_count), found.memory_slices / gpu.memory_slices)
+    return SliceSize(float(slice_profile.sm_count), slice_profile.memory_slices / gpu.memory_slices)
 
 
 def slice_sample(row: ProfileRow | ProfileFailure, model: str) -> Sample | None:
@@ -86,13 +86,13 @@ def slice_advice(gpu: GpuType, samples: Sequence[Sample]) -> SliceAdvice | None:
             by_size.setdefault(size.sms, profile.name)
     if not by_size:
         return None
-    found = advice(samples, tuple(by_size))
-    widest = max(found.uncertainty, key=lambda one: one.width_now)
+    recommendation = advice(samples, tuple(by_size))
+    widest = max(recommendation.uncertainty, key=lambda size_uncertainty: size_uncertainty.width_now)
     return SliceAdvice(
         slices_measured=len({sample.size for sample in samples}),
         widest=by_size[widest.size],
-        now=math.sqrt(widest.width_now),
-        measure=by_size[found.size],
-        batch_size=found.batch_size,
-        after=math.sqrt(max(one.width_after for one in found.uncertainty)),
+        width_now=math.sqrt(widest.width_now),
+        next_slice=by_size[recommendation.size],
+        batch_size=recommendation.batch_size,
+        width_after=math.sqrt(max(size_uncertainty.width_after for size_uncertainty in recommendation.uncertainty)),
     )

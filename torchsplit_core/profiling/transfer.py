@@ -30,7 +30,7 @@ from torchsplit_core.hardware import (
     plain_profiles,
     unsourced_profiles,
 )
-from torchsplit_core.profiling.slice_sizes import EMULATED
+from torchsplit_core.profiling.slice_sizes import EMULATED_PREFIX
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
@@ -41,7 +41,7 @@ from torchsplit_core.values import (
     SliceProfile,
 )
 
-SPREAD, NEAR = 0.673, 0.5
+LOG_PEAK_RATIO_SPREAD, MIN_DISTANCE = 0.673, 0.5
 """Fitted to 90 % of the results inside, and chosen: see above."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
@@ -61,7 +61,7 @@ class SlicePeaks:
 
 
 @dataclass(frozen=True, slots=True)
-class Transferred:
+class TransferResult:
     """Estimated rows, sentences on what has none, and the slices too small for some of what ran elsewhere."""
 
     rows: tuple[ProfileRow, ...]
@@ -69,16 +69,16 @@ class Transferred:
     too_small: tuple[str, ...] = ()
 
 
-MEASURE = "Measure the model there."
+MEASURE_REMEDY = "Measure the model there."
 
 
-def targets(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
+def target_slices(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
     """GPU types by their names with the profiles to estimate: the plain ones and the whole GPU (WHOLE_GPU), of
     `TYPE:whole` that alone.
 
     Raises InputFault for a type that is not known, a host's cores, or a type without published peaks.
     """
-    found = []
+    slices_by_gpu = []
     for name in dict.fromkeys(names):
         kind = name.removesuffix(WHOLE_SUFFIX)
         try:
@@ -98,13 +98,13 @@ def targets(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]
                 f"Measure the model there, or take one of {', '.join(peak_names())}.",
             )
         plain = () if name != kind else tuple(profile.name for profile in plain_profiles(gpu))
-        found.append((gpu, (*plain, WHOLE_GPU)))
-    return tuple(found)
+        slices_by_gpu.append((gpu, (*plain, WHOLE_GPU)))
+    return tuple(slices_by_gpu)
 
 
 def transfer(
     entries: Iterable[ProfileRow | ProfileFailure], to: Sequence[str], precision: Precision = "fp32"
-) -> Transferred:
+) -> TransferResult:
     """Rows of those GPU types (see `targets`) for one model, from its rows and failures of any others.
 
     Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
@@ -113,10 +113,10 @@ def transfer(
     or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets`
     does, and where a peak at that precision is not published.
     """
-    asked = targets(to)
+    wanted_slices = target_slices(to)
     notes = [
         f"{gpu.name} {', '.join(left_out)}: left out, their memory is not published"
-        for gpu, _ in asked
+        for gpu, _ in wanted_slices
         if gpu.name in to and (left_out := unsourced_profiles(gpu))
     ]
     stages: dict[tuple[str, int | None], list[ProfileRow | ProfileFailure]] = {}
@@ -125,21 +125,21 @@ def transfer(
     rows: list[ProfileRow] = []
     too_small: list[str] = []
     for group in stages.values():
-        known_from = list(grounds(group, precision))
-        if not known_from:
+        references = list(reference_curves(group, precision))
+        if not references:
             continue
-        known = {entry.gpu_type for entry in group}
+        known_gpus = {entry.gpu_type for entry in group}
         known_whole = {entry.gpu_type for entry in group if entry.profile is None}
-        memory = _memory_of(group)
-        open_points: list[_OpenPoint] = []
-        for gpu, profiles in asked:
-            if gpu.name in (known_whole if profiles == (WHOLE_GPU,) else known):
+        memory = _memory_needs(group)
+        unmeasured_points: list[_UnmeasuredPoint] = []
+        for gpu, profiles in wanted_slices:
+            if gpu.name in (known_whole if profiles == (WHOLE_GPU,) else known_gpus):
                 notes.append(f"{gpu.name}: rows of it are there already and stay as they are")
                 continue
             for name in profiles:
-                open_points += _open_points(gpu, gpu.profile(name), memory, precision, notes, too_small)
-        rows += _rows(group[0], known_from, open_points)
-    return Transferred(tuple(rows), tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(too_small)))
+                unmeasured_points += _unmeasured_points(gpu, gpu.profile(name), memory, precision, notes, too_small)
+        rows += _rows(group[0], references, unmeasured_points)
+    return TransferResult(tuple(rows), tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(too_small)))
 
 
 def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> SlicePeaks | None:
@@ -153,34 +153,34 @@ def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> Sl
     share = profile.sm_count / peak.sm_count
     bandwidth = peak.memory_gb_per_s
     if bandwidth is None:
-        raise _missing(gpu.name, "memory bandwidth", MEASURE)
+        raise _missing(gpu.name, "memory bandwidth", MEASURE_REMEDY)
     return SlicePeaks(
-        tuple(tera * share for tera in _tera(peak, precision)),
+        tuple(tera * share for tera in _peak_tflops(peak, precision)),
         bandwidth * profile.memory_slices / gpu.memory_slices,
         float(profile.sm_count),
     )
 
 
-def _tera(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
+def _peak_tflops(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
     """The peaks by units; of fp32 those of convolutions and of products."""
     figures: tuple[float | None, ...]
     if precision == "fp32":
         figures = (peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops, peak.fp32_tflops)
     else:
         figures = (_peak(peak, precision),)
-    known = tuple(figure for figure in figures if figure is not None)
-    if len(known) < len(figures):
+    tflops = tuple(figure for figure in figures if figure is not None)
+    if len(tflops) < len(figures):
         what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
-        able = [one for one in PRECISIONS if one != "fp32" and _peak(peak, one) is not None]
-        remedy = f"Give the precision of the rows (--precision {'|'.join(able)})." if able else MEASURE
+        published = [candidate for candidate in PRECISIONS if candidate != "fp32" and _peak(peak, candidate) is not None]
+        remedy = f"Give the precision of the rows (--precision {'|'.join(published)})." if published else MEASURE_REMEDY
         raise _missing(peak.name, f"{what} peak", remedy)
-    return known
+    return tflops
 
 
 def _peak(peak: GpuPeaks, precision: Precision) -> float | None:
     """The one peak of a precision other than fp32."""
-    found: float | None = getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops")
-    return found
+    tflops: float | None = getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops")
+    return tflops
 
 
 def _missing(name: str, what: str, remedy: str) -> InputFault:
@@ -188,128 +188,128 @@ def _missing(name: str, what: str, remedy: str) -> InputFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ReferenceCurves:
     """A stage's curves on one GPU type, the peaks of the measured slices, and the widths of the rows' own intervals."""
 
     whole: SlicePeaks
     curves: ModelCurves
     slices: tuple[SlicePeaks, ...]
-    own_width: float
+    interval_width: float
 
     def estimates(
-        self, slices: Sequence[SlicePeaks], points: Sequence[tuple[int, int]], spread: float = SPREAD
+        self, slices: Sequence[SlicePeaks], points: Sequence[tuple[int, int]], spread: float = LOG_PEAK_RATIO_SPREAD
     ) -> list[tuple[float, float, float, float]]:
         """Of each slice at its (batch size, processes): requests/s, low, high, latency in ms.
 
         `spread` other than ours to calibrate.
         """
-        found: list[tuple[float, float, float, float]] = []
+        estimates: list[tuple[float, float, float, float]] = []
         for unit in range(len(self.whole.tflops)):
             queries = [
                 Query(
                     self.curves.model,
-                    there.tflops[unit] / (self.whole.tflops[unit] / self.whole.sms),
+                    target.tflops[unit] / (self.whole.tflops[unit] / self.whole.sms),
                     batch,
                     count,
-                    there.gb_per_s / self.whole.gb_per_s,
+                    target.gb_per_s / self.whole.gb_per_s,
                 )
-                for there, (batch, count) in zip(slices, points, strict=True)
+                for target, (batch, count) in zip(slices, points, strict=True)
             ]
-            for at, (there, query, one) in enumerate(
+            for index, (target, query, batch_time) in enumerate(
                 zip(slices, queries, self.curves.times(queries), strict=True)
             ):
-                away = min(_distance(there, near, unit) for near in self.slices)
-                width = math.hypot(one.half_width, spread * math.hypot(NEAR, away), self.own_width)
-                rate = 1000.0 * query.processes * query.batch_size / one.time_ms
+                distance = min(_distance(target, near, unit) for near in self.slices)
+                width = math.hypot(batch_time.half_width, spread * math.hypot(MIN_DISTANCE, distance), self.interval_width)
+                rate = 1000.0 * query.processes * query.batch_size / batch_time.time_ms
                 low, high = rate / math.exp(width), rate * math.exp(width)
                 if unit == 0:
-                    found.append((rate, low, high, one.latency_ms))
+                    estimates.append((rate, low, high, batch_time.latency_ms))
                 else:
-                    found[at] = (found[at][0], min(low, found[at][1]), max(high, found[at][2]), found[at][3])
-        return found
+                    estimates[index] = (estimates[index][0], min(low, estimates[index][1]), max(high, estimates[index][2]), estimates[index][3])
+        return estimates
 
 
-def _distance(one: SlicePeaks, other: SlicePeaks, unit: int) -> float:
-    compute = math.log(one.tflops[unit] / other.tflops[unit])
-    return max(abs(compute), abs(math.log(one.gb_per_s / other.gb_per_s)))
+def _distance(first: SlicePeaks, second: SlicePeaks, unit: int) -> float:
+    compute = math.log(first.tflops[unit] / second.tflops[unit])
+    return max(abs(compute), abs(math.log(first.gb_per_s / second.gb_per_s)))
 
 
-def grounds(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) -> Iterator[Ground]:
+def reference_curves(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) -> Iterator[ReferenceCurves]:
     """The curves of each GPU type that the stage has rows of: of what was measured or emulated, else of estimates."""
     rows = [entry for entry in group if isinstance(entry, ProfileRow) and entry.throughput_rps > 0]
-    sure = [row for row in rows if row.basis != "estimated"] or rows
-    for name in dict.fromkeys(row.gpu_type for row in sure):
+    trusted = [row for row in rows if row.basis != "estimated"] or rows
+    for name in dict.fromkeys(row.gpu_type for row in trusted):
         gpu = gpu_type(name) if name in peak_names() else None
         whole = None if gpu is None or gpu.whole is None else slice_peaks(gpu, gpu.whole, precision)
         if gpu is None or whole is None:
             continue
-        placed = [
-            (row, at) for row in sure if row.gpu_type == name and (at := _measured(gpu, row, precision))
+        located = [
+            (row, row_peaks) for row in trusted if row.gpu_type == name and (row_peaks := _row_peaks(gpu, row, precision))
         ]
-        if not placed:
+        if not located:
             continue
         samples = [
             Sample(
                 "model",
-                at.sms,
+                row_peaks.sms,
                 row.batch_size,
                 row.processes,
                 row.throughput_rps,
                 row.latency_ms or None,
-                min(1.0, at.gb_per_s / whole.gb_per_s),
+                min(1.0, row_peaks.gb_per_s / whole.gb_per_s),
             )
-            for row, at in placed
+            for row, row_peaks in located
         ]
-        widths = [_own_width(row) for row, _ in placed if row.basis == "estimated"]
-        slices = tuple(dict.fromkeys(at for _, at in placed))
-        yield Ground(whole, fit_model(samples), slices, sorted(widths)[len(widths) // 2] if widths else 0.0)
+        widths = [_interval_width(row) for row, _ in located if row.basis == "estimated"]
+        slices = tuple(dict.fromkeys(row_peaks for _, row_peaks in located))
+        yield ReferenceCurves(whole, fit_model(samples), slices, sorted(widths)[len(widths) // 2] if widths else 0.0)
 
 
-def _measured(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeaks | None:
+def _row_peaks(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeaks | None:
     """The peaks of a row's slice; a limit of SMs leaves all the bandwidth (docs/guides/measuring.md)."""
     name = row.profile or WHOLE_GPU
     whole = slice_peaks(gpu, gpu.profile(WHOLE_GPU), precision)
-    count = name.removeprefix(EMULATED)
-    if name.startswith(EMULATED) and whole is not None and count.isascii() and count.isdigit() and int(count):
+    count = name.removeprefix(EMULATED_PREFIX)
+    if name.startswith(EMULATED_PREFIX) and whole is not None and count.isascii() and count.isdigit() and int(count):
         sms = float(count)
         return SlicePeaks(tuple(tera * sms / whole.sms for tera in whole.tflops), whole.gb_per_s, sms)
-    found = next((one for one in (*gpu.profiles, gpu.whole) if one and one.name == name), None)
-    at = None if found is None else slice_peaks(gpu, found, precision)
-    if at is not None and whole is not None and row.basis == "emulated":
-        return SlicePeaks(at.tflops, whole.gb_per_s, at.sms)
-    return at
+    slice_profile = next((candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None)
+    measured_peaks = None if slice_profile is None else slice_peaks(gpu, slice_profile, precision)
+    if measured_peaks is not None and whole is not None and row.basis == "emulated":
+        return SlicePeaks(measured_peaks.tflops, whole.gb_per_s, measured_peaks.sms)
+    return measured_peaks
 
 
-def _own_width(row: ProfileRow) -> float:
+def _interval_width(row: ProfileRow) -> float:
     if not row.low_rps or not row.high_rps:
         return 0.0
     return math.log(row.high_rps / row.low_rps) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Needs:
+class _MemoryNeed:
     """What is known of the memory of a batch size and number of processes: told, else the least slice that held it."""
 
-    told_gib: float | None
-    held_by_gib: float
+    measured_gib: float | None
+    smallest_slice_gib: float
 
     def fits(self, slice_gib: float) -> bool:
-        return (self.held_by_gib if self.told_gib is None else self.told_gib) <= slice_gib + 1e-9
+        return (self.smallest_slice_gib if self.measured_gib is None else self.measured_gib) <= slice_gib + 1e-9
 
 
-def _memory_of(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[int, int], _Needs]:
+def _memory_needs(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[int, int], _MemoryNeed]:
     """By batch size and processes. Cores hold nothing that a slice would have to."""
     rows = [
         entry
         for entry in group
         if isinstance(entry, ProfileRow) and entry.throughput_rps > 0 and entry.gpu_type != CPU
     ]
-    found: dict[tuple[int, int], _Needs] = {}
+    needs: dict[tuple[int, int], _MemoryNeed] = {}
     for point in dict.fromkeys((row.batch_size, row.processes) for row in rows):
         same = [row for row in rows if (row.batch_size, row.processes) == point]
-        told = [row.memory_gib for row in same if row.memory_gib is not None]
-        found[point] = _Needs(max(told, default=None), min(map(_slice_gib, same)))
-    return found
+        measured = [row.memory_gib for row in same if row.memory_gib is not None]
+        needs[point] = _MemoryNeed(max(measured, default=None), min(map(_slice_gib, same)))
+    return needs
 
 
 def _slice_gib(row: ProfileRow) -> float:
@@ -317,63 +317,63 @@ def _slice_gib(row: ProfileRow) -> float:
     gpu = catalogue().get(row.gpu_type) or (gpu_type(row.gpu_type) if row.gpu_type in peak_names() else None)
     if gpu is None:
         return math.inf
-    name = WHOLE_GPU if not row.profile or row.profile.startswith(EMULATED) else row.profile
-    found = next((one for one in (*gpu.profiles, gpu.whole) if one and one.name == name), None)
-    return math.inf if found is None or found.memory_gib is None else found.memory_gib
+    name = WHOLE_GPU if not row.profile or row.profile.startswith(EMULATED_PREFIX) else row.profile
+    slice_profile = next((candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None)
+    return math.inf if slice_profile is None or slice_profile.memory_gib is None else slice_profile.memory_gib
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenPoint:
+class _UnmeasuredPoint:
     """What is to be estimated: a slice, its peaks, a batch size and number of processes, and the memory told of it."""
 
     gpu_type: str
     profile: str
-    there: SlicePeaks
+    peaks: SlicePeaks
     point: tuple[int, int]
     memory_gib: float | None
 
 
-def _open_points(
+def _unmeasured_points(
     gpu: GpuType,
     profile: SliceProfile,
-    memory: Mapping[tuple[int, int], _Needs],
+    memory: Mapping[tuple[int, int], _MemoryNeed],
     precision: Precision,
     notes: list[str],
     too_small: list[str],
-) -> list[_OpenPoint]:
+) -> list[_UnmeasuredPoint]:
     """Those of one slice that its memory holds."""
-    there = slice_peaks(gpu, profile, precision)
-    told = f"{gpu.name} {profile.name or 'whole'}"
-    if there is None or profile.memory_gib is None:
-        notes.append(f"{told}: left out, its SMs or its memory are not published")
+    target = slice_peaks(gpu, profile, precision)
+    label = f"{gpu.name} {profile.name or 'whole'}"
+    if target is None or profile.memory_gib is None:
+        notes.append(f"{label}: left out, its SMs or its memory are not published")
         return []
-    held = [point for point, needs in memory.items() if needs.fits(profile.memory_gib)]
-    if len(held) < len(memory):
-        too_small.append(told)
-    return [_OpenPoint(gpu.name, profile.name, there, point, memory[point].told_gib) for point in held]
+    fitting = [point for point, needs in memory.items() if needs.fits(profile.memory_gib)]
+    if len(fitting) < len(memory):
+        too_small.append(label)
+    return [_UnmeasuredPoint(gpu.name, profile.name, target, point, memory[point].measured_gib) for point in fitting]
 
 
 def _rows(
-    first: ProfileRow | ProfileFailure, known_from: Sequence[Ground], points: Sequence[_OpenPoint]
+    first: ProfileRow | ProfileFailure, known_from: Sequence[ReferenceCurves], points: Sequence[_UnmeasuredPoint]
 ) -> list[ProfileRow]:
     """A row for each point, of several grounds by the one that knows it best."""
-    asked = [one.there for one in points], [one.point for one in points]
-    answers = [ground.estimates(*asked) for ground in known_from]
+    estimated = [unmeasured.peaks for unmeasured in points], [unmeasured.point for unmeasured in points]
+    by_reference = [ground.estimates(*estimated) for ground in known_from]
     rows = []
-    for at, one in enumerate(points):
-        rate, low, high, latency = min((known[at] for known in answers), key=lambda each: each[2] / each[1])
+    for index, unmeasured in enumerate(points):
+        rate, low, high, latency = min((estimates[index] for estimates in by_reference), key=lambda each: each[2] / each[1])
         rows.append(
             ProfileRow(
                 stage=first.stage,
-                gpu_type=one.gpu_type,
-                profile=one.profile or None,
-                batch_size=one.point[0],
-                processes=one.point[1],
+                gpu_type=unmeasured.gpu_type,
+                profile=unmeasured.profile or None,
+                batch_size=unmeasured.point[0],
+                processes=unmeasured.point[1],
                 throughput_rps=rate,
                 latency_ms=latency,
                 low_rps=low,
                 high_rps=high,
-                memory_gib=one.memory_gib,
+                memory_gib=unmeasured.memory_gib,
                 basis="estimated",
                 sequence_length=first.sequence_length,
             )

@@ -24,7 +24,7 @@ from math import prod
 from torchsplit_core.graph.sizes import Sizes, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import NodeCost, op_name
-from torchsplit_core.profiling.operations import COPY_IF_SCATTERED, PLAIN_VIEWS, SCATTERING_VIEWS
+from torchsplit_core.profiling.operations import COPY_IF_NONCONTIGUOUS, CONTIGUOUS_VIEWS, NONCONTIGUOUS_VIEWS
 from torchsplit_core.values import GraphNode
 
 CHANNEL_BLOCK = 8
@@ -48,7 +48,7 @@ ELEMENTWISE = frozenset({
 
 UPSAMPLING = ("upsample_nearest2d", "upsample_bilinear2d")
 
-_COPYING = ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "linear", "addmm", "bmm")
+_COPIES_INPUTS = ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "linear", "addmm", "bmm")
 
 
 class Layouts:
@@ -62,31 +62,31 @@ class Layouts:
         self._ordered_shape: dict[str, tuple[int, ...] | None] = {}
         for node in graph.nodes:
             if node.kind == "op":
-                self._place(node, op_name(node), sizes)
+                self._record_layout(node, op_name(node), sizes)
 
-    def scattered(self, name: str) -> bool:
+    def is_noncontiguous(self, name: str) -> bool:
         """Whether a value's elements do not lie side by side in its own order."""
         return name in self._ordered_shape
 
-    def _place(self, node: GraphNode, name: str, sizes: Sizes) -> None:
+    def _record_layout(self, node: GraphNode, name: str, sizes: Sizes) -> None:
         shape = sizes.shape(node.id)
         source = node.inputs[0] if node.inputs else ""
-        given = sizes.shape(source) if source else None
-        ordered = self._ordered_shape.get(source, given)
+        source_shape = sizes.shape(source) if source else None
+        ordered = self._ordered_shape.get(source, source_shape)
         if name == "scaled_dot_product_attention" and shape is not None and len(shape) == 4:
             # Its kernels write batch × tokens × heads × width, the order that the next layer reads.
             ordered = (shape[0], shape[2], shape[1], shape[3])
             if not _same_order(shape, ordered):
                 self._ordered_shape[node.id] = ordered
         elif name in PERMUTING_VIEWS:
-            undone = self.scattered(source) and shape == ordered
-            if not undone and (shape == given or not _same_order(shape, ordered)):
+            undone = self.is_noncontiguous(source) and shape == ordered
+            if not undone and (shape == source_shape or not _same_order(shape, ordered)):
                 self._ordered_shape[node.id] = ordered
-        elif name in SCATTERING_VIEWS:
+        elif name in NONCONTIGUOUS_VIEWS:
             self._ordered_shape[node.id] = None
-        elif self.scattered(source) and name in PLAIN_VIEWS:
-            self._ordered_shape[node.id] = ordered if shape == given else None
-        elif name in ELEMENTWISE and self._ordered_shape.get(source) is not None and shape == given:
+        elif self.is_noncontiguous(source) and name in CONTIGUOUS_VIEWS:
+            self._ordered_shape[node.id] = ordered if shape == source_shape else None
+        elif name in ELEMENTWISE and self._ordered_shape.get(source) is not None and shape == source_shape:
             self._ordered_shape[node.id] = ordered
 
 
@@ -102,8 +102,8 @@ def is_view(node: GraphNode, cost: NodeCost, layouts: Layouts) -> bool:
     if not node.inputs:
         return False
     name = op_name(node)
-    if name in COPY_IF_SCATTERED:
-        return not layouts.scattered(node.inputs[0])
+    if name in COPY_IF_NONCONTIGUOUS:
+        return not layouts.is_noncontiguous(node.inputs[0])
     in_place = name.endswith("_") and not name.endswith("__")
     return cost.unit == "none" or in_place
 
@@ -128,7 +128,7 @@ def transient_bytes(
         return sizes.bytes(node.inputs[0])
     if name == "scaled_dot_product_attention":
         return _attention(node, sizes)
-    if name in _COPYING or name == "matmul":
+    if name in _COPIES_INPUTS or name == "matmul":
         return _copies(node, name, sizes, layouts)
     return 0.0
 
@@ -137,7 +137,7 @@ def _convolution(graph: TorchGraph, node: GraphNode, sizes: Sizes, layouts: Layo
     image, weight = (sizes.shape(name) or () for name in node.inputs[:2])
     read, written = sizes.bytes(node.inputs[0]), sizes.bytes(node.id)
     weights = sizes.bytes(node.inputs[1])
-    clone = read if layouts.scattered(node.inputs[0]) else 0.0
+    clone = read if layouts.is_noncontiguous(node.inputs[0]) else 0.0
     out = sizes.shape(node.id) or ()
     if len(image) < 3 or len(weight) != len(image) or len(out) != len(image):
         return clone + read
@@ -195,5 +195,5 @@ def _copies(node: GraphNode, name: str, sizes: Sizes, layouts: Layouts) -> float
     return sum(
         sizes.bytes(source)
         for source in read
-        if layouts.scattered(source) and len(sizes.shape(source) or ()) >= least_rank
+        if layouts.is_noncontiguous(source) and len(sizes.shape(source) or ()) >= least_rank
     )

@@ -38,9 +38,9 @@ def serve_in_child(request: dict[str, Any], progress: Progress) -> NoReturn:
     except (BrokenPipeError, ConnectionResetError):
         status = 0  # the front is gone
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it was, the front is told
-        from torchsplit_core.model_source import raised
+        from torchsplit_core.model_source import describe_exception
 
-        send_status("fault", [request["id"], raised(error), "Mend the model's code."])
+        send_status("fault", [request["id"], describe_exception(error), "Mend the model's code."])
     os._exit(status)
 
 

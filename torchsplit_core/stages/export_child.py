@@ -18,8 +18,8 @@ from torchsplit_core.files import write_text
 from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
-from torchsplit_core.partitioning.extraction.build import build_program
-from torchsplit_core.partitioning.extraction.divide import Division, divide
+from torchsplit_core.partitioning.extraction.stage_program import build_program
+from torchsplit_core.partitioning.extraction.stage_drafts import Division, divide
 from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.manifest_entries import (
     describe_links,

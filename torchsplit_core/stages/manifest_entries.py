@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.partitioning.extraction.divide import StageDraft
+from torchsplit_core.partitioning.extraction.stage_drafts import StageDraft
 from torchsplit_core.values import InputFault, StageLink, StagePart, StageSlot, StageValue
 from torchsplit_core.values.stages import ValueKind
 

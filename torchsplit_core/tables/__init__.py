@@ -2,17 +2,17 @@
 
 Text goes in and values come out: nothing here opens a network connection, runs code or needs torch.
 Whatever is wrong with a table is one InputFault that lists every bad row with its line.
-`torchsplit_core.tables.estimates` stands by itself: the curves that it needs take a second to load.
+`torchsplit_core.tables.estimated_table` stands by itself: the curves that it needs take a second to load.
 """
 
-from torchsplit_core.tables.cells import BadCell
+from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import COLUMNS, Column, guess_mapping
-from torchsplit_core.tables.imported import Imported
-from torchsplit_core.tables.merge import merge_profiles
+from torchsplit_core.tables.import_result import Imported
+from torchsplit_core.tables.profile_merging import merge_profiles
 from torchsplit_core.tables.profile_csv import read_profile_csv
-from torchsplit_core.tables.read_any import Kind, detect, read_any
+from torchsplit_core.tables.read_any import TableKind, detect, read_any
 from torchsplit_core.tables.sheet import LARGEST_TABLE_BYTES, LARGEST_TABLE_ROWS, Sheet, decode, read_sheet
-from torchsplit_core.tables.triton import read_model_analyzer, read_perf_analyzer
+from torchsplit_core.tables.triton_csv import read_model_analyzer, read_perf_analyzer
 from torchsplit_core.tables.write_csv import write_profile_csv
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "BadCell",
     "Column",
     "Imported",
-    "Kind",
+    "TableKind",
     "Sheet",
     "decode",
     "detect",

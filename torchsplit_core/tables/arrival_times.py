@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from torchsplit_core.tables.cells import CellFault, number
+from torchsplit_core.tables.cell_parsing import CellFault, parse_number
 from torchsplit_core.tables.sheet import decode
 from torchsplit_core.values import InputFault, quoted, system_reason
 
 SECONDS = ("time_s", "times_s", "arrival_s", "time", "times", "arrival_time", "seconds", "t")
-STAMPS = ("timestamp", "datetime", "date")
+TIMESTAMPS = ("timestamp", "datetime", "date")
 MODEL = "model"
 """Column names, in any case; a table without a header has seconds in its first column."""
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(\.\d{1,12})?(Z|[+-]\d\d:?\d\d)?")
+_TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(\.\d{1,12})?(Z|[+-]\d\d:?\d\d)?")
 _REMEDY = "Give a column time_s with seconds from 0, or timestamp with dates."
 
 
@@ -49,16 +49,16 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
         raise InputFault(origin, "is empty", _REMEDY)
     header = [cell.strip().lower() for cell in rows[0]]
     column, first = _column(header, origin)
-    twice = next((name for name in (*SECONDS, *STAMPS, MODEL) if header.count(name) > 1), None)
-    if twice:
-        raise InputFault(f"{origin}: header", f"names {quoted(twice)} twice", "Rename or remove one.")
-    named = header.index(MODEL) if first and MODEL in header else None
-    found: dict[str | None, list[Fraction]] = {}
+    repeated = next((name for name in (*SECONDS, *TIMESTAMPS, MODEL) if header.count(name) > 1), None)
+    if repeated:
+        raise InputFault(f"{origin}: header", f"names {quoted(repeated)} twice", "Rename or remove one.")
+    model_column = header.index(MODEL) if first and MODEL in header else None
+    times_by_model: dict[str | None, list[Fraction]] = {}
     for line, row in enumerate(rows[first:], first + 1):
         cell = row[column].strip() if column < len(row) else ""
-        model = None if named is None else row[named].strip() if named < len(row) else ""
+        model = None if model_column is None else row[model_column].strip() if model_column < len(row) else ""
         where = f"{origin}: row {line}"
-        times = found.setdefault(model, [])
+        times = times_by_model.setdefault(model, [])
         times.append(_seconds(cell, where))
         if times[-1] < 0:
             raise InputFault(where, f"the time {cell} is below 0", "Count from the first arrival.")
@@ -66,19 +66,19 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
             raise InputFault(
                 where, f"the time {cell} is before that of the row above", "Sort the table by time."
             )
-    if not found:
+    if not times_by_model:
         raise InputFault(origin, "has a header but no arrivals", "Add a row for each arrival.")
-    stamped = bool(_STAMP.fullmatch(rows[first][column].strip()))
-    start = min(min(times) for times in found.values()) if stamped else Fraction(0)
-    return {model: tuple(float(time - start) for time in times) for model, times in found.items()}
+    stamped = bool(_TIMESTAMP.fullmatch(rows[first][column].strip()))
+    start = min(min(times) for times in times_by_model.values()) if stamped else Fraction(0)
+    return {model: tuple(float(time - start) for time in times) for model, times in times_by_model.items()}
 
 
 def _column(header: list[str], origin: str) -> tuple[int, int]:
     """Which column has the times, and the first row that is no header."""
-    for name in (*SECONDS, *STAMPS):
+    for name in (*SECONDS, *TIMESTAMPS):
         if name in header:
             return header.index(name), 1
-    if _STAMP.fullmatch(header[0].upper()) or re.fullmatch(r"[-+0-9.eE]+", header[0]):
+    if _TIMESTAMP.fullmatch(header[0].upper()) or re.fullmatch(r"[-+0-9.eE]+", header[0]):
         return 0, 0
     if len(header) == 1:
         return 0, 1
@@ -87,8 +87,8 @@ def _column(header: list[str], origin: str) -> tuple[int, int]:
 
 def _seconds(cell: str, where: str) -> Fraction:
     """A number of seconds, or of a timestamp those since 1970; a date without a zone is UTC."""
-    if found := _STAMP.fullmatch(cell):
-        whole, part, zone = found.groups()
+    if match := _TIMESTAMP.fullmatch(cell):
+        whole, part, zone = match.groups()
         try:
             moment = datetime.fromisoformat(whole + ("" if zone in (None, "Z") else zone))
         except ValueError as error:
@@ -98,7 +98,7 @@ def _seconds(cell: str, where: str) -> Fraction:
         since = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
         return Fraction(since) + Fraction(f"0{part}" if part else "0")
     try:
-        number(cell, decimal_comma=False)
+        parse_number(cell, decimal_comma=False)
     except CellFault as fault:
         raise InputFault(
             where, f"{quoted(cell)} is neither seconds nor a timestamp", "Correct the cell."

@@ -18,8 +18,8 @@ class Column:
 
     name: str
     meaning: str
-    needed: bool = False
-    spellings: tuple[str, ...] = ()
+    required: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -98,7 +98,7 @@ COLUMNS: tuple[Column, ...] = (
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def plain(header: str) -> str:
+def normalize_header(header: str) -> str:
     """A header's words in lower case, joined by _: `Throughput (req/s)` → throughput_req_s."""
     return re.sub(r"[^a-z0-9]+", "_", header.lower()).strip("_")
 
@@ -111,19 +111,19 @@ def guess_mapping(header: Sequence[str]) -> dict[str, str]:
     by_plain: dict[str, str] = {}
     for item in header:
         if item:
-            by_plain.setdefault(plain(item), item)
-    found = {column.name: by_plain[column.name] for column in COLUMNS if column.name in by_plain}
-    used = set(found.values())
+            by_plain.setdefault(normalize_header(item), item)
+    mapping = {column.name: by_plain[column.name] for column in COLUMNS if column.name in by_plain}
+    used = set(mapping.values())
     for column in COLUMNS:
-        if column.name in found:
+        if column.name in mapping:
             continue
-        spelt = next(
-            (by_plain[word] for word in column.spellings if by_plain.get(word) not in (None, *used)), ""
+        matched = next(
+            (by_plain[word] for word in column.aliases if by_plain.get(word) not in (None, *used)), ""
         )
-        if spelt:
-            found[column.name] = spelt
-            used.add(spelt)
-    return found
+        if matched:
+            mapping[column.name] = matched
+            used.add(matched)
+    return mapping
 
 
 def resolve_mapping(
@@ -135,8 +135,8 @@ def resolve_mapping(
     the caller supplies. Raises InputFault for a name that is not ours or not the file's, for a header that
     stands twice, and for a needed column that is nowhere.
     """
-    asked = dict(mapping or {})
-    for ours, theirs in asked.items():
+    explicit = dict(mapping or {})
+    for ours, theirs in explicit.items():
         if ours not in NAMES:
             raise InputFault(
                 "mapping", f"unknown profile column {quoted(ours)}", suggestion(ours, NAMES, "columns")
@@ -147,13 +147,13 @@ def resolve_mapping(
                 f"the file has no column {quoted(theirs)}",
                 suggestion(theirs, filter(None, header), "columns"),
             )
-    taken = {theirs for theirs in asked.values() if theirs}
+    taken = {theirs for theirs in explicit.values() if theirs}
     guessed = {
         ours: theirs
         for ours, theirs in guess_mapping(header).items()
-        if ours not in asked and theirs not in taken
+        if ours not in explicit and theirs not in taken
     }
-    chosen = {**guessed, **{ours: theirs for ours, theirs in asked.items() if theirs}}
+    chosen = {**guessed, **{ours: theirs for ours, theirs in explicit.items() if theirs}}
     for ours, theirs in chosen.items():
         if header.count(theirs) > 1:
             raise InputFault(
@@ -164,19 +164,19 @@ def resolve_mapping(
     missing = [
         column.name
         for column in COLUMNS
-        if column.needed and column.name not in chosen and column.name not in given
+        if column.required and column.name not in chosen and column.name not in given
     ]
     if missing:
         raise InputFault(
             f"{origin}: header",
             f"lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}",
-            f"Name the file's own columns in a mapping ({missing[0]}=…). {columns_of(header)}",
+            f"Name the file's own columns in a mapping ({missing[0]}=…). {describe_columns(header)}",
         )
     spelt = tuple(f"{theirs!r} as {ours}" for ours, theirs in guessed.items() if ours != theirs)
     return chosen, (f"read {', '.join(spelt)}",) if spelt else ()
 
 
-def columns_of(header: Sequence[str]) -> str:
+def describe_columns(header: Sequence[str]) -> str:
     """A sentence that lists the columns of a file, the first twenty."""
     shown = ", ".join(repr(item) for item in header[:20] if item)
     return f"The file has {shown}{' …' if len(header) > 20 else ''}."

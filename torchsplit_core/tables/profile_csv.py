@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from torchsplit_core.tables.cells import BadCell
+from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import resolve_mapping
-from torchsplit_core.tables.fields import layout_of, read_record
-from torchsplit_core.tables.imported import Imported, gather, settle_bad_rows
-from torchsplit_core.tables.rows import ReadRow, latency_of, point_words, read_row
+from torchsplit_core.tables.record_fields import column_layout, read_record
+from torchsplit_core.tables.import_result import Imported, group_profiles, report_bad_rows
+from torchsplit_core.tables.row_parsing import ParsedProfileRow, latency_of, describe_point, parse_row
 from torchsplit_core.tables.sheet import read_sheet
-from torchsplit_core.tables.slices import known_gpu, refuse_unknown_gpu
+from torchsplit_core.tables.slice_parsing import known_gpu, check_gpu_type
 from torchsplit_core.values import InputFault, ProfileRow
 
 ODD_LATENCY_RATIO = 20.0
@@ -40,7 +40,7 @@ def read_profile_csv(
     throughput in ms. With `skip_bad` the bad rows are left out and named in the notes.
     Raises InputFault for what is no table, an unknown GPU type or mapping, and bad rows (all in one).
     """
-    refuse_unknown_gpu(gpu_type)
+    check_gpu_type(gpu_type)
     sheet = read_sheet(text, origin)
     defaults = {"gpu_type": gpu_type}
     if model is not None:
@@ -56,47 +56,47 @@ def read_profile_csv(
         notes += (f"the slice {slice_name} is not used: the file names its slices",)
     if not sheet.records:
         raise InputFault(origin, "has a header but no rows", "Add the measurements.")
-    layout = layout_of(sheet, chosen, defaults)
-    good: list[ReadRow] = []
+    layout = column_layout(sheet, chosen, defaults)
+    rows: list[ParsedProfileRow] = []
     bad: list[BadCell] = []
-    first: dict[tuple[object, ...], ReadRow] = {}
-    same = 0
+    first: dict[tuple[object, ...], ParsedProfileRow] = {}
+    repeated_rows = 0
     for record in sheet.records:
-        read = read_record(record, layout, read_row)
+        read = read_record(record, layout, parse_row)
         if isinstance(read, BadCell):
             bad.append(read)
             continue
         known = first.setdefault(read.key, read)
         if known is read:
-            good.append(read)
+            rows.append(read)
         elif known.entry == read.entry:
-            same += 1
+            repeated_rows += 1
         else:
             bad.append(_contradiction(read, known.line))
-    left_out = settle_bad_rows(bad, len(good), origin, skip_bad=skip_bad)
-    notes += _notes(good, same)
-    profiles = gather([(row.model, row.entry) for row in good], origin)
+    left_out = report_bad_rows(bad, len(rows), origin, skip_bad=skip_bad)
+    notes += _notes(rows, repeated_rows)
+    profiles = group_profiles([(row.model, row.entry) for row in rows], origin)
     return Imported(profiles, notes + left_out, tuple(bad))
 
 
-def _contradiction(row: ReadRow, line: int) -> BadCell:
+def _contradiction(row: ParsedProfileRow, line: int) -> BadCell:
     return BadCell(
         row.line,
         "",
-        f"has other figures than line {line} for {row.model} on {point_words(row.entry)}",
+        f"has other figures than line {line} for {row.model} on {describe_point(row.entry)}",
         "Keep one of them, or their median.",
     )
 
 
-def _notes(rows: Sequence[ReadRow], same: int) -> tuple[str, ...]:
+def _notes(rows: Sequence[ParsedProfileRow], repeated_rows: int) -> tuple[str, ...]:
     notes = []
-    derived = sum(row.derived for row in rows)
+    derived = sum(row.derived_latency for row in rows)
     if derived:
         notes.append(
             f"{derived} of {len(rows)} rows have no latency: it is taken as 1000 · batch · processes / throughput, "
             "a mean and no 95th percentile"
         )
-    chose = dict.fromkeys(row.chose for row in rows if row.chose)
+    chose = dict.fromkeys(row.ambiguous_slice for row in rows if row.ambiguous_slice)
     if chose:
         notes.append(
             f"slices given as a number were read as the one with the least memory: {'; '.join(chose)}"
@@ -108,17 +108,17 @@ def _notes(rows: Sequence[ReadRow], same: int) -> tuple[str, ...]:
             if failed == 1
             else f"{failed} rows have throughput 0 and are kept as failures, not as rows of zeros"
         )
-    if same:
-        one = same == 1
-        repeated = "row repeats" if one else "rows repeat"
-        notes.append(f"{same} {repeated} an earlier one and {'was' if one else 'were'} left out")
+    if repeated_rows:
+        singular = repeated_rows == 1
+        subject = "row repeats" if singular else "rows repeat"
+        notes.append(f"{repeated_rows} {subject} an earlier one and {'was' if singular else 'were'} left out")
     unknown = dict.fromkeys(row.entry.gpu_type for row in rows if not known_gpu(row.entry.gpu_type))
     if unknown:
         notes.append(f"not in the catalogue, so no plan can use it: {', '.join(unknown)}")
     ratios = [
         row.entry.latency_ms / latency_of(row.entry.batch_size, row.entry.processes, row.entry.throughput_rps)
         for row in rows
-        if isinstance(row.entry, ProfileRow) and not row.derived
+        if isinstance(row.entry, ProfileRow) and not row.derived_latency
     ]
     if ratios and not 1 / ODD_LATENCY_RATIO < statistics.median(ratios) < ODD_LATENCY_RATIO:
         notes.append(

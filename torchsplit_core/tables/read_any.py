@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Literal
 
 from torchsplit_core.files import read_text
-from torchsplit_core.tables.imported import Imported
+from torchsplit_core.tables.import_result import Imported
 from torchsplit_core.tables.profile_csv import read_profile_csv
 from torchsplit_core.tables.sheet import read_sheet
-from torchsplit_core.tables.triton import (
+from torchsplit_core.tables.triton_csv import (
     is_model_analyzer,
     is_perf_analyzer,
     read_model_analyzer,
     read_perf_analyzer,
 )
 
-Kind = Literal["profiles", "model_analyzer", "perf_analyzer", "json"]
+TableKind = Literal["profiles", "model_analyzer", "perf_analyzer", "json"]
 
 
-def detect(text: str, origin: str = "the file") -> Kind:
+def detect(text: str, origin: str = "the file") -> TableKind:
     """What the text is by its header: a table of anybody's, one of Triton's two, or a contract file.
 
     Raises InputFault for what is neither JSON nor a table.

@@ -74,7 +74,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
 
     Raises InputFault where it is empty, binary, JSON, too large, badly quoted or without a second column.
     """
-    text = _checked(text, origin).lstrip("\ufeff")
+    text = _check_text(text, origin).lstrip("\ufeff")
     delimiter, skip = _delimiter(text)
     if (marks := text.count(delimiter) + text.count("\n") + text.count("\r")) > MOST_CELLS:
         raise InputFault(origin, f"has about {marks:,} cells, more than {MOST_CELLS:,}", _SMALLER)
@@ -111,7 +111,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
     return Sheet(header, tuple(records), delimiter)
 
 
-def _checked(text: str, origin: str) -> str:
+def _check_text(text: str, origin: str) -> str:
     """Raises InputFault for what cannot be a table at all."""
     try:
         size = len(text.encode("utf-8"))
@@ -138,16 +138,16 @@ def _too_large(size: int) -> str:
 def _delimiter(text: str) -> tuple[str, int]:
     """The delimiter, and how many lines at the top only name it (a spreadsheet writes `sep=;`)."""
     number, first = _first_line(text)
-    named = re.fullmatch(r"\s*sep=([,;\t])\s*", first, re.IGNORECASE)
-    if named:
-        return named[1], number
+    declared = re.fullmatch(r"\s*sep=([,;\t])\s*", first, re.IGNORECASE)
+    if declared:
+        return declared[1], number
     outside = "".join(first.split('"')[::2])
     return max(DELIMITERS, key=outside.count), 0
 
 
 def _first_line(text: str) -> tuple[int, str]:
     """The first line that is not blank, with its number from 1; there is one."""
-    for number, found in enumerate(re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)?", text), 1):
-        if found[0].strip():
-            return number, found[0]
+    for number, match in enumerate(re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)?", text), 1):
+        if match[0].strip():
+            return number, match[0]
     raise InternalFault("a text that is not blank has a line that is not")

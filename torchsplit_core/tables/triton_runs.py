@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.tables.cells import CellFault
-from torchsplit_core.tables.rows import latency_of
-from torchsplit_core.tables.slices import choose_slice, refuse_unknown_gpu
+from torchsplit_core.tables.cell_parsing import CellFault
+from torchsplit_core.tables.row_parsing import latency_of
+from torchsplit_core.tables.slice_parsing import choose_slice, check_gpu_type
 from torchsplit_core.values import InputFault, ProfileRow
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TritonRun:
     """One measurement of a model at one concurrency; no latency, or no memory, where the file has none."""
 
     model: str
@@ -30,9 +30,9 @@ class Run:
     memory_gib: float | None
 
 
-def slice_of(gpu_type: str, slice_name: str | None) -> str | None:
+def resolve_slice(gpu_type: str, slice_name: str | None) -> str | None:
     """The profile that a caller names for a whole file. Raises InputFault for an unknown GPU or slice."""
-    refuse_unknown_gpu(gpu_type)
+    check_gpu_type(gpu_type)
     try:
         chosen = choose_slice(gpu_type, slice_name or "", "")
     except CellFault as fault:
@@ -40,20 +40,20 @@ def slice_of(gpu_type: str, slice_name: str | None) -> str | None:
     return chosen.name if chosen else None
 
 
-def choose_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
+def choose_runs(runs: Sequence[TritonRun]) -> tuple[TritonRun, ...]:
     """Of each (model, batch, instances) the run that tells most of the service time; of equals the fastest."""
-    groups: dict[tuple[str, int, int], list[Run]] = {}
+    groups: dict[tuple[str, int, int], list[TritonRun]] = {}
     for run in runs:
         groups.setdefault((run.model, run.batch_size, run.instances), []).append(run)
 
-    def rank(run: Run) -> tuple[bool, int, float]:
-        apart = run.concurrency - run.instances
-        return apart < 0, abs(apart), -run.throughput_rps
+    def rank(run: TritonRun) -> tuple[bool, int, float]:
+        excess = run.concurrency - run.instances
+        return excess < 0, abs(excess), -run.throughput_rps
 
     return tuple(min(group, key=rank) for group in groups.values())
 
 
-def row_of(run: Run, gpu_type: str, profile: str | None) -> ProfileRow:
+def profile_row(run: TritonRun, gpu_type: str, profile: str | None) -> ProfileRow:
     """The run as a row of the profile contract: an instance is a process of the slice."""
     latency = run.latency_ms
     if latency is None:
@@ -73,7 +73,7 @@ def row_of(run: Run, gpu_type: str, profile: str | None) -> ProfileRow:
     )
 
 
-def notes_on(runs: Sequence[Run], chosen: Sequence[Run], latency_column: str | None) -> tuple[str, ...]:
+def describe_runs(runs: Sequence[TritonRun], chosen: Sequence[TritonRun], latency_column: str | None) -> tuple[str, ...]:
     """What the user must know of how these figures came about."""
     notes = [
         "the client measured: latencies include the way to the server, and throughputs the time an instance "

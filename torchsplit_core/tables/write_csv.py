@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchsplit_core.hardware import catalogue, gpu_type
-from torchsplit_core.tables.cells import guarded
+from torchsplit_core.tables.cell_parsing import escape_formula
 from torchsplit_core.tables.columns import NAMES, guess_mapping
-from torchsplit_core.tables.imported import PREFIX
+from torchsplit_core.tables.import_result import PREFIX
 from torchsplit_core.tables.sheet import read_sheet
 from torchsplit_core.values import LatencyPercentiles, MemoryParts, Pace, Profile, ProfileFailure, ProfileRow
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?")
-FIRST = (
+LEADING_COLUMNS = (
     *("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms"),
     *("gpu_type", "profile", "basis"),
 )
@@ -49,7 +49,7 @@ def lists_csv(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     for row in (header, *rows):
-        writer.writerow([_safe(cell) for cell in row])
+        writer.writerow([_escape_cell(cell) for cell in row])
     return text.getvalue()
 
 
@@ -59,8 +59,8 @@ def _cell(value: Any, digits: int) -> Any:
     return f"{value:.{digits}g}" if isinstance(value, float) else value
 
 
-def _safe(cell: Any) -> Any:
-    return guarded(cell) if isinstance(cell, str) and not _NUMBER.fullmatch(cell) else cell
+def _escape_cell(cell: Any) -> Any:
+    return escape_formula(cell) if isinstance(cell, str) and not _NUMBER.fullmatch(cell) else cell
 
 
 def write_profile_csv(profiles: Sequence[Profile]) -> str:
@@ -78,7 +78,7 @@ def write_profile_csv(profiles: Sequence[Profile]) -> str:
         )
     ]
     used = {column for record in records for column, cell in record.items() if cell}
-    columns = [*FIRST, *(name for name in NAMES if name in used and name not in FIRST)]
+    columns = [*LEADING_COLUMNS, *(name for name in NAMES if name in used and name not in LEADING_COLUMNS)]
     return rows_csv(columns, ({name: record.get(name, "") for name in columns} for record in records))
 
 
@@ -102,8 +102,8 @@ def _figure(value: float | None) -> str:
 def _compute_slices(gpu_type: str, profile: str | None) -> str:
     """The number, where the GPU type and its profile are known."""
     gpu = catalogue().get(gpu_type)
-    found = [item.compute_slices for item in gpu.profiles if item.name == profile] if gpu else []
-    return str(found[0]) if found else ""
+    counts = [item.compute_slices for item in gpu.profiles if item.name == profile] if gpu else []
+    return str(counts[0]) if counts else ""
 
 
 def _point(name: str, entry: ProfileRow | ProfileFailure) -> dict[str, str]:
@@ -144,13 +144,13 @@ def _failure(name: str, failure: ProfileFailure) -> dict[str, str]:
     }
 
 
-def _percentiles(found: LatencyPercentiles) -> dict[str, str]:
-    told = {"timed_runs": str(found.runs)}
-    for name, value in (("p50", found.p50), ("p95", found.p95), ("p99", found.p99)):
-        told[f"timed_{name}_ms"] = _figure(value.value)
-        told[f"timed_{name}_low_ms"] = _figure(value.low)
-        told[f"timed_{name}_high_ms"] = _figure(value.high)
-    return told
+def _percentiles(latency: LatencyPercentiles) -> dict[str, str]:
+    cells = {"timed_runs": str(latency.runs)}
+    for name, value in (("p50", latency.p50), ("p95", latency.p95), ("p99", latency.p99)):
+        cells[f"timed_{name}_ms"] = _figure(value.value)
+        cells[f"timed_{name}_low_ms"] = _figure(value.low)
+        cells[f"timed_{name}_high_ms"] = _figure(value.high)
+    return cells
 
 
 def _pace(pace: Pace) -> dict[str, str]:
@@ -178,35 +178,35 @@ ESTIMATED_COLUMNS = (
 """Columns that say what an estimated row is: `estimate --to` appends those that a table lacks."""
 
 
-def rows_like(
+def estimated_records(
     text: str, profiles: Sequence[Profile], rows: Sequence[Sequence[ProfileRow]], origin: str
 ) -> tuple[tuple[str, ...], tuple[Mapping[str, str | float | int | None], ...]]:
     """The header and the records of each profile's rows: the table's own columns first, then those of
     `ESTIMATED_COLUMNS` that it lacks. A whole GPU has no compute_slices and no profile; other columns stay empty."""
     header = read_sheet(text, origin).header
-    spelt = guess_mapping(header)
-    more = tuple(name for name in ESTIMATED_COLUMNS if name not in spelt)
+    column_of = guess_mapping(header)
+    more = tuple(name for name in ESTIMATED_COLUMNS if name not in column_of)
     columns = (*header, *more)
     records = []
     for name, known in zip(table_names(profiles), rows, strict=True):
         for row in known:
-            cells = _estimated_cells(name, row)
+            cells = _estimated_record(name, row)
             records.append(
                 {
-                    spelt.get(ours, ours): cell
+                    column_of.get(ours, ours): cell
                     for ours, cell in cells.items()
-                    if spelt.get(ours, ours) in columns
+                    if column_of.get(ours, ours) in columns
                 }
             )
     return columns, tuple(records)
 
 
-def rows_text(columns: Sequence[str], records: Sequence[Mapping[str, str | float | int | None]]) -> str:
+def format_records(columns: Sequence[str], records: Sequence[Mapping[str, str | float | int | None]]) -> str:
     """The records comma-separated, a header first; figures with nine significant digits."""
     return rows_csv(columns, records, digits=9)
 
 
-def _estimated_cells(name: str, row: ProfileRow) -> dict[str, str | float | int | None]:
+def _estimated_record(name: str, row: ProfileRow) -> dict[str, str | float | int | None]:
     slices = None if row.profile is None else gpu_type(row.gpu_type).profile(row.profile).compute_slices
     return {
         "model": name,

@@ -14,79 +14,79 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import GraphModule, Node
 
-from torchsplit_core.graph.arguments import bounded, entries, listed, number, text
+from torchsplit_core.graph.arguments import limit_depth, encode_mapping, encode_list, encode_number, encode_text
 from torchsplit_core.tracing.naming import operation_target
 
-Write = Callable[[str], int | str]
+WriteSize = Callable[[str], int | str]
 """A size from the form of sympy.srepr, as `Symbols.write`."""
 
 
-class Call:
+class CallArguments:
     """The arguments of a node, and the names of what they read: in order, as often as they stand there."""
 
-    def __init__(self, node: Node, write: Write) -> None:
+    def __init__(self, node: Node, write: WriteSize) -> None:
         self.reads: list[str] = []
         self._write = write
         self.arguments: dict[str, Any]
         if node.op == "output":
-            self.arguments = self._results(node.args[0])
+            self.arguments = self._encode_results(node.args[0])
         else:
-            self.arguments = {name: bounded(self._written(value)) for name, value in _named(node)}
+            self.arguments = {name: limit_depth(self._encode(value)) for name, value in _named_arguments(node)}
 
-    def _results(self, results: Any) -> dict[str, Any]:
+    def _encode_results(self, results: Any) -> dict[str, Any]:
         """What a graph gives back says more than its reads only where one of it is no value of the graph."""
-        values = [self._written(value) for value in (results if _is_list(results) else [results])]
-        return {} if all(map(is_read, values)) else {"0": bounded(listed(values))}
+        values = [self._encode(value) for value in (results if _is_list(results) else [results])]
+        return {} if all(map(is_graph_value, values)) else {"0": limit_depth(encode_list(values))}
 
-    def _written(self, value: Any) -> Any:
+    def _encode(self, value: Any) -> Any:
         if isinstance(value, Node):
-            return self._read(value)
+            return self._encode_read(value)
         if value is None or isinstance(value, (bool, int)):
             return value
         if isinstance(value, float):
-            return number(value)
+            return encode_number(value)
         if isinstance(value, str):
-            return text(value)
+            return encode_text(value)
         if isinstance(value, complex):
-            return {"complex": [number(value.real), number(value.imag)]}
+            return {"complex": [encode_number(value.real), encode_number(value.imag)]}
         if _is_list(value):
-            return listed(map(self._written, value))
+            return encode_list(map(self._encode, value))
         if isinstance(value, Mapping):
-            return entries({str(key): self._written(value[key]) for key in sorted(value)})
+            return encode_mapping({str(key): self._encode(value[key]) for key in sorted(value)})
         if isinstance(value, slice):
-            return {"slice": [self._written(one) for one in (value.start, value.stop, value.step)]}
+            return {"slice": [self._encode(bound) for bound in (value.start, value.stop, value.step)]}
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._write(sympy.srepr(value.node.expr))
-        return _named_thing(value)
+        return _encode_constant(value)
 
-    def _read(self, node: Node) -> dict[str, Any]:
+    def _encode_read(self, node: Node) -> dict[str, Any]:
         """A value of the graph, or what an attribute of the module holds."""
         if node.op != "get_attr":
             self.reads.append(node.name)
             return {"input": len(self.reads) - 1}
-        held: Any = getattr(node.graph.owning_module, str(node.target), None)
-        if isinstance(held, GraphModule):
+        attribute: Any = getattr(node.graph.owning_module, str(node.target), None)
+        if isinstance(attribute, GraphModule):
             return {"body": str(node.target)}
-        if isinstance(held, torch.Tensor):
-            return {"constant": [_plain(held.dtype), listed(held.shape)]}
-        return {"object": _class(held)}
+        if isinstance(attribute, torch.Tensor):
+            return {"constant": [_plain(attribute.dtype), encode_list(attribute.shape)]}
+        return {"object": _class(attribute)}
 
 
-def is_read(value: Any) -> bool:
+def is_graph_value(value: Any) -> bool:
     """Whether a written argument is a value of the graph."""
     return isinstance(value, dict) and value.keys() == {"input"}
 
 
-def _named(node: Node) -> Iterator[tuple[str, Any]]:
+def _named_arguments(node: Node) -> Iterator[tuple[str, Any]]:
     """Name and value of each argument that was given, in the schema's order where there is one."""
     if isinstance(node.target, torch._ops.OpOverload):
-        for place, argument in enumerate(node.target._schema.arguments):
+        for index, argument in enumerate(node.target._schema.arguments):
             if argument.name in node.kwargs:
                 yield argument.name, node.kwargs[argument.name]
-            elif not argument.kwarg_only and place < len(node.args):
-                yield argument.name, node.args[place]
+            elif not argument.kwarg_only and index < len(node.args):
+                yield argument.name, node.args[index]
     else:
-        yield from ((str(place), value) for place, value in enumerate(node.args))
+        yield from ((str(index), value) for index, value in enumerate(node.args))
         yield from node.kwargs.items()
 
 
@@ -98,7 +98,7 @@ def _plain(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _named_thing(value: Any) -> str | dict[str, Any]:
+def _encode_constant(value: Any) -> str | dict[str, Any]:
     """The name of an enum, a device or an operator; of anything else its class."""
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return _plain(value)

@@ -19,24 +19,24 @@ from torchsplit_core.graph.serialization import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import (
     example_arguments,
-    found_in,
+    name_source,
     load_client,
     not_a_module,
     open_model,
 )
-from torchsplit_core.tracing.convert import graph_of_program
-from torchsplit_core.tracing.draft import assumptions, draft_program
+from torchsplit_core.tracing.program_graph import convert_program
+from torchsplit_core.tracing.draft_export import describe_assumptions, export_draft
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export, fault_of_fixed_batch
 from torchsplit_core.tracing.export_inputs import (
     OTHER_BATCH,
     TRACED_BATCH,
     Arguments,
-    FreeSizes,
-    free_sizes,
-    spelt_out,
+    DynamicSizes,
+    find_dynamic_sizes,
+    explicit_keywords,
 )
-from torchsplit_core.tracing.export_results import exportable, register_dataclasses
-from torchsplit_core.tracing.fixed_batch import fixing_lines
+from torchsplit_core.tracing.export_results import mend_results, register_dataclasses
+from torchsplit_core.tracing.fixed_batch import record_fixing_lines
 from torchsplit_core.values import InputFault, Progress
 
 SEED = 0
@@ -51,7 +51,7 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
     client = load_client(arguments["source"], arguments["trust"])
-    with found_in(arguments["source"]):
+    with name_source(arguments["source"]):
         model = open_model(client)
         if not isinstance(model, torch.nn.Module):
             raise not_a_module(model)
@@ -65,7 +65,7 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
 
 def describe_program(program: ExportedProgram, traced_batch: int) -> dict[str, Any]:
     """The graph contract of an export, with its architecture hash and how it was made."""
-    graph = graph_of_program(program, traced_batch)
+    graph = convert_program(program, traced_batch)
     meta = program.graph_module.meta
     return graph_to_dict(
         replace(
@@ -92,21 +92,21 @@ def export_program(
             "Return the module as it was before torch.jit.",
         )
     register_dataclasses((args, kwargs, other))
-    sizes = free_sizes(args, kwargs, other)
-    with spelt_out(model, args, kwargs), exportable(model, args, kwargs) as notes:
-        route, program = _first_route(model, sizes)
+    sizes = find_dynamic_sizes(args, kwargs, other)
+    with explicit_keywords(model, args, kwargs), mend_results(model, args, kwargs) as notes:
+        route, program = _export_by_first_route(model, sizes)
     if route == "draft":
-        notes += assumptions(program)
+        notes += describe_assumptions(program)
     program.graph_module.meta |= {ROUTE: route, NOTES: notes}
     return program
 
 
-def _first_route(model: torch.nn.Module, sizes: FreeSizes) -> tuple[str, ExportedProgram]:
+def _export_by_first_route(model: torch.nn.Module, sizes: DynamicSizes) -> tuple[str, ExportedProgram]:
     """The first route that passes, by name, and its export."""
     routes: dict[str, Callable[[], ExportedProgram]] = {
-        "non-strict": lambda: _exported(model, sizes, strict=False),
-        "strict": lambda: _exported(model, sizes, strict=True),
-        "draft": lambda: draft_program(model, sizes),
+        "non-strict": lambda: _export(model, sizes, strict=False),
+        "strict": lambda: _export(model, sizes, strict=True),
+        "draft": lambda: export_draft(model, sizes),
     }
     failures: list[Exception] = []
     fixed: tuple[str, int, str] | None = None
@@ -115,21 +115,21 @@ def _first_route(model: torch.nn.Module, sizes: FreeSizes) -> tuple[str, Exporte
         if fixed is not None and name == "draft":
             break
         try:
-            with fixing_lines() as lines:
+            with record_fixing_lines() as lines:
                 program = _attempt(attempt)
         except ExportFailure as failure:
             failures.append(failure.cause)
             continue
-        found = sizes.fixed_in(program)
-        if found is None:
+        fixed_dimension = sizes.first_fixed_dimension(program)
+        if fixed_dimension is None:
             return name, program
-        fixed = fixed or (*found, next(iter(lines), ""))
+        fixed = fixed or (*fixed_dimension, next(iter(lines), ""))
     if fixed is not None:
         raise fault_of_fixed_batch(*fixed)
     raise fault_of_export(*failures) from failures[0]
 
 
-def _exported(model: torch.nn.Module, sizes: FreeSizes, *, strict: bool) -> ExportedProgram:
+def _export(model: torch.nn.Module, sizes: DynamicSizes, *, strict: bool) -> ExportedProgram:
     shapes = sizes.dynamic_shapes(model)
     with torch.no_grad():
         return torch.export.export(model, sizes.args, sizes.kwargs, dynamic_shapes=shapes, strict=strict)

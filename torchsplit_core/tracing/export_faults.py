@@ -9,7 +9,7 @@ from torchsplit_core.tracing.naming import source_line
 from torchsplit_core.values import InputFault, last_cause
 
 # (pattern in the error's class and text, problem, remedy), the first that fits; wording of torch 2.13.
-MEANINGS = (
+ERROR_PATTERNS = (
     (
         r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent|PendingUnbackedSymbol",
         "takes a path that depends on the values in a tensor",
@@ -36,7 +36,7 @@ MEANINGS = (
         "Take NumPy, SciPy, pickling and copying out of forward, or make the call a torch.library.custom_op.",
     ),
 )
-OTHERWISE = (
+UNKNOWN_ERROR = (
     "cannot be followed by torch.export",
     "Take Python side effects and calls outside torch out of forward, or export another part of the model.",
 )
@@ -54,11 +54,11 @@ def fault_of_export(*failures: Exception) -> InputFault:
     """The fault behind failed attempts: the meaning of the first that has one."""
     for error in failures:
         text = f"{type(error).__name__}: {error} {last_cause(error)}"
-        for pattern, problem, remedy in MEANINGS:
+        for pattern, problem, remedy in ERROR_PATTERNS:
             if re.search(pattern, text):
-                return InputFault(_place(*failures), f"{problem} ({_summary(error)})", remedy)
-    problem, remedy = OTHERWISE
-    return InputFault(_place(*failures), f"{problem} ({_summary(failures[0])})", remedy)
+                return InputFault(_location(*failures), f"{problem} ({_summary(error)})", remedy)
+    problem, remedy = UNKNOWN_ERROR
+    return InputFault(_location(*failures), f"{problem} ({_summary(failures[0])})", remedy)
 
 
 def fault_of_fixed_batch(name: str, dimension: int, line: str) -> InputFault:
@@ -70,7 +70,7 @@ def fault_of_fixed_batch(name: str, dimension: int, line: str) -> InputFault:
     )
 
 
-def _place(*errors: Exception) -> str:
+def _location(*errors: Exception) -> str:
     """The line in the user's code, from the traceback or from the frames torch writes into its message."""
     for error in errors:
         line = user_line(error) or source_line(str(error))

@@ -25,50 +25,50 @@ WHERE = f"get_example_inputs({TRACED_BATCH})"
 
 
 @dataclass(frozen=True)
-class FreeSizes:
+class DynamicSizes:
     """The tensors among `args` and `kwargs` whose dimensions follow the batch, each with them."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    found: tuple[tuple[torch.Tensor, tuple[int, ...]], ...]
+    tensors: tuple[tuple[torch.Tensor, tuple[int, ...]], ...]
 
     def dynamic_shapes(self, model: torch.nn.Module) -> Any:
         """What torch.export takes: every free dimension, by the names of forward's parameters."""
         shapes = ShapesCollection()
-        for tensor, dimensions in self.found:
+        for tensor, dimensions in self.tensors:
             shapes[tensor] = dict.fromkeys(dimensions, Dim.AUTO)
         return shapes.dynamic_shapes(model, self.args, self.kwargs)
 
-    def fixed_in(self, program: ExportedProgram) -> tuple[str, int] | None:
+    def first_fixed_dimension(self, program: ExportedProgram) -> tuple[str, int] | None:
         """The first input, and its dimension, that the export fixed, as Dim.AUTO does silently."""
         names = pytree.tree_unflatten(list(program.graph_signature.user_inputs), program.call_spec.in_spec)
         values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-        wanted = {id(tensor): dimensions for tensor, dimensions in self.found}
+        wanted = {id(tensor): dimensions for tensor, dimensions in self.tensors}
         pairs: list[tuple[str, int]] = []
 
         def check(leaf: Any, name: Any) -> None:
             value = values.get(name) if isinstance(name, str) else None
             if isinstance(value, torch.Tensor):
-                pairs.extend((str(name), d) for d in wanted.get(id(leaf), ()) if not _is_free(value.shape[d]))
+                pairs.extend((str(name), d) for d in wanted.get(id(leaf), ()) if not _is_dynamic(value.shape[d]))
 
         pytree.tree_map(check, (self.args, self.kwargs), tuple(names))
         return pairs[0] if pairs else None
 
 
-def free_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None) -> FreeSizes:
+def find_dynamic_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None) -> DynamicSizes:
     """What follows the batch: the sizes that differ in `other`, inputs of OTHER_BATCH rows.
 
     Without `other`, dimension 0 wherever it has TRACED_BATCH rows. Raises InputFault where nothing
     follows the batch, or something other than the sizes of tensors does.
     """
-    found = _differing((args, kwargs), other) if other is not None else _with_rows((args, kwargs))
-    if not found:
+    tensors = _differing((args, kwargs), other) if other is not None else _with_rows((args, kwargs))
+    if not tensors:
         raise InputFault(
             WHERE,
             "returns no tensor with a size that follows batch_size",
             "Build each input with batch_size rows.",
         )
-    return FreeSizes(args, kwargs, tuple(found))
+    return DynamicSizes(args, kwargs, tuple(tensors))
 
 
 def _with_rows(inputs: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
@@ -77,9 +77,9 @@ def _with_rows(inputs: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
     return [(tensor, (0,)) for tensor in tensors if tensor.shape[0] == TRACED_BATCH]
 
 
-def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
+def _differing(inputs: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
     """The tensors of `one`, each once, with the dimensions that have another size in `other`."""
-    leaves, structure = pytree.tree_flatten_with_path(one)
+    leaves, structure = pytree.tree_flatten_with_path(inputs)
     others, other_structure = pytree.tree_flatten_with_path(other)
     if structure != other_structure:
         raise InputFault(
@@ -87,7 +87,7 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
             f"returns another structure than for a batch of {OTHER_BATCH} ({len(leaves)} values and {len(others)})",
             "Stack the samples into one tensor instead of a list with an entry for each.",
         )
-    found: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {}
+    by_tensor: dict[int, tuple[torch.Tensor, tuple[int, ...]]] = {}
     for (path, leaf), (_, second) in zip(leaves, others, strict=True):
         where = f"{WHERE}{pytree.keystr(path)}"
         if isinstance(leaf, torch.Tensor) and isinstance(second, torch.Tensor):
@@ -99,23 +99,23 @@ def _differing(one: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tup
                 )
             differing = tuple(d for d in range(leaf.dim()) if leaf.shape[d] != second.shape[d])
             if differing:
-                found[id(leaf)] = (leaf, differing)
+                by_tensor[id(leaf)] = (leaf, differing)
         elif isinstance(leaf, int | float | str) and leaf != second:
             raise InputFault(
                 where,
                 f"is {quoted(leaf)}, but {quoted(second)} for a batch of {OTHER_BATCH}",
                 "Leave it out and read it in forward from a tensor: x.shape[0].",
             )
-    return list(found.values())
+    return list(by_tensor.values())
 
 
-def _is_free(size: int | torch.SymInt) -> bool:
+def _is_dynamic(size: int | torch.SymInt) -> bool:
     """A size that was fixed on the way may still be a SymInt, of a constant expression."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 @contextmanager
-def spelt_out(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+def explicit_keywords(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
     """Inside, forward has a parameter of its own for every keyword that its **kwargs takes.
 
     torch 2.13 counts such keywords twice when it looks up their free sizes, and stops. Raises
@@ -131,24 +131,24 @@ def spelt_out(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
             f"does not fit the parameters of forward: {error}",
             f"Return what it takes ({', '.join(map(str, parameters)) or 'nothing'}), keywords as (args, kwargs).",
         ) from error
-    named = [one for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    extra = {name for one in parameters if one not in named for name in bound.get(one.name, ())}
+    named = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    extra = {name for parameter in parameters if parameter not in named for name in bound.get(parameter.name, ())}
     if not extra:
         yield
         return
-    own, forward = vars(model).get("forward"), model.forward
+    instance_forward, forward = vars(model).get("forward"), model.forward
 
     @functools.wraps(forward)
-    def spelt(*args: Any, **kwargs: Any) -> Any:
+    def explicit(*args: Any, **kwargs: Any) -> Any:
         return forward(*args, **kwargs)
 
     keywords = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name in extra]
-    spelt.__signature__ = signature.replace(parameters=[*named, *keywords])  # type: ignore[attr-defined]
-    model.forward = spelt
+    explicit.__signature__ = signature.replace(parameters=[*named, *keywords])  # type: ignore[attr-defined]
+    model.forward = explicit
     try:
         yield
     finally:
-        if own is None:
+        if instance_forward is None:
             del model.forward
         else:
-            model.forward = own
+            model.forward = instance_forward

@@ -18,9 +18,9 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.model_source import foreign_code
 from torchsplit_core.values import InputFault
 
-KNOWN = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))
+EXPORTABLE_TYPES = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))
 """What torch.export takes as a value of a result (KNOWN_TYPES of torch._functorch._aot_autograd.utils)."""
-RUNS = "Mend the model's code; it runs in eval mode without gradients, as in serving."
+REMEDY = "Mend the model's code; it runs in eval mode without gradients, as in serving."
 CACHE_NOTE = (
     "use_cache in the model's config was turned off for the trace: a cache for later calls is no "
     "result of this one, and as one it would leave hardly a place to cut."
@@ -28,7 +28,7 @@ CACHE_NOTE = (
 
 
 @contextmanager
-def exportable(
+def mend_results(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, ...]]:
     """Run the model once on its example inputs and mend what torch.export would refuse of the result.
@@ -36,27 +36,27 @@ def exportable(
     Inside, the model returns what torch.export knows; the notes say what was changed for that.
     Raises InputFault where the model does not run, or returns something else.
     """
-    strange, structure = _result(model, args, kwargs)
-    caching = _caching_configs(model)
-    _set_cache(caching, False)
+    unsupported, structure = _run_once(model, args, kwargs)
+    configs = _configs_with_cache(model)
+    _set_cache(configs, False)
     try:
         notes: tuple[str, ...] = ()
-        if caching:
-            strange, without = _result(model, args, kwargs)
+        if configs:
+            unsupported, without = _run_once(model, args, kwargs)
             if without == structure:
-                _set_cache(caching, True)
+                _set_cache(configs, True)
             else:
                 notes = (CACHE_NOTE,)
-        if strange is not None:
+        if unsupported is not None:
             raise InputFault(
-                f"forward: result{strange[0]}",
-                f"is of type {type(strange[1]).__name__}, which torch.export does not know",
+                f"forward: result{unsupported[0]}",
+                f"is of type {type(unsupported[1]).__name__}, which torch.export does not know",
                 "Return its tensors in its place, or leave it out: a transformers model leaves out its cache with "
                 "use_cache=False.",
             )
         yield notes
     finally:
-        _set_cache(caching, True)
+        _set_cache(configs, True)
 
 
 def register_dataclasses(tree: Any) -> Any:
@@ -69,18 +69,18 @@ def register_dataclasses(tree: Any) -> Any:
     return register_dataclasses(tree) if kinds else tree
 
 
-def _result(
+def _run_once(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[str, Any] | None, pytree.TreeSpec]:
     """The first value of the result that torch.export does not know, with its place; and the result's structure."""
-    with foreign_code("forward on the example inputs", RUNS), torch.no_grad():
+    with foreign_code("forward on the example inputs", REMEDY), torch.no_grad():
         result = register_dataclasses(model(*args, **kwargs))
     leaves, structure = pytree.tree_flatten_with_path(result)
-    strange = [(pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, KNOWN)]
-    return (strange[0] if strange else None), structure
+    unsupported = [(pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, EXPORTABLE_TYPES)]
+    return (unsupported[0] if unsupported else None), structure
 
 
-def _caching_configs(model: torch.nn.Module) -> list[Any]:
+def _configs_with_cache(model: torch.nn.Module) -> list[Any]:
     """The configs inside the model, as transformers has them, that ask for a cache."""
     configs = {id(config): config for config in (getattr(m, "config", None) for m in model.modules())}
     return [config for config in configs.values() if getattr(config, "use_cache", None) is True]

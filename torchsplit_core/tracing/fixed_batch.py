@@ -16,36 +16,36 @@ SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
 @contextmanager
-def fixing_lines() -> Iterator[list[str]]:
+def record_fixing_lines() -> Iterator[list[str]]:
     """ "file.py:12" of each line at which an export inside gives a free size the traced batch, as they come.
 
     Only an export that runs the model's code tells (non-strict, draft): its lines stand on the stack.
     """
-    log, handler = logging.getLogger(SHAPES), _Lines()
+    log, handler = logging.getLogger(SHAPES), _FixingLineHandler()
     level, propagates, handlers = log.level, log.propagate, log.handlers
     # Nobody else asked for what the log says at this level.
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
     try:
-        yield handler.found
+        yield handler.lines
     finally:
         log.handlers, log.propagate = handlers, propagates
         log.setLevel(level)
 
 
-class _Lines(logging.Handler):
+class _FixingLineHandler(logging.Handler):
     """Takes down where the model's code stands whenever a size is given the traced batch as its value."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.msg.startswith("set_replacement") or not isinstance(record.args, tuple):
             return
         symbol, value, *_ = map(str, record.args)
         if symbol.startswith("s") and value == str(TRACED_BATCH):
-            self.found.append(_user_line())
+            self.lines.append(_user_line())
 
 
 def _user_line() -> str:

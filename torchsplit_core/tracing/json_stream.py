@@ -12,7 +12,7 @@ from torchsplit_core.values.names import RepeatedKey, reject_repeated_keys
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Cursor:
+class JsonCursor:
     """A place in a JSON text. Raises ValueError where the text is no JSON, TypeError for another kind of value.
 
     `entries` and `items` stop in front of each value: take it by `value`, or walk into it by `entries` or
@@ -20,13 +20,13 @@ class Cursor:
     """
 
     def __init__(self, text: str, at: int = 0) -> None:
-        self.text, self.at = text, at
+        self.text, self.position = text, at
         self._decode = json.JSONDecoder(object_pairs_hook=reject_repeated_keys).raw_decode
 
     def value(self) -> Any:
         """The value that stands here, with all that is in it."""
-        found, self.at = self._decode(self.text, self._here())
-        return found
+        value, self.position = self._decode(self.text, self._skip_space())
+        return value
 
     def entries(self) -> Iterator[str]:
         """The keys of the object that stands here. Raises ValueError for one that stands twice."""
@@ -44,34 +44,34 @@ class Cursor:
 
     def end(self) -> None:
         """Nothing but space may follow."""
-        if self._here() != len(self.text):
-            raise ValueError(f"something follows the end: {self.text[self.at : self.at + 20]!r}")
+        if self._skip_space() != len(self.text):
+            raise ValueError(f"something follows the end: {self.text[self.position : self.position + 20]!r}")
 
     def _parts(self, first: str, last: str, kind: str) -> Iterator[None]:
-        if self.text[self._here() : self.at + 1] != first:
-            raise TypeError(f"{kind} is expected, not {self.text[self.at : self.at + 20]!r}")
-        self.at += 1
-        if self.text[self._here() : self.at + 1] == last:
-            self.at += 1
+        if self.text[self._skip_space() : self.position + 1] != first:
+            raise TypeError(f"{kind} is expected, not {self.text[self.position : self.position + 20]!r}")
+        self.position += 1
+        if self.text[self._skip_space() : self.position + 1] == last:
+            self.position += 1
             return
         while True:
             yield
-            mark = self.text[self._here() : self.at + 1]
-            if mark not in (",", last):
-                raise ValueError(f"',' or {last!r} is expected, not {mark!r}")
-            self.at += 1
-            if mark == last:
+            separator = self.text[self._skip_space() : self.position + 1]
+            if separator not in (",", last):
+                raise ValueError(f"',' or {last!r} is expected, not {separator!r}")
+            self.position += 1
+            if separator == last:
                 return
 
     def _key(self) -> str:
         key = self.value()
-        if not isinstance(key, str) or self.text[self._here() : self.at + 1] != ":":
+        if not isinstance(key, str) or self.text[self._skip_space() : self.position + 1] != ":":
             raise ValueError(f"a key and ':' are expected, not {str(key)[:20]!r}")
-        self.at += 1
+        self.position += 1
         return key
 
-    def _here(self) -> int:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None  # it matches no space too
-        self.at = found.end()
-        return self.at
+    def _skip_space(self) -> int:
+        space = _SPACE.match(self.text, self.position)
+        assert space is not None  # it matches no space too
+        self.position = space.end()
+        return self.position

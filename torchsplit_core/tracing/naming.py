@@ -28,7 +28,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)[^\n]*(?:\n(?![ \t]*File ")([^\n
 _OPERATION = re.compile(r"^(?:torch\.ops\.)?([\w.]+)$")
 
 
-class Symbols:
+class SymbolNames:
     """Writes sizes, renaming torch's symbols to s0, s1, … (u0, … where data decide) as they first appear.
 
     torch derives its own names from the inputs' names, so they differ between equal models.
@@ -97,8 +97,8 @@ def short_name(target: str) -> str:
 
 def operation_target(target: str) -> str:
     """ "aten.linear.default" of "torch.ops.aten.linear.default"."""
-    found = _OPERATION.match(target)
-    return found.group(1) if found else target
+    match = _OPERATION.match(target)
+    return match.group(1) if match else target
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.tracing.json_stream import Cursor
+from torchsplit_core.tracing.json_stream import JsonCursor
 from torchsplit_core.tracing.pt2_graph import ProgramReader
 from torchsplit_core.values import InputFault, Progress
 from torchsplit_core.values.names import RepeatedKey
@@ -27,7 +27,7 @@ MOST_JSON_BYTES = 1536 * 2**20
 """torch writes about 1.4 kB a node: room for a million."""
 MOST_MEMBERS = 1_000_000
 REMEDY = "Save the model by torch.export.save(torch.export.export(model, inputs), FILE)."
-MODEL = re.compile(r"^(?P<top>(?:[^/]+/)?)models/(?P<name>[^/]+)\.json$")
+MODEL_PATH = re.compile(r"^(?P<top>(?:[^/]+/)?)models/(?P<name>[^/]+)\.json$")
 UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -57,43 +57,43 @@ def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
         raise InputFault(path.name, "is empty", REMEDY)
     try:
         with zipfile.ZipFile(path) as archive:
-            member, text, weights = _open(archive, path.name)
+            member, text, weights = _read_archive(archive, path.name)
     except UNREADABLE as error:
         raise InputFault(
-            path.name, f"cannot be read as the zip archive that a .pt2 is: {_plain(error)}", REMEDY
+            path.name, f"cannot be read as the zip archive that a .pt2 is: {_printable(error)}", REMEDY
         ) from error
-    return _read(text, weights, f"{path.name}: {member}")
+    return _graph_parts(text, weights, f"{path.name}: {member}")
 
 
-def _open(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str]]:
+def _read_archive(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str]]:
     """The name and the text of the program's description, and what each weight occupies."""
     members = archive.infolist()
     if len(members) > MOST_MEMBERS:
         raise InputFault(
             where, f"has {len(members)} members, more than the {MOST_MEMBERS} that are read", REMEDY
         )
-    found = [(member, match) for member in members if (match := MODEL.match(member.filename))]
-    if not found:
+    programs = [(member, match) for member in members if (match := MODEL_PATH.match(member.filename))]
+    if not programs:
         raise InputFault(
             where,
             f"holds no exported program: none of its {len(members)} members is models/NAME.json",
             REMEDY,
         )
-    if len(found) > 1:
-        names = ", ".join(match["name"] for _, match in found[:5])
+    if len(programs) > 1:
+        names = ", ".join(match["name"] for _, match in programs[:5])
         raise InputFault(
-            where, f"holds {len(found)} programs: {_plain(names)}", "Save each program to a file of its own."
+            where, f"holds {len(programs)} programs: {_printable(names)}", "Save each program to a file of its own."
         )
-    member, match = found[0]
+    member, match = programs[0]
     weights: dict[str, str] = {}
     by_name = {entry.filename: entry for entry in members}
     config = by_name.get(f"{match['top']}data/weights/{match['name']}_weights_config.json")
     if config is not None:
-        weights = _storages(_text(archive, config, where), f"{where}: {_plain(config.filename)}")
-    return _plain(member.filename), _text(archive, member, where), weights
+        weights = _weight_storages(_text(archive, config, where), f"{where}: {_printable(config.filename)}")
+    return _printable(member.filename), _text(archive, member, where), weights
 
 
-def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, Any]]:
+def _graph_parts(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, Any]]:
     """The parts of the graph that this text describes."""
     if not text.lstrip(" \t\r\n").startswith("{"):
         raise _no_json(place, f"it begins with {text[:20]!r}")
@@ -108,25 +108,25 @@ def _read(text: str, weights: dict[str, str], place: str) -> Iterator[dict[str, 
             raise InputFault(place, str(error), "Export the model again.") from error
         raise InputFault(
             place,
-            f"does not follow torch's export schema: {_plain(f'{type(error).__name__}: {error}')}",
+            f"does not follow torch's export schema: {_printable(f'{type(error).__name__}: {error}')}",
             "Export the model again with torch 2.13.",
         ) from error
 
 
-def _plain(text: object) -> str:
+def _printable(text: object) -> str:
     """Text of the file as a message may show it: a control character could steer a terminal."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text)[:200]
     )
 
 
-def _no_json(place: str, told: object) -> InputFault:
-    return InputFault(place, f"is not a JSON object: {_plain(told)}", REMEDY)
+def _no_json(place: str, reason: object) -> InputFault:
+    return InputFault(place, f"is not a JSON object: {_printable(reason)}", REMEDY)
 
 
 def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
     """One member's text, its size checked first, and again as it unpacks, for the stated size may lie."""
-    place = f"{where}: {_plain(member.filename)}"
+    place = f"{where}: {_printable(member.filename)}"
     if member.file_size > MOST_JSON_BYTES:
         raise _too_large(place, member.file_size)
     with archive.open(member) as packed:
@@ -139,19 +139,19 @@ def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
         raise _no_json(place, error) from error
 
 
-def _too_large(place: str, found: int) -> InputFault:
+def _too_large(place: str, size: int) -> InputFault:
     return InputFault(
         place,
-        f"unpacks to {found} bytes or more, above the largest description that is read, {MOST_JSON_BYTES}",
+        f"unpacks to {size} bytes or more, above the largest description that is read, {MOST_JSON_BYTES}",
         REMEDY,
     )
 
 
-def _storages(text: str, place: str) -> dict[str, str]:
+def _weight_storages(text: str, place: str) -> dict[str, str]:
     """Weight name → what it occupies: the name of its data inside the archive and its view of them."""
-    found: dict[str, str] = {}
+    storages: dict[str, str] = {}
     try:
-        cursor = Cursor(text)
+        cursor = JsonCursor(text)
         for key in cursor.entries():
             if key != "config":
                 cursor.value()
@@ -159,9 +159,9 @@ def _storages(text: str, place: str) -> dict[str, str]:
             for name in cursor.entries():
                 entry = cursor.value()
                 if isinstance(entry, dict):
-                    found[name] = json.dumps(
+                    storages[name] = json.dumps(
                         [entry.get("path_name"), entry.get("tensor_meta")], sort_keys=True
                     )
     except (ValueError, TypeError, RecursionError) as error:
         raise _no_json(place, error) from error
-    return found
+    return storages

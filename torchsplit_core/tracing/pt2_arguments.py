@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from torchsplit_core.graph.arguments import LEAST_WHOLE, MOST_WHOLE, bounded, entries, listed, number, text
+from torchsplit_core.graph.arguments import LEAST_WHOLE, MOST_WHOLE, limit_depth, encode_mapping, encode_list, encode_number, encode_text
 from torchsplit_core.tracing.naming import operation_target
 
 # torch._export.serde.schema.ScalarType
@@ -39,67 +39,67 @@ LISTS = {
     "as_int_lists": "as_ints", "as_float_lists": "as_floats",
 }  # fmt: skip
 """Kinds that are lists, and of what."""
-WORDS = {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}
+NON_FINITE = {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}
 """How torch writes what JSON has not."""
 KEYWORD = 2
 """torch._export.serde.schema.ArgumentKind"""
 
 
-class SavedCall:
+class SavedArguments:
     """The arguments of a node, and the names of what they read: in order, as often as they stand there."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.reads: list[str] = []
         self.arguments: dict[str, Any] = {}
-        for place, argument in enumerate(entry["inputs"]):
-            name = _name(entry["target"], argument, place)
+        for index, argument in enumerate(entry["inputs"]):
+            name = _name(entry["target"], argument, index)
             if name in self.arguments:
                 raise ValueError(f"argument {name!r} stands twice")
-            self.arguments[name] = bounded(self._written(argument["arg"]))
+            self.arguments[name] = limit_depth(self._encode(argument["arg"]))
 
-    def _written(self, argument: dict[str, Any]) -> Any:
+    def _encode(self, argument: dict[str, Any]) -> Any:
         ((kind, content),) = argument.items()
-        return self._of_kind(kind, content)
+        return self._encode_kind(kind, content)
 
-    def _of_kind(self, kind: str, content: Any) -> Any:
+    def _encode_kind(self, kind: str, content: Any) -> Any:
         if kind in LISTS:
-            return listed([self._of_kind(LISTS[kind], item) for item in _list(content)])
+            return encode_list([self._encode_kind(LISTS[kind], item) for item in _list(content)])
         if kind in READS:
-            return self._read(content["name"])
+            return self._encode_read(content["name"])
         if kind == "as_optional_tensor":
             # An operand says {"as_tensor": {"name": …}} or {"as_none": true}.
-            return self._written(content)
+            return self._encode(content)
         if kind in SYMBOLIC:
             return (
-                self._read(content["as_name"])
+                self._encode_read(content["as_name"])
                 if "as_name" in content
                 else _scalar(SYMBOLIC[kind], content[SYMBOLIC[kind]])
             )
         if kind == "as_graph":
             return {"body": _text(content["name"])}
         if kind == "as_string_to_argument":
-            return entries({key: self._written(content[key]) for key in sorted(content)})
+            return encode_mapping({key: self._encode(content[key]) for key in sorted(content)})
         return _scalar(kind, content)
 
-    def _read(self, name: Any) -> dict[str, Any]:
+    def _encode_read(self, name: Any) -> dict[str, Any]:
         self.reads.append(_text(name))
         return {"input": len(self.reads) - 1}
 
 
-class SavedResults(SavedCall):
+class SavedResults(SavedArguments):
     """What a graph gives back, as `call_arguments` writes it of an output."""
 
     def __init__(self, outputs: list[dict[str, Any]]) -> None:
         self.reads = []
-        values = [self._written(output) for output in outputs]
+        values = [self._encode(output) for output in outputs]
         plain = all(isinstance(value, dict) and value.keys() == {"input"} for value in values)
-        self.arguments = {} if plain else {"0": bounded(listed(values))}
+        self.arguments = {} if plain else {"0": limit_depth(encode_list(values))}
 
 
-def _name(target: str, argument: dict[str, Any], place: int) -> str:
+def _name(target: str, argument: dict[str, Any], index: int) -> str:
     """An operator's schema names its arguments; those of anything else are numbered unless given by a keyword."""
     schema = target.startswith("torch.ops.") and not target.startswith("torch.ops.higher_order.")
-    return _text(argument["name"]) if schema or argument.get("kind") == KEYWORD else str(place)
+    return _text(argument["name"]) if schema or argument.get("kind") == KEYWORD else str(index)
 
 
 def _scalar(kind: str, content: Any) -> Any:
@@ -115,7 +115,7 @@ def _scalar(kind: str, content: Any) -> Any:
     if kind == "as_float":
         return _float(content)
     if kind == "as_string":
-        return text(_text(content))
+        return encode_text(_text(content))
     if kind == "as_operator":
         return operation_target(_text(content))
     if kind == "as_complex":
@@ -150,9 +150,9 @@ def _whole(content: Any) -> int:
 
 def _float(content: Any) -> int | float | str:
     if isinstance(content, str):
-        return WORDS[content]
+        return NON_FINITE[content]
     if type(content) is int:
-        return number(float(_whole(content)))
+        return encode_number(float(_whole(content)))
     if type(content) is not float:
         raise TypeError(f"a number is expected, not {str(content)[:40]}")
-    return number(content)
+    return encode_number(content)

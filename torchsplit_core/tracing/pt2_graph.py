@@ -9,16 +9,16 @@ from typing import Any
 
 from torchsplit_core.graph.serialization import LONGEST_ID, MOST_BYTES, graph_to_dict, nodes_in_parts
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
-from torchsplit_core.tracing.json_stream import Cursor
+from torchsplit_core.tracing.json_stream import JsonCursor
 from torchsplit_core.tracing.naming import (
-    Symbols,
+    SymbolNames,
     module_path,
     operation_target,
     short_name,
     source_and_code,
     tensor_bytes,
 )
-from torchsplit_core.tracing.pt2_arguments import DTYPES, SavedCall, SavedResults
+from torchsplit_core.tracing.pt2_arguments import DTYPES, SavedArguments, SavedResults
 from torchsplit_core.values import GraphNode, InputFault, quoted
 from torchsplit_core.values.graph import NodeKind
 
@@ -47,7 +47,7 @@ Sizes = tuple["int | tuple[str, int | None]", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Outline:
+class _GraphOutline:
     """A graph without its nodes."""
 
     inputs: list[Any]
@@ -67,20 +67,20 @@ class ProgramReader:
 
     def __init__(self, text: str, storages: dict[str, str]) -> None:
         self.text, self.storages = text, storages
-        self.symbols = Symbols()
+        self.symbols = SymbolNames()
         self.metas: dict[tuple[str, Sizes], tuple[str, Sizes]] = {}
         self.nodes_at = 0
-        cursor = Cursor(text)
-        found: dict[str, Any] = {}
+        cursor = JsonCursor(text)
+        program: dict[str, Any] = {}
         module: dict[str, Any] = {}
         for key in cursor.entries():
             if key != "graph_module":
-                found[key] = cursor.value()
+                program[key] = cursor.value()
                 continue
             for part in cursor.entries():
                 module[part] = self._outline(cursor) if part == "graph" else cursor.value()
         cursor.end()
-        version = found["schema_version"]["major"]
+        version = program["schema_version"]["major"]
         if version != SCHEMA_MAJOR:
             raise InputFault(
                 "schema_version",
@@ -88,43 +88,43 @@ class ProgramReader:
                 "Export the model again with torch 2.13.",
             )
         self.signature = module["signature"]
-        self.top: _Outline = module["graph"]
+        self.top: _GraphOutline = module["graph"]
         self.batch = 1
 
     def parts(self) -> Iterator[dict[str, Any]]:
         """The whole program as parts for `GraphParts`, without its architecture hash."""
-        kinds = dict(self._kinds())
+        kinds = dict(self._input_kinds())
         self.batch = self._traced_batch([name for name, (kind, _) in kinds.items() if kind == "input"])
         subgraphs: dict[str, TorchGraph] = {}
         yield from nodes_in_parts(self._graph(self.top, self._top_nodes(), kinds, "", subgraphs))
         bodies = {name: graph_to_dict(body) for name, body in subgraphs.items()}
         yield {"traced_batch": self.batch, "subgraphs": bodies}
 
-    def _outline(self, cursor: Cursor) -> _Outline:
+    def _outline(self, cursor: JsonCursor) -> _GraphOutline:
         """The graph at the cursor but for its nodes, whose place is noted."""
-        found: dict[str, Any] = {"nodes": None}
+        fields: dict[str, Any] = {"nodes": None}
         tensors: dict[str, tuple[str, Sizes]] = {}
         read: set[str] = set()
         for key in cursor.entries():
             if key == "nodes":
-                self.nodes_at = cursor.at
+                self.nodes_at = cursor.position
                 for _ in cursor.items():
                     read.update(_reads(cursor.value()))
             elif key == "tensor_values":
                 for name in cursor.entries():
                     tensors[name] = self._meta(cursor.value())
             else:
-                found[key] = cursor.value()
-        return _Outline(found["inputs"], found["outputs"], tensors, frozenset(read))
+                fields[key] = cursor.value()
+        return _GraphOutline(fields["inputs"], fields["outputs"], tensors, frozenset(read))
 
-    def _body(self, graph: dict[str, Any]) -> _Outline:
+    def _body(self, graph: dict[str, Any]) -> _GraphOutline:
         """The same of the body of a cond or while, which is part of a node."""
         tensors = {name: self._meta(meta) for name, meta in graph["tensor_values"].items()}
         read = frozenset(name for node in graph["nodes"] for name in _reads(node))
-        return _Outline(graph["inputs"], graph["outputs"], tensors, read)
+        return _GraphOutline(graph["inputs"], graph["outputs"], tensors, read)
 
     def _top_nodes(self) -> Iterator[dict[str, Any]]:
-        cursor = Cursor(self.text, self.nodes_at)
+        cursor = JsonCursor(self.text, self.nodes_at)
         return (cursor.value() for _ in cursor.items())
 
     def _meta(self, meta: dict[str, Any]) -> tuple[str, Sizes]:
@@ -135,10 +135,10 @@ class ProgramReader:
             else (str(size["as_expr"]["expr_str"]), _hint(size["as_expr"]))
             for size in meta["sizes"]
         )
-        found = (DTYPES.get(meta["dtype"], "unknown"), sizes)
-        return self.metas.setdefault(found, found)
+        tensor_meta = (DTYPES.get(meta["dtype"], "unknown"), sizes)
+        return self.metas.setdefault(tensor_meta, tensor_meta)
 
-    def _kinds(self) -> Iterator[tuple[str, tuple[NodeKind, str]]]:
+    def _input_kinds(self) -> Iterator[tuple[str, tuple[NodeKind, str]]]:
         """Name of every input of the graph → its kind and, for a weight, its name in the model."""
         for spec in self.signature["input_specs"]:
             ((kind, content),) = spec.items()
@@ -162,7 +162,7 @@ class ProgramReader:
 
     def _graph(
         self,
-        graph: _Outline,
+        graph: _GraphOutline,
         entries: Iterator[dict[str, Any]],
         kinds: dict[str, tuple[NodeKind, str]],
         outer: str,
@@ -178,11 +178,11 @@ class ProgramReader:
         made: set[str] = set()
         for name in passed:
             if ties.get(name, name) == name:
-                yield _after(self._leaf(name, *kinds.get(name, ("input", "")), graph.tensors), made)
+                yield _check_inputs_made(self._leaf(name, *kinds.get(name, ("input", "")), graph.tensors), made)
         for entry in entries:
             operation, *picks = self._operation(entry, graph.tensors, ties, outer)
             for node in (operation, *picks):
-                yield _after(node, made)
+                yield _check_inputs_made(node, made)
             bodies: dict[str, TorchGraph] = {}
             for argument in entry["inputs"]:
                 body = argument["arg"].get("as_graph")
@@ -197,7 +197,7 @@ class ProgramReader:
                 subgraphs[operation.id] = join_bodies(bodies)
         results = SavedResults(graph.outputs)
         returned = tuple(ties.get(name, name) for name in results.reads)
-        yield _after(
+        yield _check_inputs_made(
             GraphNode(id="output", kind="output", inputs=returned, arguments=results.arguments), made
         )
 
@@ -228,8 +228,8 @@ class ProgramReader:
         outer: str,
     ) -> list[GraphNode]:
         """The operation, and a getitem for each of its outputs where it has several."""
-        places = dict(_results(entry["outputs"]))
-        results = list(places)
+        index_of = dict(_results(entry["outputs"]))
+        results = list(index_of)
         name = entry.get("name") or results[0]
         target = operation_target(entry["target"])
         several = results != [name]
@@ -242,21 +242,21 @@ class ProgramReader:
         metadata = entry["metadata"]
         module = _module(metadata.get("nn_module_stack", "")) or outer
         source, code = source_and_code(metadata.get("stack_trace", ""))
-        call = SavedCall(entry)
+        call = SavedArguments(entry)
         inputs = tuple(ties.get(read, read) for read in call.reads)
-        made = GraphNode(
+        node = GraphNode(
             name, "op", short_name(target), target, inputs, module, shape, dtype, size, source, code,
             call.arguments,
         )  # fmt: skip
         picks = [
             replace(
                 GraphNode(result, "op", "getitem", "_operator.getitem", (name,), module, *part, source, code),
-                arguments={"0": {"input": 0}, "1": places[result]},
+                arguments={"0": {"input": 0}, "1": index_of[result]},
             )
             for result, part in zip(results, parts, strict=False)
             if not UNUSED.search(result)
         ]
-        return [made, *picks]
+        return [node, *picks]
 
     def _value(self, meta: tuple[str, Sizes] | None) -> tuple[tuple[int | str, ...] | None, str | None, int]:
         """Shape, dtype and bytes of a tensor; nothing for a value that is none."""
@@ -274,8 +274,8 @@ def _results(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
         ((kind, content),) = outputs[0].items()
         if kind in LISTED:
             parts = [{kind: [part]} for part in content]
-    for place, part in enumerate(parts):
-        yield from ((name, place) for name in _names(part))
+    for index, part in enumerate(parts):
+        yield from ((name, index) for name in _names(part))
 
 
 def _reads(entry: dict[str, Any]) -> Iterator[str]:
@@ -283,7 +283,7 @@ def _reads(entry: dict[str, Any]) -> Iterator[str]:
     return (name for argument in entry["inputs"] for name in _names(argument["arg"]))
 
 
-def _after(node: GraphNode, made: set[str]) -> GraphNode:
+def _check_inputs_made(node: GraphNode, made: set[str]) -> GraphNode:
     """The node, once all that it reads stands before it."""
     if len(node.id) > LONGEST_ID:
         raise InputFault(

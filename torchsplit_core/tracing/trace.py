@@ -13,13 +13,13 @@ from torchsplit_core.isolation import Limits, schema_reader, run_limited
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 
-EXPORT = "torchsplit_core.tracing.export:export_in_child"
+EXPORT_FUNCTION = "torchsplit_core.tracing.export:export_in_child"
 EXPORTER = "torchsplit_core.tracing.export:export_program"
 """What exports a model that a child of another room has loaded: (model, args, kwargs, other), other being
 (args, kwargs) of one row more."""
 DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 """What makes the contract's graph of such an export: (program, batch)."""
-READ = "torchsplit_core.tracing.pt2:read_in_child"
+READ_FUNCTION = "torchsplit_core.tracing.pt2:read_in_child"
 READ_LIMITS = Limits(wall_s=600, memory_bytes=4 * 10**9)
 """Reading needs no torch; a file that takes more than this to read is refused with the figure."""
 
@@ -44,14 +44,14 @@ def trace(
         parts = GraphParts()
         limits = READ_LIMITS if limits is None else limits
         run_limited(
-            READ, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add,
+            READ_FUNCTION, arguments, limits=limits, progress=progress, subject=subject, receive=parts.add,
             read=schema_reader(None), read_part=schema_reader(dict), readable=parsed.files,
         )  # fmt: skip
         graph = replace(parts.graph(), route="read")
     else:
         extras.require_extra("trace")
         graph = run_limited(
-            EXPORT, arguments, limits=limits, progress=progress, subject=subject, read=graph_from_dict,
+            EXPORT_FUNCTION, arguments, limits=limits, progress=progress, subject=subject, read=graph_from_dict,
             readable=parsed.files,
         )  # fmt: skip
     return replace(graph, architecture_hash=hash_model_architecture(graph))

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from torchsplit_core.files import move_into_place
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
-from torchsplit_core.model_source import foreign_code, load_trained, open_model, user_line
+from torchsplit_core.model_source import foreign_code, load_trainable, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
 from torchsplit_core.training.fitted_strategy import fit_to_world_size
@@ -141,7 +141,7 @@ def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
 
 def load_train_client(source: str, trust: bool) -> TrainClient:
     """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
-    client = load_trained(source, trust)
+    client = load_trainable(source, trust)
     missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
     if missing:
         raise InputFault(

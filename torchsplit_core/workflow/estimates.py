@@ -20,7 +20,7 @@ from torchsplit_core.workflow.profiling import ESTIMATED_BATCH_SIZES
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.profiling.transfer import Precision, Transferred
+    from torchsplit_core.profiling.transfer import Precision, TransferResult
 
 
 def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]) -> Profile:
@@ -29,7 +29,7 @@ def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]
     By the roofline of `estimate_rows`; what was measured stays as it is. Raises InputFault where the graph is of
     another architecture, and for a GPU type whose slices are not estimated.
     """
-    from torchsplit_core.profiling.estimate import estimate_rows
+    from torchsplit_core.profiling.roofline import estimate_rows
 
     if graph.architecture_hash != profile.architecture_hash:
         raise InputFault(
@@ -71,7 +71,7 @@ def with_estimated_points(
     from torchsplit_core.planning.request.edit import with_stages
     from torchsplit_core.profiling.transfer import transfer
 
-    transfers: dict[tuple[str, str, str], Transferred] = {}
+    transfers: dict[tuple[str, str, str], TransferResult] = {}
     rows: list[ProfileRow] = []
     for model in request.models:
         for variant in model.variants:
@@ -89,7 +89,7 @@ def with_estimated_points(
     ), notes
 
 
-def _check_transfers(transfers: Sequence[Transferred], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
+def _check_transfers(transfers: Sequence[TransferResult], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
     """Notes on what was found, each once. Raises InputFault where it is nothing."""
     from torchsplit_core.hardware import peak_names
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.profiling.points import Settings
+from torchsplit_core.profiling.points import MeasurementSettings
 from torchsplit_core.values import Profile, Progress, ignore_progress
 from torchsplit_core.workflow.profiling import profile
 
@@ -18,7 +18,7 @@ def profile_lengths(
     source: str,
     lengths: Sequence[int],
     *,
-    settings: Settings | None = None,
+    settings: MeasurementSettings | None = None,
     progress: Progress = ignore_progress,
     **options: Any,
 ) -> tuple[TorchGraph, Profile]:
@@ -29,7 +29,7 @@ def profile_lengths(
     Raises InputFault where the source takes no lengths, or not one of these.
     """
     from torchsplit_core.profiling.measuring.grids import check_sequence_lengths
-    from torchsplit_core.profiling.merge import beside
+    from torchsplit_core.profiling.merge import combine_lengths
 
     distinct = check_sequence_lengths(lengths)
     graphs: list[TorchGraph] = []
@@ -41,10 +41,10 @@ def profile_lengths(
 
         graph, result = profile(
             source,
-            settings=replace(settings or Settings(), sequence_length=length),
+            settings=replace(settings or MeasurementSettings(), sequence_length=length),
             progress=part,
             **options,
         )
         graphs.append(graph)
         profiles.append(result)
-    return graphs[0], beside(profiles, distinct)
+    return graphs[0], combine_lengths(profiles, distinct)

@@ -28,7 +28,7 @@ from torchsplit_core.hardware import (
     instability_words,
     measure_cores,
 )
-from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     Device,
@@ -42,7 +42,7 @@ from torchsplit_core.values import (
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.profiling.rows import Found
+    from torchsplit_core.profiling.measured_model import MeasuredModel
     from torchsplit_core.workspace.store import Store
 
 ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -57,7 +57,7 @@ def profile(
     batch_sizes: Sequence[int] | None = None,
     gpu_types: Sequence[str] | None = None,
     trust: bool = False,
-    settings: Settings | None = None,
+    settings: MeasurementSettings | None = None,
     store: Store | None = None,
     since: float = 0.0,
     at_once: bool = False,
@@ -77,10 +77,10 @@ def profile(
     A `.pt2` that is not trusted is never executed: everything is estimated. With `settings.sequence_length` the
     graph is always made anew, at that length, and so is what is estimated. Raises InputFault.
     """
-    from torchsplit_core.graph.architecture import is_former
+    from torchsplit_core.graph.architecture import uses_former_scheme
     from torchsplit_core.graph.sizes import bytes_per_request
-    from torchsplit_core.profiling.estimate import estimate_rows
-    from torchsplit_core.profiling.fill import fill_slices
+    from torchsplit_core.profiling.roofline import estimate_rows
+    from torchsplit_core.profiling.interpolation import interpolate_slices
     from torchsplit_core.profiling.merge import merge
 
     archive = source.endswith(".pt2")
@@ -91,7 +91,7 @@ def profile(
             f"{source} has only the length it was exported with",
             "Profile FILE.py:NAME, whose client offers sequence_lengths, or leave them out.",
         )
-    if graph is not None and (is_former(graph) or length is not None):
+    if graph is not None and (uses_former_scheme(graph) or length is not None):
         graph = None
     if graph is None and archive:
         from torchsplit_core.tracing import trace
@@ -105,10 +105,10 @@ def profile(
     if archive and not trust:
         assert graph is not None
         return graph, _not_executed(source, graph, estimate(graph, types, sorted(grid)))
-    run = _ProfileRun(source, trust, settings or Settings(), batch_sizes, store, since, on_graph, progress)
+    run = _ProfileRun(source, trust, settings or MeasurementSettings(), batch_sizes, store, since, on_graph, progress)
     if store is not None:
         restore_slices(store)
-    results: tuple[Found, ...] = ()
+    results: tuple[MeasuredModel, ...] = ()
     if device or make_slices is None:
         results = run.measure(choose_devices(device), graph, at_once)
     if make_slices is not None:
@@ -116,14 +116,14 @@ def profile(
     graph = results[0].graph
     grid |= {row.batch_size for result in results for row in result.rows}
     estimated = [replace(row, sequence_length=length) for row in estimate(graph, types, sorted(grid))]
-    merged = fill_slices(merge(source, results, estimated))
+    merged = interpolate_slices(merge(source, results, estimated))
     return graph, replace(
         merged, environment={**merged.environment, "bytes_per_request": bytes_per_request(graph)}
     )
 
 
 def _not_executed(source: str, graph: TorchGraph, rows: Any) -> Profile:
-    from torchsplit_core.profiling.estimate import estimated_nodes
+    from torchsplit_core.profiling.roofline import estimated_nodes
 
     return Profile(
         source=source,
@@ -141,7 +141,7 @@ class _ProfileRun:
         self,
         source: str,
         trust: bool,
-        settings: Settings,
+        settings: MeasurementSettings,
         batch_sizes: Sequence[int] | None,
         store: Store | None,
         since: float,
@@ -156,7 +156,7 @@ class _ProfileRun:
 
     def measure(
         self, devices: Sequence[Device], graph: TorchGraph | None, at_once: bool
-    ) -> tuple[Found, ...]:
+    ) -> tuple[MeasuredModel, ...]:
         """What every device gave. Raises InputFault where one cannot measure the model at all."""
         self.shares = {device.id: 0.0 for device in devices}
         if graph is None:
@@ -171,7 +171,7 @@ class _ProfileRun:
             device.id: sum(device.physical == other.physical for other in devices) for device in devices
         }
 
-        def work(group: tuple[Device, ...]) -> list[Found]:
+        def work(group: tuple[Device, ...]) -> list[MeasuredModel]:
             return [self._measure_device(device, graph, concurrent[device.id] if at_once else 1) for device in group]
 
         if len(groups) == 1:
@@ -184,12 +184,12 @@ class _ProfileRun:
                 self.stopped = True
                 raise
 
-    def measure_mig_slices(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[Found, ...]:
+    def measure_mig_slices(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[MeasuredModel, ...]:
         """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
         if self.store is None:
             raise InternalFault("slices are made only where a store holds the journal of the change")
         self.shares = dict.fromkeys(wanted.profiles, 0.0)
-        results: list[Found] = []
+        results: list[MeasuredModel] = []
         for name in wanted.profiles:
             with (
                 open_nvml() as nvml,
@@ -201,7 +201,7 @@ class _ProfileRun:
             self.shares |= {name: 1.0}
         return tuple(results)
 
-    def _measure_device(self, device: Device, graph: TorchGraph | None, concurrent: int) -> Found:
+    def _measure_device(self, device: Device, graph: TorchGraph | None, concurrent: int) -> MeasuredModel:
         from torchsplit_core.graph.architecture import former_architecture_hash
         from torchsplit_core.workspace.measured_points import PointStore, old_batch_sizes, exclusive_measurement
 
@@ -283,14 +283,14 @@ class _ProfileRun:
         processes: int,
         batch_sizes: Sequence[int] | None,
         advance: Progress,
-    ) -> Found:
+    ) -> MeasuredModel:
         """What so many processes at once gave, points that are known taken over and new ones kept."""
         from torchsplit_core.profiling.measuring.measurement import measure
         from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
         from torchsplit_core.workspace.measured_points import PointStore
 
-        stored: tuple[KeptPoint, ...] = ()
-        save: Callable[[KeptPoint], None] = _discard_point
+        stored: tuple[MeasuredPoint, ...] = ()
+        save: Callable[[MeasuredPoint], None] = _discard_point
         if self.store is not None:
             points = PointStore(self.store, self._points_key(device, concurrent, processes), self.since)
             stored = points.load(graph.architecture_hash if graph else None)
@@ -307,12 +307,12 @@ class _ProfileRun:
             processes=processes,
             known=stored,
             keep=save,
-            hear_graph=self.on_graph,
+            on_graph=self.on_graph,
             progress=advance,
         )
 
 
-def _merge_process_counts(single: Found, concurrent: Found) -> Found:
+def _merge_process_counts(single: MeasuredModel, concurrent: MeasuredModel) -> MeasuredModel:
     """What one process gave, with the rows and failures of several at once."""
     taken_over = [*single.environment["taken_over"], *concurrent.environment["taken_over"]]
     # The pace is the device's, and one process alone was looked at from minute to minute.
@@ -326,7 +326,7 @@ def _merge_process_counts(single: Found, concurrent: Found) -> Found:
     )
 
 
-def _instability_notes(result: Found) -> tuple[str, ...]:
+def _instability_notes(result: MeasuredModel) -> tuple[str, ...]:
     """What is said of a slice of cores that were measured just now and do not keep their speed."""
     cores = str(result.environment.get("cores", ""))
     words = instability_words(measure_cores(map(int, cores.split(",")))) if cores else None
@@ -365,5 +365,5 @@ def restore_slices(store: Store) -> str | None:
         ) from fault
 
 
-def _discard_point(point: KeptPoint) -> None:
+def _discard_point(point: MeasuredPoint) -> None:
     """Without a store a point lives in the profile alone."""

@@ -49,7 +49,7 @@ def drawing(
     without: tuple[str, ...] = (),
 ) -> str:
     """A graph as the text of a .svg or .dot file, see `drawing.export.drawing`. Raises InputFault."""
-    from torchsplit_core.drawing.export import drawing as make
+    from torchsplit_core.drawing.export import render_drawing as make
 
     return make(graph, suffix, what, opened, dark=dark, without=without)
 
@@ -90,7 +90,7 @@ def partition(
                 objective=objective,
                 time_factors=time_factors,
                 progress=rest,
-            ).as_one
+            ).combined
         else:
             request = provider.request(
                 stages, top_k, link_gb_per_s, memory_bytes, time_limit_s, objective, time_factors
@@ -128,7 +128,7 @@ def own_partition(
     Raises InputFault for a value that cannot end a stage, and where profile and model differ.
     """
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
-    from torchsplit_core.partitioning.candidates import with_best
+    from torchsplit_core.partitioning.candidates import replace_candidates
 
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
@@ -137,7 +137,7 @@ def own_partition(
     )
     stages = len(time_factors) if time_factors else len(candidate.stages)
     request = provider.request(stages, 1, link_gb_per_s, None, time_limit_s, objective, time_factors)
-    return replace(with_best(provider.solve(request, rest), (candidate,)), source=source)
+    return replace(replace_candidates(provider.solve(request, rest), (candidate,)), source=source)
 
 
 def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:

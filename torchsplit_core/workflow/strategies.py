@@ -139,7 +139,7 @@ def _is_usable(request: StrategyRequest, candidate: StrategyCandidate) -> bool:
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
     """What follows a choice in torch; None for choices that its trackers do not know."""
-    from torchsplit_core.profiling.steps.run import track_peak
+    from torchsplit_core.profiling.training_step.measurement import track_peak
     from torchsplit_core.strategy.graph_model.blocks import chain_of
     from torchsplit_core.strategy.graph_model.memory import shards
 

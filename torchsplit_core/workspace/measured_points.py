@@ -22,7 +22,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import IO
 
-from torchsplit_core.profiling.points import KeptPoint, Settings
+from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 from torchsplit_core.values import Device, Progress
 from torchsplit_core.workspace.job_slots import release_slot_meanwhile
 from torchsplit_core.workspace.store import Store
@@ -33,7 +33,7 @@ of random numbers, which takes longer than a small model."""
 POLL_S = 0.5
 
 
-def place_of(device: Device, settings: Settings) -> str:
+def place_of(device: Device, settings: MeasurementSettings) -> str:
     """The address of everything measured on this device, with this software and these settings.
 
     The time budget is not part of it: it makes a figure surer, and the interval says how sure it is.
@@ -46,7 +46,7 @@ def place_of(device: Device, settings: Settings) -> str:
         "cuda_graphs": settings.cuda_graphs,
     }
     # Only where they are not the default: what was measured before there was a choice keeps its address.
-    defaults = Settings()
+    defaults = MeasurementSettings()
     for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies", "sequence_length"):
         if getattr(settings, name) != getattr(defaults, name):
             facts[name] = getattr(settings, name)
@@ -59,7 +59,7 @@ class PointStore:
     def __init__(self, store: Store, device_key: str, since: float = 0.0) -> None:
         self.store, self.device_key, self.since = store, device_key, since
 
-    def save(self, point: KeptPoint) -> None:
+    def save(self, point: MeasuredPoint) -> None:
         """Store a point in place of what stood at its address; a figure also ends a failure there. A new one is kept
         from now on, one that was kept before since then."""
         with self.store.connect() as database:
@@ -77,11 +77,11 @@ class PointStore:
                     point.kind,
                     point.batch_size,
                     json.dumps(point.content),
-                    time.time() if point.kept is None else point.kept,
+                    time.time() if point.stored_at is None else point.stored_at,
                 ),
             )
 
-    def load(self, architecture_hash: str | None = None) -> tuple[KeptPoint, ...]:
+    def load(self, architecture_hash: str | None = None) -> tuple[MeasuredPoint, ...]:
         """The points of one model, or of all."""
         with self.store.connect() as database:
             rows = database.execute(
@@ -90,7 +90,7 @@ class PointStore:
                 (self.device_key, self.since, architecture_hash, architecture_hash),
             ).fetchall()
         return tuple(
-            KeptPoint(identity, kind, batch, json.loads(content), measured_at)
+            MeasuredPoint(identity, kind, batch, json.loads(content), measured_at)
             for identity, kind, batch, content, measured_at in rows
         )
 

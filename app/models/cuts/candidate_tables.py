@@ -10,8 +10,8 @@ import pandas as pd
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.partitioning import CutReason, PartitionProvider
-from torchsplit_core.partitioning.blocks.memory import stage_weights
-from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.partitioning.blocks.stage_memory import stage_weights
+from torchsplit_core.partitioning.candidates import objective_value
 from torchsplit_core.partitioning.cut_reasons import CrossingValue
 from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, short, size
 from torchsplit_core.values import PartitionCandidate
@@ -32,15 +32,15 @@ def candidates_table(
     rows: Sequence[tuple[str, PartitionCandidate, bool]], objective: Objective, chosen: str
 ) -> pd.DataFrame:
     """A row a cut of (key, cut, whether another beats it): the chosen one has a filled dot."""
-    whole = min((value_of(candidate, objective) for _, candidate, _ in rows if len(candidate.stages) == 1), default=None)
+    whole = min((objective_value(candidate, objective) for _, candidate, _ in rows if len(candidate.stages) == 1), default=None)
     return pd.DataFrame(
         [
             {
                 "drawn": "●" if key == chosen else "○",
                 "stages": len(candidate.stages),
-                f"{OBJECTIVE_LABELS[objective]}, ms": value_of(candidate, objective),
-                "× the whole": whole / value_of(candidate, objective)
-                if whole and value_of(candidate, objective) > 0
+                f"{OBJECTIVE_LABELS[objective]}, ms": objective_value(candidate, objective),
+                "× the whole": whole / objective_value(candidate, objective)
+                if whole and objective_value(candidate, objective) > 0
                 else None,
                 "load share, %": format_shares(candidate),
                 "across the cuts": " | ".join(size(count) for count in candidate.cut_bytes) or "nothing",

@@ -15,7 +15,7 @@ from app.session.cuts import USER_CUT, CutStudy
 from app.session.model import GraphModel
 from app.shell import frame
 from torchsplit_core.partitioning import PartitionProvider
-from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.partitioning.candidates import objective_value
 from torchsplit_core.pictures.numbers import memory_size, percent, escape_markdown, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.workspace.store import Workspace
@@ -111,12 +111,12 @@ def compare_with_best(candidate: PartitionCandidate, study: CutStudy) -> list[Fa
     same = [other for other in study.candidates if len(other.stages) == stages] or list(study.candidates)
     facts: list[Fact] = [("stages", str(stages))]
     facts.append(("stage loads, est.", " | ".join(short(load) for load in candidate.loads_ms) + " ms"))
-    value = value_of(candidate, study.objective)
+    value = objective_value(candidate, study.objective)
     facts.append((f"{OBJECTIVE_LABELS[study.objective]}, est.", short(value, "ms")))
     facts.append(("across the cuts", " | ".join(size(count) for count in candidate.cut_bytes)))
     facts.append(("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes)))
     if same:
-        best = value_of(same[0], study.objective)
+        best = objective_value(same[0], study.objective)
         facts.append((f"best of {len(same[0].stages)} stages", short(best, "ms")))
         facts.append(
             ("yours is", "as good" if value <= best * (1 + 1e-9) else f"{percent(value / best - 1)} slower")

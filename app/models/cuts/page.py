@@ -21,7 +21,7 @@ from app.shell.replan import plan_again
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
-from torchsplit_core.partitioning.candidates import value_of
+from torchsplit_core.partitioning.candidates import objective_value
 from torchsplit_core.pictures.numbers import THIN, UNKNOWN, memory_size, percent, escape_markdown, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
@@ -121,7 +121,7 @@ def _load_view(workspace: Workspace, model: GraphModel, study: CutStudy) -> Cuts
 def _render_figures(shown: CutsView) -> None:
     """The chosen cut in four figures, with what is proven of the best."""
     study, chosen, last = shown.study, shown.chosen, shown.study.last
-    value = value_of(chosen, study.objective)
+    value = objective_value(chosen, study.objective)
     whole = shown.provider.row.batch_ms
     cards = (
         (
@@ -160,7 +160,7 @@ def _render_figures(shown: CutsView) -> None:
 def _compare_with_best(shown: CutsView) -> str:
     """How the chosen cut stands to the best by the objective."""
     study = shown.study
-    value, best = value_of(shown.chosen, study.objective), value_of(study.candidates[0], study.objective)
+    value, best = objective_value(shown.chosen, study.objective), objective_value(study.candidates[0], study.objective)
     if value <= best * (1 + 1e-9):
         return "none found is better"
     return f"{percent(value / best - 1)} above the best found"
@@ -210,7 +210,7 @@ def dots(shown: CutsView) -> list[CutDot]:
     objective = shown.study.objective
     return [
         CutDot(
-            key, len(cut.stages), sum(cut.cut_bytes), value_of(cut, objective), max(cut.peak_memory_bytes),
+            key, len(cut.stages), sum(cut.cut_bytes), objective_value(cut, objective), max(cut.peak_memory_bytes),
             dominated, key == shown.chosen_key, key == USER_CUT,
         )
         for key, cut, dominated in shown.rows
@@ -322,7 +322,7 @@ def _offer(workspace: Workspace, model: GraphModel, study: CutStudy, offered: li
     """The cuts become variants of the model in the current scenario, and it is planned again."""
     assert model.profile is not None
     with frame.fault_boundary():
-        ranked = sorted(offered, key=lambda cut: value_of(cut, study.objective))
+        ranked = sorted(offered, key=lambda cut: objective_value(cut, study.objective))
         outcome = cuts.offer(workspace, model.name, study, ranked)
         scenario_name, request = SCENARIO.current(workspace), scenario.request(workspace)
         if request is None or scenario_name is None:

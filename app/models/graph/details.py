@@ -10,7 +10,7 @@ from app.format.html import Fact
 from app.models.graph.tables import format_arguments, format_shape
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import Item
+from torchsplit_core.drawing.view import ViewItem
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.pictures.numbers import percent, short, size
@@ -99,7 +99,7 @@ def describe_preparation(analysis: Analysis, name: str) -> str:
     return ("side-band: shipped beside every cut" if beside else "kept") + joined + charged
 
 
-def group_facts(hierarchy: Hierarchy, item: Item, times: ProfileTimes) -> list[Fact]:
+def group_facts(hierarchy: Hierarchy, item: ViewItem, times: ProfileTimes) -> list[Fact]:
     """What is known of a module, a run or a fold."""
     graph = hierarchy.graph
     members = [hierarchy.nodes[i] for i in item.nodes] or [

@@ -9,9 +9,9 @@ from app.explorer import view_state as explorer_state
 from app.explorer.overlays import svg_fills
 from app.session import analysis
 from app.session.model import GraphModel
-from torchsplit_core.drawing.dot import scene_dot
+from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.scene import Scene
-from torchsplit_core.drawing.svg import svg
+from torchsplit_core.drawing.svg import render_svg
 from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, regions_dot
 from torchsplit_core.workspace.store import Workspace
 
@@ -28,7 +28,7 @@ def render(workspace: Workspace, model: GraphModel) -> None:
 
     def drawing() -> str:
         fills = svg_fills(model.hierarchy, scene().view)
-        return svg(scene(), dark=dark, fills=fills, title=model.name)
+        return render_svg(scene(), dark=dark, fills=fills, title=model.name)
 
     st.write("What is open in the explorer, with shares of the time where profiled:")
     with st.container(horizontal=True):

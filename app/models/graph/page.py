@@ -21,7 +21,7 @@ from app.session import analysis
 from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
-from torchsplit_core.drawing.view import Item
+from torchsplit_core.drawing.view import ViewItem
 from torchsplit_core.pictures.numbers import exact, escape_markdown
 from torchsplit_core.workspace.named_results import exists
 from torchsplit_core.workspace.store import Workspace
@@ -171,7 +171,7 @@ def _dominator_targets(model: GraphModel, name: str) -> dict[str, str]:
     return {label: target for label, target in targets.items() if target in model.hierarchy.index}
 
 
-def _group(workspace: Workspace, model: GraphModel, item: Item, times: ProfileTimes) -> None:
+def _group(workspace: Workspace, model: GraphModel, item: ViewItem, times: ProfileTimes) -> None:
     with st.container(border=True, key="graph-details"):
         st.header(escape_markdown(item.label), anchor=False)
         st.html(facts_html(group_facts(model.hierarchy, item, times)))

@@ -201,7 +201,7 @@ def _mapping(sheet: Sheet) -> dict[str, str]:
         for column, holder in zip(MAPPED[start : start + 3], st.columns(3), strict=True):
             with holder:
                 chosen = widgets.single_choice(
-                    column.name.replace("_", " ") + ("" if column.needed else " (optional)"),
+                    column.name.replace("_", " ") + ("" if column.required else " (optional)"),
                     options,
                     guess.get(column.name, NOT_THERE),
                     f"profile-import-{column.name}-{identity}",

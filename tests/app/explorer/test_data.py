@@ -11,8 +11,8 @@ from app.explorer import data as explorer_data
 from app.explorer.mount import explorer_data as everything
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, loose, stored, timed
-from torchsplit_core.drawing.scene import Scene, draw
-from torchsplit_core.drawing.view import first_view, view
+from torchsplit_core.drawing.scene import Scene, layout_scene
+from torchsplit_core.drawing.view import initially_open, build_view
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.workspace.store import Workspace
 
@@ -26,14 +26,14 @@ def model(workspace: Workspace) -> GraphModel:
 
 
 def drawn(model: GraphModel, opened: frozenset[str]) -> tuple[Scene, dict[str, Any]]:
-    scene = draw(model.hierarchy, view(model.hierarchy, opened))
+    scene = layout_scene(model.hierarchy, build_view(model.hierarchy, opened))
     return scene, everything(model, scene, panels=True)
 
 
 def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict[str, Any]]:
     stored(workspace, graph)
     found = open_model(workspace, NAME)
-    return found, *drawn(found, first_view(found.hierarchy))
+    return found, *drawn(found, initially_open(found.hierarchy))
 
 
 @pytest.mark.parametrize("opened", [frozenset(), OPENED])
@@ -45,7 +45,7 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
     assert len(items["box"]) == 4 * count and all(-1 <= parent < count for parent in items["parent"])
     assert {len(nodes[name]) for name in nodes if name not in ("ops", "modules")} == {shown}
     assert nodes["id"] == list(model.hierarchy.nodes)
-    assert nodes["home"] == list(scene.view.home) and not any(items["open"][home] for home in nodes["home"])
+    assert nodes["home"] == list(scene.view.item_of) and not any(items["open"][home] for home in nodes["home"])
     assert [nodes["ops"][op] for op in nodes["op"]] == list(model.hierarchy.operations)
     assert [nodes["modules"][m] for m in nodes["module"]] == [
         model.graph.by_id[n].module for n in nodes["id"]

@@ -11,7 +11,7 @@ from app.explorer.overlays import DEPTHS, heat, overlays, svg_fills
 from app.session.analysis import Analysis
 from tests.support.app.graphs import LAYERS, encoder, loose, timed
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import View, view
+from torchsplit_core.drawing.view import View, build_view
 from torchsplit_core.graph import (
     DominanceInformation,
     TorchGraph,
@@ -30,7 +30,7 @@ DEVICES = {node.id: "gpu0" for node in GRAPH.ops}
 
 def shown(graph: TorchGraph, *opened: str) -> tuple[Hierarchy, View]:
     hierarchy = Hierarchy(graph)
-    return hierarchy, view(hierarchy, opened)
+    return hierarchy, build_view(hierarchy, opened)
 
 
 def overlaid(

@@ -13,7 +13,7 @@ from app.explorer.view_state import ExplorerState, apply_action
 from tests.support.app.graphs import LAYERS, encoder, loose
 from torchsplit_core.drawing import view as drawing_view
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import View, first_view, view
+from torchsplit_core.drawing.view import View, initially_open, build_view
 from torchsplit_core.values import GraphNode
 from torchsplit_core.workspace.store import Workspace
 
@@ -30,7 +30,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def shown(look: ExplorerState) -> View:
-    return view(HIERARCHY, look.opened, look.unfolded)
+    return build_view(HIERARCHY, look.opened, look.unfolded)
 
 
 def ids(look: ExplorerState) -> list[str]:
@@ -87,7 +87,7 @@ def test_all_opens_everything_and_reset_returns_to_the_first_view():
         range(len(HIERARCHY.nodes))
     )
     reset = act(replace(everything, unfolded=frozenset({LAYERS})), "reset")
-    assert reset.opened == first_view(HIERARCHY) and not reset.unfolded
+    assert reset.opened == initially_open(HIERARCHY) and not reset.unfolded
 
 
 @pytest.mark.parametrize("kind", ["open", "close", "unfold", "reveal", "launch", None])
@@ -104,13 +104,13 @@ def test_an_operation_has_nothing_to_open():
 
 def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch: pytest.MonkeyPatch):
     large = Hierarchy(loose(drawing_view.MOST_ITEMS + 1))
-    before = ExplorerState(first_view(large), item="node:x")
-    after = apply_action(before, large, view(large, before.opened), {"kind": "all"})
+    before = ExplorerState(initially_open(large), item="node:x")
+    after = apply_action(before, large, build_view(large, before.opened), {"kind": "all"})
     assert replace(after, refused="") == before
     assert str(drawing_view.MOST_ITEMS) in after.refusal
     assert explorer_state.count_boxes(large, frozenset(large.groups)) > drawing_view.MOST_ITEMS
-    one = next(item for item in view(large, before.opened).items if item.expandable)
-    opened = apply_action(after, large, view(large, after.opened), {"kind": "open", "item": one.id})
+    one = next(item for item in build_view(large, before.opened).items if item.expandable)
+    opened = apply_action(after, large, build_view(large, after.opened), {"kind": "open", "item": one.id})
     assert one.id in opened.opened and opened.refusal == ""
 
 
@@ -123,7 +123,7 @@ def test_the_count_of_boxes_is_never_below_what_is_drawn():
 
 def test_a_look_outlives_the_session(workspace: Workspace, session: dict[str, Any]):
     first = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert first == ExplorerState(first_view(HIERARCHY))
+    assert first == ExplorerState(initially_open(HIERARCHY))
     changed = replace(
         first, opened=frozenset({LAYERS}), unfolded=frozenset({LAYERS}), node="soft1", item="node:soft1",
         overlay="memory",
@@ -145,9 +145,9 @@ def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(
     session.clear()
     other = Hierarchy(loose(300))
     found = explorer_state.load_state(workspace, "m", other)
-    assert found.opened == first_view(other) and not found.unfolded and found.node is None
+    assert found.opened == initially_open(other) and not found.unfolded and found.node is None
     workspace.set_setting("explorer n", "no look at all")
-    assert explorer_state.load_state(workspace, "n", other) == ExplorerState(first_view(other))
+    assert explorer_state.load_state(workspace, "n", other) == ExplorerState(initially_open(other))
 
 
 def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace: Workspace):
@@ -180,5 +180,5 @@ def test_a_node_whose_name_breaks_lines_can_be_revealed_again():
     hierarchy = Hierarchy(replace(encoder(1), nodes=nodes))
     look = ExplorerState(frozenset())
     for _ in range(2):
-        look = apply_action(look, hierarchy, view(hierarchy, look.opened), {"kind": "reveal", "node": "a\nb"})
+        look = apply_action(look, hierarchy, build_view(hierarchy, look.opened), {"kind": "reveal", "node": "a\nb"})
     assert look.node == "a\nb"

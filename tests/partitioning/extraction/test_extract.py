@@ -23,7 +23,7 @@ from tests.support.partitioning.parts import (
 )
 from tests.support.seeds import repeated
 from torchsplit_core.model_source import example_arguments
-from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.partitioning.extraction.stage_drafts import divide
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.values import InputFault
 

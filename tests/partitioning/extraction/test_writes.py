@@ -15,7 +15,7 @@ from tests.support.partitioning.writing_models import OTHER, Early, Residual, X,
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, read_text, write_file
 from torchsplit_core.model_source import load_client
-from torchsplit_core.partitioning.extraction.divide import divide
+from torchsplit_core.partitioning.extraction.stage_drafts import divide
 from torchsplit_core.stages import MANIFEST
 from torchsplit_core.stages.export_child import export_in_child, first_divisible_cut
 from torchsplit_core.stages.staged_model import StagedModel

@@ -12,14 +12,14 @@ from tests.support.partitioning.cases import random_request
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.partitioning import solve_partition, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
-from torchsplit_core.partitioning.blocks.orders import topological_orders
-from torchsplit_core.partitioning.candidates import fits_memory, loads_of
-from torchsplit_core.partitioning.search.ideals import best_ideal_cuts
-from torchsplit_core.partitioning.search.improve import improve, least_load, priced_cuts
-from torchsplit_core.partitioning.search.kernel import chain_order, kernel_of
-from torchsplit_core.partitioning.search.least_cuts import CutNetwork
-from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
-from torchsplit_core.partitioning.search.windows import CutBounds
+from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
+from torchsplit_core.partitioning.candidates import fits_memory, stage_loads
+from torchsplit_core.partitioning.search.ideal_dp import best_ideal_cuts
+from torchsplit_core.partitioning.search.neighbourhood_search import improve, minimize_max_load, parametric_cuts
+from torchsplit_core.partitioning.search.kernel import chain_order, kernelize
+from torchsplit_core.partitioning.search.min_cuts import CutNetwork
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
+from torchsplit_core.partitioning.search.cut_windows import CutBounds
 from torchsplit_core.values import GraphEdge, PartitionDevices, PartitionNode, PartitionRequest, SolverOptions
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def pipelines(graph):
         if all(choice[a] <= choice[b] for a, b in graph.edges):
             parts = tuple(tuple(b for b in range(n) if choice[b] == d) for d in range(k))
             if fits_memory(graph, parts):
-                yield max(loads_of(graph, parts)), choice
+                yield max(stage_loads(graph, parts)), choice
 
 
 def ideals(graph):
@@ -108,30 +108,30 @@ def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
     graph = contract(wider(seed))
     whole = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60)
     assert whole.complete
-    if not whole.found:
+    if not whole.cuts:
         return
-    value = whole.found[0][0]
+    value = whole.cuts[0][0]
     bounds = CutBounds(graph)
     for load in (value, value * 1.1, value * 2):
-        kernel = kernel_of(graph, bounds.windows(load))
+        kernel = kernelize(graph, bounds.windows(load))
         assert sorted(b for found in kernel.members for b in found) == list(range(len(graph.blocks)))
         assert all(a < b for a, b in kernel.graph.edges)
         limits = (kernel.windows.low_ms, kernel.windows.high_ms)
         small = best_ideal_cuts(kernel.graph, 1, load, 100_000, time.monotonic() + 60, times_ms=limits)
-        assert small.complete and small.found[0][0] == pytest.approx(value)
-        parts = kernel.expand(small.found[0][1])
-        assert max(loads_of(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
-        assert kernel.expand(kernel.shrink(parts)) == parts
+        assert small.complete and small.cuts[0][0] == pytest.approx(value)
+        parts = kernel.expand(small.cuts[0][1])
+        assert max(stage_loads(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
+        assert kernel.expand(kernel.restrict(parts)) == parts
 
 
 @in_blocks("seed", range(40))
 def test_every_pipeline_of_a_kernel_costs_what_it_costs_in_the_whole_graph(seed):
     graph = contract(skipping(seed))
     loads = sorted({value for value, _ in pipelines(graph)})
-    kernel = kernel_of(graph, CutBounds(graph).windows(loads[len(loads) // 8]))
+    kernel = kernelize(graph, CutBounds(graph).windows(loads[len(loads) // 8]))
     for value, choice in pipelines(kernel.graph):
         parts = tuple(tuple(b for b, d in enumerate(choice) if d == i) for i in range(max(choice) + 1))
-        assert max(loads_of(graph, kernel.expand(parts))) == pytest.approx(value)
+        assert max(stage_loads(graph, kernel.expand(parts))) == pytest.approx(value)
 
 
 def test_a_value_across_two_cuts_is_counted_once_and_merged_values_add_up():
@@ -142,9 +142,9 @@ def test_a_value_across_two_cuts_is_counted_once_and_merged_values_add_up():
     graph = contract(PartitionRequest(nodes, edges, PartitionDevices(3, None, 1.0)))
     windows = CutBounds(graph).windows(3.0)
     assert windows is not None and CutBounds(graph).windows(2.99) is None
-    kernel = kernel_of(graph, windows)
+    kernel = kernelize(graph, windows)
     assert kernel.members == ((0, 1, 2), (3, 4, 5), (6, 7))
-    assert loads_of(kernel.graph, ((0,), (1,), (2,))) == (3.0, 3.0, 3.0)
+    assert stage_loads(kernel.graph, ((0,), (1,), (2,))) == (3.0, 3.0, 3.0)
 
 
 def test_windows_narrow_a_chain_to_its_cut_and_tell_when_nothing_fits():
@@ -153,7 +153,7 @@ def test_windows_narrow_a_chain_to_its_cut_and_tell_when_nothing_fits():
     graph = contract(PartitionRequest(nodes, edges, PartitionDevices(2, None, 1.0)))
     bounds = CutBounds(graph)
     assert bounds.windows(20.4) is None  # an equal share and one transfer make 20.5
-    kernel = kernel_of(graph, bounds.windows(20.5))
+    kernel = kernelize(graph, bounds.windows(20.5))
     assert list(kernel.members) == [tuple(range(20)), tuple(range(20, 40))]
 
 
@@ -179,7 +179,7 @@ def test_least_cuts_are_least_at_every_price(seed):
             ]
             return sum(crossing) + (tilted[ideal].sum() if tilted is not None else 0.0)
 
-        found = network.least(inside, outside, weight, tilted)
+        found = network.min_cut(inside, outside, weight, tilted)
         least = min(map(cost, allowed))
         assert any((found.ideal == ideal).all() for ideal in allowed)
         assert found.cost_ms == pytest.approx(least, abs=1e-6) and found.cost_ms <= least + 1e-12
@@ -193,10 +193,10 @@ def test_without_all_ideals_the_gap_closes_honestly(seed, monkeypatch):
     whole = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60)
     monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 12)
     outcome = solve_partition(request)
-    if not whole.found:
+    if not whole.cuts:
         assert not outcome.candidates
         return
-    value = whole.found[0][0]
+    value = whole.cuts[0][0]
     assert outcome.bound_ms <= value * (1 + 1e-6)
     if outcome.candidates:
         assert outcome.candidates[0].max_load_ms >= value * (1 - 1e-6)
@@ -210,11 +210,11 @@ def test_improving_only_yields_better_pipelines_that_are_what_they_say_and_often
         orders = list(topological_orders(graph, 4))
         last, first = max(best_prefix_cuts(graph, order, 1)[0] for order in orders)
         for value, parts in improve(
-            graph, (last, first), orders, 0.0, time.monotonic() + 20, seed, least_load
+            graph, (last, first), orders, 0.0, time.monotonic() + 20, seed, minimize_max_load
         ):
-            assert value < last and max(loads_of(graph, parts)) == pytest.approx(value)
+            assert value < last and max(stage_loads(graph, parts)) == pytest.approx(value)
             last = value
-        best = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60).found[0][0]
+        best = best_ideal_cuts(graph, 1, float("inf"), 100_000, time.monotonic() + 60).cuts[0][0]
         assert last >= best - 1e-9
         reached += last <= best + 1e-9
     assert reached >= 3
@@ -222,8 +222,8 @@ def test_improving_only_yields_better_pipelines_that_are_what_they_say_and_often
 
 def test_the_cuts_of_a_chain_order_are_its_prefixes():
     graph = contract(wider(1))
-    kernel = kernel_of(graph, CutBounds(graph).windows(graph.total_ms * 2))
-    cuts = priced_cuts(kernel)
+    kernel = kernelize(graph, CutBounds(graph).windows(graph.total_ms * 2))
+    cuts = parametric_cuts(kernel)
     order = chain_order(kernel.graph, cuts)
     at = {b: i for i, b in enumerate(order)}
     assert all(at[a] < at[b] for a, b in kernel.graph.edges)
@@ -241,8 +241,8 @@ def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkey
     expected = solve_partition(wider(seed))
     for name in ("thresholds", "placed"):
         monkeypatch.setattr(f"torchsplit_core.partitioning.search.{name}.MOST_BLOCKS", 4)
-    monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._LONG", 4)
-    monkeypatch.setattr("torchsplit_core.partitioning.search.prefixes._PLACES", 5)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.prefix_dp._FULL_ORDER_BLOCKS", 4)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.prefix_dp._CUT_POSITIONS", 5)
     monkeypatch.setattr("torchsplit_core.partitioning.solve.MAX_IDEALS", 3)
     for tried in (request, replace(request, objective="latency")):
         outcome = solve_partition(tried)

@@ -9,8 +9,8 @@ from tests.support.partitioning.oracle import best_value, placed_request
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
-from torchsplit_core.partitioning.candidates import loads_of, make_candidate, value_of
-from torchsplit_core.partitioning.search.device_programs import best_prefix_placements
+from torchsplit_core.partitioning.candidates import stage_loads, make_candidate, objective_value
+from torchsplit_core.partitioning.search.heterogeneous_dp import best_prefix_placements
 from torchsplit_core.values import (
     GraphEdge,
     InputFault,
@@ -42,7 +42,7 @@ def test_the_best_equals_a_look_at_every_placement(seed, objective):
 
 @in_blocks("seed", range(40), kept=1)
 def test_without_all_ideals_the_bound_still_holds(seed, monkeypatch):
-    monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.device_placement._MOST_IDEALS", 0)
     request = placed_request(seed, "throughput", speeds=True)
     outcome = solve_partition(request)
     expected = best_value(request)
@@ -73,14 +73,14 @@ def test_equal_factors_are_equal_devices_at_that_speed():
 
 
 def test_a_long_order_is_cut_at_narrow_places(monkeypatch):
-    monkeypatch.setattr("torchsplit_core.partitioning.search.device_programs._MANY_BLOCKS", 150)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.heterogeneous_dp._FULL_ORDER_BLOCKS", 150)
     nodes = tuple(PartitionNode(str(i), 1.0, 0, 900_000 if i % 10 else 1000) for i in range(1500))
     edges = tuple(GraphEdge(str(i), str(i + 1)) for i in range(1499))
     request = PartitionRequest(nodes, edges, PartitionDevices(2, None, 1.0, (1.0, 2.0)))
     graph = contract(request)
     value, parts, devices = best_prefix_placements(graph, range(1500))[0]
     assert make_candidate(graph, parts, devices).cut_bytes == (1000,)
-    assert value == max(loads_of(graph, parts, devices)) == pytest.approx(1000, abs=10)
+    assert value == max(stage_loads(graph, parts, devices)) == pytest.approx(1000, abs=10)
 
 
 @pytest.mark.parametrize(
@@ -105,18 +105,18 @@ def test_a_false_placement_is_noticed():
 
 @repeated("objective", ["throughput", "latency"], kept=1)
 def test_zones_around_the_cuts_improve_on_single_orders(objective, monkeypatch):
-    monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
-    monkeypatch.setattr("torchsplit_core.partitioning.search.placed._ORDERS", 1)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.device_placement._MOST_IDEALS", 0)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.device_placement._ORDERS", 1)
     lower = 0
     for seed in range(4):
         request = replace(wide(seed), objective=objective)
         with monkeypatch.context() as context:
-            context.setattr("torchsplit_core.partitioning.search.placed.improve", lambda *told: iter(()))
+            context.setattr("torchsplit_core.partitioning.search.device_placement.improve", lambda *told: iter(()))
             before = solve_partition(request)
         after = solve_partition(request)
         verify_outcome(request, after)
-        assert value_of(after.candidates[0], objective) <= value_of(before.candidates[0], objective)
-        lower += value_of(after.candidates[0], objective) < value_of(before.candidates[0], objective) - 1e-9
+        assert objective_value(after.candidates[0], objective) <= objective_value(before.candidates[0], objective)
+        lower += objective_value(after.candidates[0], objective) < objective_value(before.candidates[0], objective) - 1e-9
     assert lower
 
 

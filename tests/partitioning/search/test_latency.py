@@ -36,7 +36,7 @@ def test_the_latency_equals_a_look_at_every_pipeline(seed):
 @in_blocks("seed", range(40), kept=1)
 @pytest.mark.parametrize("speeds", [False, True])
 def test_without_all_ideals_the_bound_still_holds(seed, speeds, monkeypatch):
-    monkeypatch.setattr("torchsplit_core.partitioning.search.placed._MOST_IDEALS", 0)
+    monkeypatch.setattr("torchsplit_core.partitioning.search.device_placement._MOST_IDEALS", 0)
     request = placed_request(seed, "latency", speeds)
     outcome = solve_partition(request)
     expected = best_value(request)

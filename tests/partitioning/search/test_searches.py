@@ -8,11 +8,11 @@ import pytest
 from tests.support.partitioning.cases import least_load, load_request, random_request
 from tests.support.seeds import in_blocks
 from torchsplit_core.partitioning.blocks.block_graph import contract
-from torchsplit_core.partitioning.blocks.orders import topological_orders
-from torchsplit_core.partitioning.candidates import fits_memory, loads_of
+from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
+from torchsplit_core.partitioning.candidates import fits_memory, stage_loads
 from torchsplit_core.partitioning.search.free_assignment import best_free_assignment
-from torchsplit_core.partitioning.search.ideals import best_ideal_cuts
-from torchsplit_core.partitioning.search.prefixes import best_prefix_cuts
+from torchsplit_core.partitioning.search.ideal_dp import best_ideal_cuts
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 
 
 def later():
@@ -27,16 +27,16 @@ def test_ideals_alone_are_exact_without_and_with_an_incumbent(seed):
     free = best_ideal_cuts(graph, 1, inf, 10_000, later())
     assert free.complete
     if expected is None:
-        assert not free.found
+        assert not free.cuts
         return
     tight = best_ideal_cuts(graph, 1, expected * (1 + 1e-9) + 1e-12, 10_000, later())
     for result in (free, tight):
-        ((value, parts),) = result.found
+        ((value, parts),) = result.cuts
         assert value == pytest.approx(expected)
-        assert max(loads_of(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
+        assert max(stage_loads(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
     if expected > 0:
         below = best_ideal_cuts(graph, 1, expected * 0.99, 10_000, later())
-        assert below.complete and not below.found
+        assert below.complete and not below.cuts
 
 
 @in_blocks("seed", range(100))
@@ -49,9 +49,9 @@ def test_every_prefix_cut_has_the_load_it_tells_and_one_order_gives_the_optimum_
         assert sorted(order) == list(range(n)) and all(at[a] < at[b] for a, b in graph.edges)
         found = best_prefix_cuts(graph, order, 3)
         for value, parts in found:
-            assert max(loads_of(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
+            assert max(stage_loads(graph, parts)) == pytest.approx(value) and fits_memory(graph, parts)
         every = [
-            max(loads_of(graph, parts))
+            max(stage_loads(graph, parts))
             for mask in range(1 << (n - 1))
             if (parts := intervals(order, mask)) and len(parts) <= k and fits_memory(graph, parts)
         ]
@@ -81,9 +81,9 @@ def test_free_assignment_alone_is_exact(seed):
     result = best_free_assignment(graph, (), later())
     assert result.complete
     if expected is None:
-        assert not result.found
+        assert not result.assignments
     else:
-        assert min(value for value, _ in result.found) == pytest.approx(expected)
+        assert min(value for value, _ in result.assignments) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -96,5 +96,5 @@ def test_free_assignment_alone_is_exact(seed):
 )
 def test_ideals_alone_reach_the_published_optimum(name, expected):
     result = best_ideal_cuts(contract(load_request(name)), 1, inf, 10_000, later())
-    assert result.complete and result.found[0][0] == pytest.approx(expected, abs=0.005)
+    assert result.complete and result.cuts[0][0] == pytest.approx(expected, abs=0.005)
     assert best_ideal_cuts(contract(load_request(name)), 1, inf, 10, later()).complete is False

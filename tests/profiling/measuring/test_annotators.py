@@ -15,10 +15,10 @@ from tests.support.seeds import repeated
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring import timing
 from torchsplit_core.profiling.measuring.annotators import split_inputs
-from torchsplit_core.profiling.measuring.copies import HostCopies
-from torchsplit_core.profiling.measuring.looks import CoreTime, Look, core_time, counted, unsteady_reason
-from torchsplit_core.profiling.measuring.statistics import next_block, percentile, percentile_ranks, summarise
-from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs, timed_run
+from torchsplit_core.profiling.measuring.host_copies import HostCopies
+from torchsplit_core.profiling.measuring.rounds import CpuTime, TimingRound, read_cpu_time, undisturbed_blocks, unsteady_reason
+from torchsplit_core.profiling.measuring.run_statistics import next_block_interval, percentile, percentile_ranks, summarise
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs, time_run
 from torchsplit_core.values import InternalFault
 
 
@@ -139,7 +139,7 @@ def test_copies_bring_the_inputs_in_and_the_outputs_out_in_every_run() -> None:
     with torch.inference_mode():
         assert torch.equal(out, model(given, **inputs))
     # Outputs of another shape get another place.
-    copies.around(lambda: {"a": torch.ones(3), "b": 4})
+    copies.run_with_copies(lambda: {"a": torch.ones(3), "b": 4})
     assert [item.shape for item in copies.outputs] == [(3,)]
 
 
@@ -209,12 +209,12 @@ def test_the_mean_is_that_of_a_usual_block_and_holds_what_a_loop_holds() -> None
 def test_blocks_say_where_the_next_one_lies() -> None:
     """By Student's t: of three blocks 2.92 · s · √(4/3) on the logarithm, to 2 %."""
     medians = [exp(log(10.0) + step) for step in (-0.01, 0.0, 0.01)]
-    low, high = next_block(medians)
+    low, high = next_block_interval(medians)
     assert log(10.0 / low) == pytest.approx(0.01 * 2.92 * sqrt(4 / 3), rel=0.02)
     assert low * high == pytest.approx(100.0)
     found = summarise([[one] * 9 for one in medians])
     assert (found.mean_low_ms, found.mean_high_ms) == (low, high)
-    assert next_block(medians[:2]) == ()
+    assert next_block_interval(medians[:2]) == ()
 
 
 def test_the_clock_is_read_when_the_seed_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,26 +227,26 @@ def test_the_clock_is_read_when_the_seed_is_set(monkeypatch: pytest.MonkeyPatch)
             now[0] += 10**9
 
     monkeypatch.setattr(torch, "default_generator", Slow())
-    assert timed_run(lambda: now.__setitem__(0, now[0] + 10**6), "cpu", 0)[1] == 1.0
+    assert time_run(lambda: now.__setitem__(0, now[0] + 10**6), "cpu", 0)[1] == 1.0
     assert now == [10**9 + 10**6]
 
 
 def test_busy_looks_do_not_count_where_quiet_ones_are_enough_and_are_told_of_else() -> None:
-    quiet, busy = Look(((1.0,), (1.1,), (1.0,))), Look(((9.0,), (9.0,)), lost=0.4)
-    assert counted([busy, quiet]) == quiet.blocks and unsteady_reason([busy, quiet]) == ""
-    assert counted([busy, Look(((1.0,),))]) == (*busy.blocks, (1.0,))
+    quiet, busy = TimingRound(((1.0,), (1.1,), (1.0,))), TimingRound(((9.0,), (9.0,)), stolen_share=0.4)
+    assert undisturbed_blocks([busy, quiet]) == quiet.blocks and unsteady_reason([busy, quiet]) == ""
+    assert undisturbed_blocks([busy, TimingRound(((1.0,),))]) == (*busy.blocks, (1.0,))
     assert "took 40 % of its time" in unsteady_reason([busy])
-    parted = [Look(((1.0,), (1.0,))), Look(((2.0,),))]
+    parted = [TimingRound(((1.0,), (1.0,))), TimingRound(((2.0,),))]
     assert "from 1 to 2 ms" in unsteady_reason(parted) and unsteady_reason(parted[:1]) == ""
 
 
 def test_time_that_others_took_is_a_share_of_what_could_have_been_run() -> None:
-    before = CoreTime(clock=0, ran=100, waited=10, stolen_ticks=5)
-    assert CoreTime(200, 400, 110, 5).lost_since(before) == 0.25  # threads on several cores
-    assert CoreTime(10_000, 400, 110, 5).lost_since(before) == 0.01  # one that mostly sleeps
-    assert CoreTime(10, 100, 10, 6).lost_since(before) == 0.0  # a tick is no share of anything
-    assert CoreTime(10, 100, 10, 50).lost_since(before) == 1.0
-    assert core_time().ran > 0
+    before = CpuTime(clock_ns=0, ran_ns=100, waited_ns=10, stolen_ticks=5)
+    assert CpuTime(200, 400, 110, 5).stolen_share_since(before) == 0.25  # threads on several cores
+    assert CpuTime(10_000, 400, 110, 5).stolen_share_since(before) == 0.01  # one that mostly sleeps
+    assert CpuTime(10, 100, 10, 6).stolen_share_since(before) == 0.0  # a tick is no share of anything
+    assert CpuTime(10, 100, 10, 50).stolen_share_since(before) == 1.0
+    assert read_cpu_time().ran_ns > 0
 
 
 def test_repeats_that_differ_widen_the_interval_of_the_mean() -> None:

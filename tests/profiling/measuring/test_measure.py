@@ -26,14 +26,14 @@ from tests.support.profiling.measured_models import (
 )
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.profiling import KeptPoint, Settings, measure
+from torchsplit_core.profiling import MeasuredPoint, MeasurementSettings, measure
 from torchsplit_core.profiling.measuring import measurement
-from torchsplit_core.profiling.measuring.compiled import CompileFault, compiling
+from torchsplit_core.profiling.measuring.compilation import CompileFault, raise_compile_faults
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.profiling.measuring.measurement import check_settings
 from torchsplit_core.profiling.points import REPEATS
-from torchsplit_core.profiling.points import Heard as Told
-from torchsplit_core.profiling.rows import Found, shape_findings
+from torchsplit_core.profiling.points import MeasurementLog as Told
+from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
 from torchsplit_core.values import InputFault, InternalFault
 
 pytestmark = pytest.mark.torch
@@ -41,10 +41,10 @@ pytestmark = pytest.mark.torch
 EXPORTER = "tests.support.profiling.export:exporter"
 DESCRIBER = "torchsplit_core.tracing.export:describe_program"
 (CPU,) = choose_devices("cpu")
-QUICK = Settings(point_budget_s=0.02)
+QUICK = MeasurementSettings(point_budget_s=0.02)
 
 
-def measured(folder: Path, body: str, sizes: tuple[int, ...] | None, **options: Any) -> Found:
+def measured(folder: Path, body: str, sizes: tuple[int, ...] | None, **options: Any) -> MeasuredModel:
     source, graph = written(folder, body)
     options.setdefault("settings", QUICK)
     return measure(
@@ -52,12 +52,12 @@ def measured(folder: Path, body: str, sizes: tuple[int, ...] | None, **options: 
     )
 
 
-def steady_notes(found: Found) -> tuple[str, ...]:
+def steady_notes(found: MeasuredModel) -> tuple[str, ...]:
     """The notes but those of a busy host, which these tests run on as well."""
     return tuple(note for note in found.notes if " is unsteady" not in note)
 
 
-def in_place(kept: list[KeptPoint]) -> list[KeptPoint]:
+def in_place(kept: list[MeasuredPoint]) -> list[MeasuredPoint]:
     """As a store has them: a point in the place of the former of its address."""
     return list({(point.kind, point.batch_size): point for point in kept}.values())
 
@@ -65,7 +65,7 @@ def in_place(kept: list[KeptPoint]) -> list[KeptPoint]:
 def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     graph = to_graph(sample("ocr")[2])
     heard: list[tuple[float, str]] = []
-    kept: list[KeptPoint] = []
+    kept: list[MeasuredPoint] = []
     found = measure(
         "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, describer=DESCRIBER,
         keep=kept.append,
@@ -121,14 +121,14 @@ def test_a_child_held_to_one_core_files_its_rows_under_it() -> None:
     assert found.environment["threads"] == 1 and found.environment["cores"].isdecimal()
 
 
-Heard = tuple[Found, list[TorchGraph], list[KeptPoint]]
+Heard = tuple[MeasuredModel, list[TorchGraph], list[MeasuredPoint]]
 
 
 @pytest.fixture(scope="module")
 def diamond() -> Heard:
     """A sample measured without a graph; the graphs and points it told."""
     graphs: list[TorchGraph] = []
-    kept: list[KeptPoint] = []
+    kept: list[MeasuredPoint] = []
     found = measure(
         "sample:diamond",
         None,
@@ -137,7 +137,7 @@ def diamond() -> Heard:
         describer=DESCRIBER,
         batch_sizes=(1,),
         settings=QUICK,
-        hear_graph=graphs.append,
+        on_graph=graphs.append,
         keep=kept.append,
     )
     return found, graphs, kept
@@ -170,16 +170,16 @@ def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found, list[KeptPoint]]:
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MeasuredModel, list[MeasuredPoint]]:
     """A model that fails at batch 3 and has no memory for 7, measured around both; its folder and its points."""
     folder = tmp_path_factory.mktemp("short")
-    kept: list[KeptPoint] = []
+    kept: list[MeasuredPoint] = []
     body = f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}"
     found = measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append)
     return folder, found, in_place(kept)
 
 
-def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, Found, list[KeptPoint]]) -> None:
+def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, MeasuredModel, list[MeasuredPoint]]) -> None:
     _, found, _ = short
     assert [row.batch_size for row in found.rows] == [1, 2, 4]
     failure = found.failures[0]
@@ -188,7 +188,7 @@ def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, Found,
 
 
 def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
-    short: tuple[Path, Found, list[KeptPoint]],
+    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
 ) -> None:
     folder, found, kept = short
     assert [(item.batch_size, item.reason) for item in found.failures[1:]] == [
@@ -203,12 +203,12 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
 
 @pytest.mark.repeated
 def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> None:
-    kept: list[KeptPoint] = []
+    kept: list[MeasuredPoint] = []
     found = measured(
         tmp_path,
         f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}",
         (1, 3, 4, 5, 6),
-        settings=Settings(point_budget_s=0.02, point_limit_s=12.0),
+        settings=MeasurementSettings(point_budget_s=0.02, point_limit_s=12.0),
         keep=kept.append,
     )
     assert [row.batch_size for row in found.rows] == [1, 6]
@@ -239,13 +239,13 @@ def test_a_model_that_dies_again_and_again_is_left_alone(
 
 def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path: Path) -> None:
     body = f"{PRINTS}\n{FORKS}\n{LEAKS_AT_2}\nif batch == 2: x = x * float('nan')"
-    found = measured(tmp_path, body, (1, 2), settings=Settings(point_budget_s=0.05))
+    found = measured(tmp_path, body, (1, 2), settings=MeasurementSettings(point_budget_s=0.05))
     assert [row.batch_size for row in found.rows] == [1, 2]
     assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
 
 
 def test_what_is_known_is_taken_over_and_not_measured_again(
-    short: tuple[Path, Found, list[KeptPoint]],
+    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
 ) -> None:
     folder, first, kept = short
     before = runs_of(folder)
@@ -265,7 +265,7 @@ def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_i
 ) -> None:
     _, _, kept = diamond
     assert kept
-    settings = Settings(point_budget_s=0.02, torch_trace=str(tmp_path))
+    settings = MeasurementSettings(point_budget_s=0.02, torch_trace=str(tmp_path))
     found = measured(tmp_path, "", (1, 2), settings=settings, known=kept)
     assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
     files = sorted(path.name for path in tmp_path.glob("*.json"))
@@ -323,27 +323,27 @@ def test_grid_is_ascending_and_each_size_once() -> None:
 @pytest.mark.parametrize("budget", [0.0, -1.0, 1e9, float("nan")])
 def test_bad_budgets_are_refused(budget: float) -> None:
     with pytest.raises(InputFault, match="time per point"):
-        check_settings(Settings(point_budget_s=budget), CPU)
+        check_settings(MeasurementSettings(point_budget_s=budget), CPU)
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, 1e9, float("nan")])
 def test_bad_time_limits_are_refused(limit: float) -> None:
     with pytest.raises(InputFault, match="time limit per point"):
-        check_settings(Settings(point_limit_s=limit), CPU)
+        check_settings(MeasurementSettings(point_limit_s=limit), CPU)
 
 
 def test_cuda_graphs_need_a_gpu() -> None:
     with pytest.raises(InputFault, match="CUDA graphs"):
-        check_settings(Settings(cuda_graphs=True), CPU)
+        check_settings(MeasurementSettings(cuda_graphs=True), CPU)
 
 
 def test_host_copies_need_a_gpu_and_one_capture_is_enough() -> None:
     with pytest.raises(InputFault, match="host copies"):
-        check_settings(Settings(host_copies=True), CPU)
+        check_settings(MeasurementSettings(host_copies=True), CPU)
     gpu = replace(CPU, kind="cuda", id="cuda:0")
-    check_settings(Settings(host_copies=True, cuda_graphs=True, compile_mode="default"), gpu)
+    check_settings(MeasurementSettings(host_copies=True, cuda_graphs=True, compile_mode="default"), gpu)
     with pytest.raises(InputFault, match="CUDA graphs of its own"):
-        check_settings(Settings(cuda_graphs=True, compile_mode="reduce-overhead"), gpu)
+        check_settings(MeasurementSettings(cuda_graphs=True, compile_mode="reduce-overhead"), gpu)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_host_copies_need_a_gpu_and_one_capture_is_enough() -> None:
 )
 def test_settings_that_are_none_are_refused(where: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InputFault) as found:
-        check_settings(Settings(**settings), CPU)
+        check_settings(MeasurementSettings(**settings), CPU)
     assert found.value.where == where
 
 
@@ -387,8 +387,8 @@ def test_points_kept_with_the_least_times_alone_still_give_shares() -> None:
     graph = to_graph(sample("diamond")[2])
     items = [{"id": node.id, "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for node in graph.ops]
     content = {"batch_size": 2, "items": items, "runs_ms": [[1.0, 1.0]]}
-    heard = Told(graph, [KeptPoint.made(graph.architecture_hash, "nodes", content)])
-    nodes = shape_findings(graph, CPU, (1,), Settings(), heard).nodes
+    heard = Told(graph, [MeasuredPoint.from_message(graph.architecture_hash, "nodes", content)])
+    nodes = build_measured_model(graph, CPU, (1,), MeasurementSettings(), heard).nodes
     assert all(node.times_ms == {} and node.time_shares[2] == 1 / len(graph.ops) for node in nodes)
 
 
@@ -397,11 +397,11 @@ def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:
     graph = to_graph(exported)
     items = [{"id": f"other{n}", "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for n in range(3)]
     content = {"batch_size": 2, "items": items, "runs_ms": [[1.0, 1.0]]}
-    heard = Told(graph, [KeptPoint.made(graph.architecture_hash, "nodes", content)])
-    found = shape_findings(graph, CPU, (1,), Settings(dtype="float16"), heard)
+    heard = Told(graph, [MeasuredPoint.from_message(graph.architecture_hash, "nodes", content)])
+    found = build_measured_model(graph, CPU, (1,), MeasurementSettings(dtype="float16"), heard)
     assert found.nodes == () and any("other operations" in note for note in found.notes)
     with pytest.raises(InternalFault, match="differ"):
-        shape_findings(graph, CPU, (1,), Settings(), heard)
+        build_measured_model(graph, CPU, (1,), MeasurementSettings(), heard)
 
 
 @pytest.mark.repeated
@@ -431,10 +431,10 @@ def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay() -> None:
         pytest.raises(
             CompileFault, match=r"torch\.compile at batch 4: cannot compile the model: no such operation"
         ),
-        compiling(4),
+        raise_compile_faults(4),
     ):
         raise Unsupported("no such operation\nfrom user code: line 7")
-    with pytest.raises(ValueError, match="own"), compiling(4):
+    with pytest.raises(ValueError, match="own"), raise_compile_faults(4):
         raise ValueError("own")
 
 

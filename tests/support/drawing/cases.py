@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import strategies as st
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import Item, View
+from torchsplit_core.drawing.view import ViewItem, View
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 
@@ -90,7 +90,7 @@ def labels(shown: View) -> list[str]:
     return ["  " * deep + item.label for deep, item in zip(depth, shown.items, strict=True)]
 
 
-def item_of(shown: View, label: str) -> Item:
+def item_of(shown: View, label: str) -> ViewItem:
     """The item with this label; there is one."""
     (found,) = (item for item in shown.items if item.label == label)
     return found

@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
 
     from torchsplit_core import workflow
     from torchsplit_core.isolation import available_levels, isolation_level
-    from torchsplit_core.profiling import Settings
+    from torchsplit_core.profiling import MeasurementSettings
     from torchsplit_core.stages import StagePipeline, export_stages
 
     print("uid", os.getuid(), flush=True)
@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
             device="cpu",
             batch_sizes=(1,),
             gpu_types=("A100-80GB",),
-            settings=Settings(point_budget_s=0.02),
+            settings=MeasurementSettings(point_budget_s=0.02),
         )
         print(name, "measured", sum(row.basis == "measured" for row in profile.rows), flush=True)
         cuts = workflow.partition("sample:diamond", profile, graph=graph, stages=1)

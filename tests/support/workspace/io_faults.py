@@ -26,7 +26,7 @@ from typing import Any, Literal
 from tests.support.paths import ROOT
 from tests.support.workspace.storage_writer import request
 from torchsplit_core.jobs.job_kinds import PLAN
-from torchsplit_core.profiling.points import KeptPoint
+from torchsplit_core.profiling.points import MeasuredPoint
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import make_daily_copy
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
@@ -95,7 +95,7 @@ def _import(root: Path) -> Work:
 
 
 NEW = b"new" * 5000
-POINT = KeptPoint("a" * 64, "batch", 8, {"latency_ms": 1.5})
+POINT = MeasuredPoint("a" * 64, "batch", 8, {"latency_ms": 1.5})
 OPERATIONS = (
     Operation("open: a new store", lambda root: lambda: Store(root), new=True),
     Operation("open: a store", lambda root: lambda: Store(root)),

@@ -58,7 +58,7 @@ def prepare(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> Prepa
     home = join_constants(graph, flow, constant)
     if "aliases" in chosen:
         home = fuse_aliases(graph, flow, constant, home)
-    units, edges = _units(graph, flow, home, constant)
+    units, edges = _build_units(graph, flow, home, constant)
     position = {name: i for i, name in enumerate(order)}
     results = {
         home[name] for node in graph.nodes if node.kind == "output" for name in node.inputs if name in home
@@ -101,17 +101,17 @@ def live_nodes(graph: TorchGraph) -> frozenset[str]:
 
 def constant_nodes(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
     """The operations that no input reaches, `flow` being the live ones in topological order."""
-    found: set[str] = set()
+    constants: set[str] = set()
     nodes = graph.by_id
     for name in flow:
         node = nodes[name]
         if node.kind == "op":
             for i in node.inputs:
-                if i not in found and nodes[i].kind not in WEIGHT_KINDS:
+                if i not in constants and nodes[i].kind not in WEIGHT_KINDS:
                     break
             else:
-                found.add(name)
-    return frozenset(found)
+                constants.add(name)
+    return frozenset(constants)
 
 
 def join_constants(graph: TorchGraph, flow: list[str], constant: frozenset[str]) -> dict[str, str]:
@@ -139,7 +139,7 @@ def fuse_aliases(
     """
     nodes = graph.by_id
     home = dict(home)
-    plain = _without_parameters(graph, flow)
+    plain = _parameter_free(graph, flow)
     constants_of: dict[str, list[str]] = {}
     for name in flow:
         if home[name] != name:
@@ -169,22 +169,22 @@ def fuse_aliases(
     return home
 
 
-def _without_parameters(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
+def _parameter_free(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
     """Values that inputs, buffers and constants determine: no parameter stands before them."""
-    found: set[str] = set()
+    parameter_free: set[str] = set()
     nodes = graph.by_id
     for name in flow:
         node = nodes[name]
         for i in node.inputs:
-            if i not in found and nodes[i].kind not in ("buffer", "constant"):
+            if i not in parameter_free and nodes[i].kind not in ("buffer", "constant"):
                 break
         else:
             if node.kind != "parameter":
-                found.add(name)
-    return frozenset(found)
+                parameter_free.add(name)
+    return frozenset(parameter_free)
 
 
-def _units(
+def _build_units(
     graph: TorchGraph, flow: list[str], home: Mapping[str, str], constant: frozenset[str]
 ) -> tuple[tuple[Unit, ...], tuple[ValueEdge, ...]]:
     """Units in the topological order of the graph between them, and their edges."""
@@ -207,7 +207,7 @@ def _units(
     edges = tuple(ValueEdge(value, source, unit) for (value, unit), source in read.items())
     units: list[Unit] = []
     for root in _unit_order(list(members), edges):
-        found = members[root]
+        unit_members = members[root]
         weights = tuple(weights_of.get(root, ()))
         kind: UnitKind = "op"
         if nodes[root].kind == "input":
@@ -219,11 +219,11 @@ def _units(
         units.append(
             Unit(
                 id=root,
-                members=tuple(found),
+                members=tuple(unit_members),
                 kind=kind,
                 weights=weights,
                 weight_bytes=sum(nodes[i].output_bytes for i in weights),
-                output_bytes=sum(nodes[i].output_bytes for i in found if i in exported),
+                output_bytes=sum(nodes[i].output_bytes for i in unit_members if i in exported),
             )
         )
     return tuple(units), edges

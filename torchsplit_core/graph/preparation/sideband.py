@@ -57,10 +57,10 @@ def find_sideband(
         if source in candidates:
             readers[source].add(index_of[edge.target])
     large = {i for i in candidates - constants if units[i].output_bytes > limit_bytes}
-    return frozenset(units[i].id for i in _settle(candidates, constants, large, read, readers))
+    return frozenset(units[i].id for i in _prune_candidates(candidates, constants, large, read, readers))
 
 
-def _settle(
+def _prune_candidates(
     candidates: set[int],
     constants: set[int],
     large: set[int],
@@ -75,31 +75,31 @@ def _settle(
     until none is lost. After the first round only the neighbours of what was lost are looked
     at, by counts of their readers, so that all rounds together are linear.
     """
-    kept = {i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)}
-    outside = {i: sum(j not in kept for j in readers[i]) for i in kept}
+    eligible = {i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)}
+    outside = {i: sum(j not in eligible for j in readers[i]) for i in eligible}
     useful: set[int] = set()
-    serves = dict.fromkeys(kept, 0)  # how many useful ones read it
-    for i in sorted(kept, reverse=True):
-        if i in constants or outside[i] > 1 or serves[i]:
+    useful_readers = dict.fromkeys(eligible, 0)  # how many useful ones read it
+    for i in sorted(eligible, reverse=True):
+        if i in constants or outside[i] > 1 or useful_readers[i]:
             useful.add(i)
-            for j in read[i] & kept:
-                serves[j] += 1
-    lost, was_kept = candidates - useful, kept - useful
-    while lost:
-        failing = {j for i in lost for j in readers[i] & useful}
-        failing |= {j for i in lost for j in read[i] & useful & large}
+            for j in read[i] & eligible:
+                useful_readers[j] += 1
+    removed, newly_useless = candidates - useful, eligible - useful
+    while removed:
+        failing = {j for i in removed for j in readers[i] & useful}
+        failing |= {j for i in removed for j in read[i] & useful & large}
         useful -= failing
-        for i in was_kept | failing:  # outside from now on
+        for i in newly_useless | failing:  # outside from now on
             for j in read[i] & useful:
                 outside[j] += 1
         shrunk = [(i, j) for i in failing for j in read[i] & useful]
-        was_kept = set()
+        newly_useless = set()
         while shrunk:
             _, j = shrunk.pop()
-            serves[j] -= 1
-            if not serves[j] and outside[j] <= 1 and j not in constants and j in useful:
+            useful_readers[j] -= 1
+            if not useful_readers[j] and outside[j] <= 1 and j not in constants and j in useful:
                 useful.discard(j)
-                was_kept.add(j)
+                newly_useless.add(j)
                 shrunk.extend((j, k) for k in read[j] & useful)
-        lost = failing | was_kept
+        removed = failing | newly_useless
     return useful

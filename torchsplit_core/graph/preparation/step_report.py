@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from torchsplit_core.graph.preparation.prepare import flow_nodes, join_constants, live_nodes, prepare
 from torchsplit_core.graph.preparation.prepared import PreparedGraph
-from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, Step, StepName, chosen_steps
+from torchsplit_core.graph.preparation.steps import ALL_STEPS, STEPS, PreparationStep, StepName, chosen_steps
 from torchsplit_core.graph.regions import region_tree
 from torchsplit_core.graph.torch_graph import TorchGraph
 
@@ -39,7 +39,7 @@ class Fate:
 
 
 # One of each for all nodes: a million of them would fill the memory.
-_DEAD, _KEPT, _BESIDE = Fate("dead"), Fate("kept"), Fate("side-band", beside=True)
+_DEAD, _KEPT, _SIDEBAND = Fate("dead"), Fate("kept"), Fate("side-band", beside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class StepReport:
     each with the units it went to (see `Fate`).
     """
 
-    step: Step | None
+    step: PreparationStep | None
     units: int
     edges: int
     cut_points: int
@@ -71,22 +71,22 @@ def fates(prepared: PreparedGraph) -> Mapping[str, Fate]:
     for reader in prepared.units:
         for weight in reader.weights:
             charged_to.setdefault(weight, []).append(reader.id)
-    found: dict[str, Fate] = {}
+    fate_of: dict[str, Fate] = {}
     for name in graph.topological_ids:
         kind = graph.by_id[name].kind
         if kind == "output":
             continue
         unit = unit_of.get(name)
         if name not in live:
-            found[name] = _DEAD
+            fate_of[name] = _DEAD
         elif unit is None:
-            found[name] = Fate("charged", tuple(charged_to.get(name, ())))
+            fate_of[name] = Fate("charged", tuple(charged_to.get(name, ())))
         elif unit != name:
             folded = home[name] != name
-            found[name] = Fate("folded" if folded else "fused", (unit,), unit in prepared.sideband)
+            fate_of[name] = Fate("folded" if folded else "fused", (unit,), unit in prepared.sideband)
         else:
-            found[name] = _BESIDE if name in prepared.sideband else _KEPT
-    return found
+            fate_of[name] = _SIDEBAND if name in prepared.sideband else _KEPT
+    return fate_of
 
 
 def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> tuple[StepReport, ...]:
@@ -95,12 +95,12 @@ def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEP
     Raises InputFault as `prepare` does.
     """
     chosen = chosen_steps(steps)
-    rows = [_row(graph, ())]
+    rows = [_step_report(graph, ())]
     for count, name in enumerate(chosen, 1):
         others = [step for step in chosen if step != name]
         rows.append(
             replace(
-                _row(graph, chosen[:count]),
+                _step_report(graph, chosen[:count]),
                 step=next(step for step in STEPS if step.name == name),
                 cut_points_without=len(region_tree(prepare(graph, others)).cut_points),
             )
@@ -108,7 +108,7 @@ def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEP
     return tuple(rows)
 
 
-def _row(graph: TorchGraph, steps: Sequence[StepName]) -> StepReport:
+def _step_report(graph: TorchGraph, steps: Sequence[StepName]) -> StepReport:
     """The graph after these steps, and what the last of them touched."""
     prepared = prepare(graph, steps)
     tree = region_tree(prepared)

@@ -12,7 +12,7 @@ StepName: TypeAlias = Literal["dead", "constants", "aliases", "weights", "side-b
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PreparationStep:
     """One step: `title` in the field's terms, `about` what it does and what for, in one sentence."""
 
     name: StepName
@@ -21,31 +21,31 @@ class Step:
 
 
 STEPS = (
-    Step(
+    PreparationStep(
         "dead",
         "Dead-code elimination",
         "Operations that no output needs (assertions, unused results) are set aside; "
         "left in, each would be a second end of the model.",
     ),
-    Step(
+    PreparationStep(
         "constants",
         "Constant folding",
         "Operations that weights and constants alone determine do not depend on a request: "
         "with one reader they join that reader, instead of being sources of their own.",
     ),
-    Step(
+    PreparationStep(
         "aliases",
         "Alias fusion",
         "getitem and views (reshape, transpose, split, …) join the operation whose storage they share: "
         "a cut between the two would copy what is one tensor.",
     ),
-    Step(
+    PreparationStep(
         "weights",
         "Weights charged to their readers",
         "Parameters, buffers and constants leave the dataflow, their bytes are charged to the units that "
         "read them; left in, each is a source that no cut point can dominate.",
     ),
-    Step(
+    PreparationStep(
         "side-band",
         "Side-band",
         "Constants with several readers and small values that inputs alone determine (attention masks) are "

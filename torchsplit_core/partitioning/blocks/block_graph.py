@@ -143,39 +143,39 @@ def contract(request: PartitionRequest) -> BlockGraph:
     nodes = request.nodes
     index = {node.id: i for i, node in enumerate(nodes)}
     groups: dict[str, int] = {}
-    home = [groups.setdefault(n.group, len(groups)) if n.group is not None else -1 for n in nodes]
-    fresh = len(groups)
-    for i, h in enumerate(home):
+    block_of = [groups.setdefault(n.group, len(groups)) if n.group is not None else -1 for n in nodes]
+    next_block = len(groups)
+    for i, h in enumerate(block_of):
         if h < 0:
-            home[i], fresh = fresh, fresh + 1
+            block_of[i], next_block = next_block, next_block + 1
     edges = [(index[e.source], index[e.target]) for e in request.edges]
     if request.contiguous:
-        merged = strong_components(fresh, [(home[a], home[b]) for a, b in edges])
-        home = [merged[h] for h in home]
-    numbers = {h: i for i, h in enumerate(sorted(set(home)))}
-    home = [numbers[h] for h in home]
+        merged = strong_components(next_block, [(block_of[a], block_of[b]) for a, b in edges])
+        block_of = [merged[h] for h in block_of]
+    numbers = {h: i for i, h in enumerate(sorted(set(block_of)))}
+    block_of = [numbers[h] for h in block_of]
     members: list[list[int]] = [[] for _ in numbers]
-    for i, h in enumerate(home):
+    for i, h in enumerate(block_of):
         members[h].append(i)
     readers: dict[int, dict[int, None]] = {}
     for a, b in edges:
-        if home[a] != home[b]:
-            readers.setdefault(a, {})[home[b]] = None
+        if block_of[a] != block_of[b]:
+            readers.setdefault(a, {})[block_of[b]] = None
     link = request.devices.link_gb_per_s
     return BlockGraph(
         request=request,
         blocks=tuple(
             Block(
-                tuple(found),
-                _name(request, found),
-                math.fsum(nodes[i].time_ms for i in found),
-                sum(nodes[i].memory_bytes for i in found),
+                tuple(block_nodes),
+                _name(request, block_nodes),
+                math.fsum(nodes[i].time_ms for i in block_nodes),
+                sum(nodes[i].memory_bytes for i in block_nodes),
             )
-            for found in members
+            for block_nodes in members
         ),
         sources=tuple(
-            Source(home[a], tuple(sorted(found)), transfer_ms(nodes[a].output_bytes, link))
-            for a, found in readers.items()
+            Source(block_of[a], tuple(sorted(reading_blocks)), transfer_ms(nodes[a].output_bytes, link))
+            for a, reading_blocks in readers.items()
         ),
     )
 
@@ -204,6 +204,6 @@ def strong_components(count: int, edges: Iterable[tuple[int, int]]) -> list[int]
     graph.add_nodes_from(reversed(range(count)))  # backwards, so that unrelated vertices keep their order
     graph.add_edges_from(edges)
     # Tarjan's algorithm, by which networkx goes, ends a component when all that it leads to have ended.
-    found = list(nx.strongly_connected_components(graph))
-    number = {vertex: place for place, component in enumerate(reversed(found)) for vertex in component}
+    components = list(nx.strongly_connected_components(graph))
+    number = {vertex: place for place, component in enumerate(reversed(components)) for vertex in component}
     return [number[vertex] for vertex in range(count)]

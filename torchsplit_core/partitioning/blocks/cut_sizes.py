@@ -23,7 +23,7 @@ from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.sizes import Sizes
 from torchsplit_core.values import InputFault
 
-_TIMES = (2, 4, 8, 16, 32, 64)
+_BATCH_MULTIPLES = (2, 4, 8, 16, 32, 64)
 """The batches looked at, in traced batches."""
 
 
@@ -35,38 +35,38 @@ class CutSizes:
 
     def split(self, stages: Sequence[Sequence[str]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Bytes whatever the batch, and bytes a request, of every cut between stages (ids of nodes)."""
-        lines = [self._line(names) for names in _leaving(self._graph, stages)[:-1]]
-        return tuple(fixed for fixed, _ in lines), tuple(each for _, each in lines)
+        fits = [self._linear_fit(names) for names in _leaving(self._graph, stages)[:-1]]
+        return tuple(fixed for fixed, _ in fits), tuple(each for _, each in fits)
 
-    def _line(self, names: Sequence[str]) -> tuple[float, float]:
+    def _linear_fit(self, names: Sequence[str]) -> tuple[float, float]:
         """Start and slope for the values that leave a stage together."""
         batch = self._graph.traced_batch
         at_trace = sum(self._graph.by_id[name].output_bytes for name in names)
-        grown = {k: sum(self._bytes(name, k) for name in names) for k in _TIMES}
+        grown = {k: sum(self._bytes(name, k) for name in names) for k in _BATCH_MULTIPLES}
         slope = max(0.0, *((size - at_trace) / ((k - 1) * batch) for k, size in grown.items()))
         each = min(slope, at_trace / batch)
         return at_trace - each * batch, each
 
     def _bytes(self, name: str, times: int) -> float:
         """Bytes of a value at so many traced batches."""
-        told = self._graph.by_id[name].output_bytes
+        traced_bytes = self._graph.by_id[name].output_bytes
         if not self._sizes:
-            return float(told * times)
+            return float(traced_bytes * times)
         at_trace = self._sizes[1].bytes(name)
-        return told * (self._sizes[times].bytes(name) / at_trace if at_trace else times)
+        return traced_bytes * (self._sizes[times].bytes(name) / at_trace if at_trace else times)
 
     @cached_property
     def _sizes(self) -> Mapping[int, Sizes]:
         """The sizes of the graph's values by traced batches; empty where some size cannot be read."""
         batch = self._graph.traced_batch
         try:
-            found = {times: Sizes(self._graph, times * batch) for times in (1, *_TIMES)}
+            by_times = {times: Sizes(self._graph, times * batch) for times in (1, *_BATCH_MULTIPLES)}
             for node in self._graph.nodes:
-                for sizes in found.values():
+                for sizes in by_times.values():
                     sizes.shape(node.id)
         except InputFault:
             return {}
-        return found
+        return by_times
 
 
 def _leaving(graph: TorchGraph, stages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

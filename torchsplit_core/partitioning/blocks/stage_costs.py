@@ -20,7 +20,7 @@ def stage_times(
         row.batch_size: row.batch_ms
         for row in profile.rows
         if row.stage == "whole"
-        and _way(row) == _way(reference)
+        and _configuration(row) == _configuration(reference)
         and (row.basis == reference.basis or row is reference)
     }
     return {
@@ -29,7 +29,7 @@ def stage_times(
     }
 
 
-def _way(row: ProfileRow) -> tuple[str, str | None, int, str | None, int | None]:
+def _configuration(row: ProfileRow) -> tuple[str, str | None, int, str | None, int | None]:
     """What rows that differ in their batch size alone have in common."""
     return row.gpu_type, row.profile, row.processes, row.device, row.sequence_length
 
@@ -40,8 +40,8 @@ def batch_sensitivities(times_ms: Mapping[int, Sequence[float]]) -> tuple[float 
     None where one batch size is known, or a stage takes no time.
     """
     small, large = min(times_ms), max(times_ms)
-    found: list[float | None] = []
+    sensitivities: list[float | None] = []
     for first, last in zip(times_ms[small], times_ms[large], strict=True):
         known = small != large and first > 0 and last > 0
-        found.append(math.log(last / first) / math.log(large / small) if known else None)
-    return tuple(found)
+        sensitivities.append(math.log(last / first) / math.log(large / small) if known else None)
+    return tuple(sensitivities)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
-from torchsplit_core.partitioning.candidates import loads_of
+from torchsplit_core.partitioning.candidates import stage_loads
 
 EXACT_BLOCKS = 40  # above this the search tree is hopeless within any time limit
 
@@ -20,30 +20,30 @@ Parts = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class FreeResult:
+class AssignmentResult:
     """`complete`: every assignment was searched or ruled out. `found`: (largest load, parts)."""
 
     complete: bool
-    found: tuple[tuple[float, Parts], ...]
+    assignments: tuple[tuple[float, Parts], ...]
 
 
-def best_free_assignment(graph: BlockGraph, starts: Sequence[Parts], deadline: float) -> FreeResult:
+def best_free_assignment(graph: BlockGraph, starts: Sequence[Parts], deadline: float) -> AssignmentResult:
     """Improve the starts and a greedy one, then prove the best where the blocks are few."""
     k = min(graph.request.devices.count, len(graph.blocks))
-    found: dict[Parts, float] = {}
+    value_of_parts: dict[Parts, float] = {}
     for start in (*starts, *_greedy(graph, k)):
         better = _improve(graph, start, k, deadline)
-        found[better] = max(loads_of(graph, better))
+        value_of_parts[better] = max(stage_loads(graph, better))
     if len(graph.blocks) > EXACT_BLOCKS:
-        return FreeResult(False, tuple((value, parts) for parts, value in found.items()))
-    search = _Search(graph, k, min(found.values(), default=float("inf")), deadline)
+        return AssignmentResult(False, tuple((value, parts) for parts, value in value_of_parts.items()))
+    search = _BranchAndBound(graph, k, min(value_of_parts.values(), default=float("inf")), deadline)
     complete = search.run()
     if search.best is not None:
-        found[search.best] = max(loads_of(graph, search.best))
-    return FreeResult(complete, tuple((value, parts) for parts, value in found.items()))
+        value_of_parts[search.best] = max(stage_loads(graph, search.best))
+    return AssignmentResult(complete, tuple((value, parts) for parts, value in value_of_parts.items()))
 
 
-def _tidy(home: Sequence[int], k: int) -> Parts:
+def _canonical_parts(home: Sequence[int], k: int) -> Parts:
     parts: list[list[int]] = [[] for _ in range(k)]
     for b, d in enumerate(home):
         parts[d].append(b)
@@ -70,7 +70,7 @@ def _greedy(graph: BlockGraph, k: int) -> list[Parts]:
             time_ms[d] += blocks[b].time_ms
             memory[d] += blocks[b].memory_bytes
         else:
-            starts.append(_tidy(home, k))
+            starts.append(_canonical_parts(home, k))
     return starts
 
 
@@ -95,32 +95,32 @@ class _Loads:
             self.loads[self.home[b]] += block.time_ms
             self.memory[self.home[b]] += block.memory_bytes
         for s in range(len(graph.sources)):
-            self._pay(s, 1)
+            self._charge_transfer(s, 1)
 
-    def _pay(self, s: int, sign: int) -> None:
+    def _charge_transfer(self, s: int, sign: int) -> None:
         source = self.graph.sources[s]
-        here = self.home[source.block]
-        away = [d for d, count in enumerate(self.readers[s]) if count and d != here]
-        for d in away:
+        producer = self.home[source.block]
+        consumers = [d for d, count in enumerate(self.readers[s]) if count and d != producer]
+        for d in consumers:
             self.loads[d] += sign * source.transfer_ms
-        if away:
-            self.loads[here] += sign * source.transfer_ms
+        if consumers:
+            self.loads[producer] += sign * source.transfer_ms
 
-    def move(self, b: int, there: int) -> None:
+    def move(self, b: int, target: int) -> None:
         """Put a block on another device."""
-        here, block = self.home[b], self.graph.blocks[b]
+        origin, block = self.home[b], self.graph.blocks[b]
         for s in self.touched[b]:
-            self._pay(s, -1)
+            self._charge_transfer(s, -1)
             if self.graph.sources[s].block != b:
-                self.readers[s][here] -= 1
-                self.readers[s][there] += 1
-        self.home[b] = there
+                self.readers[s][origin] -= 1
+                self.readers[s][target] += 1
+        self.home[b] = target
         for s in self.touched[b]:
-            self._pay(s, 1)
-        self.loads[here] -= block.time_ms
-        self.loads[there] += block.time_ms
-        self.memory[here] -= block.memory_bytes
-        self.memory[there] += block.memory_bytes
+            self._charge_transfer(s, 1)
+        self.loads[origin] -= block.time_ms
+        self.loads[target] += block.time_ms
+        self.memory[origin] -= block.memory_bytes
+        self.memory[target] += block.memory_bytes
 
     def score(self) -> tuple[float, ...]:
         """The loads, largest first, without the noise of many moves."""
@@ -138,8 +138,8 @@ def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
         heaviest = state.loads.index(max(state.loads))
         for b in [b for b, d in enumerate(state.home) if d == heaviest]:
             for d in range(k):
-                here = state.home[b]
-                if d == here or (
+                origin = state.home[b]
+                if d == origin or (
                     limit is not None and state.memory[d] + graph.blocks[b].memory_bytes > limit
                 ):
                     continue
@@ -148,13 +148,13 @@ def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
                 if after < now:
                     now, improved = after, True
                 else:
-                    state.move(b, here)
+                    state.move(b, origin)
             if time.monotonic() > deadline:
                 break
-    return _tidy(state.home, k)
+    return _canonical_parts(state.home, k)
 
 
-class _Search:
+class _BranchAndBound:
     """Depth-first over blocks; a new device is opened only as the next free number, devices being equal."""
 
     def __init__(self, graph: BlockGraph, k: int, incumbent: float, deadline: float) -> None:
@@ -176,14 +176,14 @@ class _Search:
 
     def run(self) -> bool:
         """False when time ran out before the end."""
-        return self._place(0, 0)
+        return self._branch(0, 0)
 
-    def _place(self, depth: int, used: int) -> bool:
+    def _branch(self, depth: int, used: int) -> bool:
         if time.monotonic() > self.deadline:
             return False
         if depth == len(self.order):
             self.value = max(self.loads)
-            self.best = _tidy(self.home, self.k)
+            self.best = _canonical_parts(self.home, self.k)
             return True
         b = self.order[depth]
         block = self.graph.blocks[b]
@@ -192,20 +192,20 @@ class _Search:
                 continue
             saved = list(self.loads)
             self.memory[d] += block.memory_bytes
-            self._enter(b, d)
-            go_on = True
+            self._assign(b, d)
+            in_time = True
             if max(self.loads) < self.value * (1 - 1e-12):
-                go_on = self._place(depth + 1, max(used, d + 1))
+                in_time = self._branch(depth + 1, max(used, d + 1))
             self.home[b] = -1
             for s in self.reads[b]:
                 self.readers[s][d] -= 1
             self.memory[d] -= block.memory_bytes
             self.loads = saved
-            if not go_on:
+            if not in_time:
                 return False
         return True
 
-    def _enter(self, b: int, d: int) -> None:
+    def _assign(self, b: int, d: int) -> None:
         self.home[b] = d
         self.loads[d] += self.graph.blocks[b].time_ms
         for s in self.made[b]:

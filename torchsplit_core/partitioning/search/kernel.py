@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchsplit_core.partitioning.blocks.block_graph import Block, BlockGraph, Source, strong_components
-from torchsplit_core.partitioning.search.windows import Windows
+from torchsplit_core.partitioning.search.cut_windows import CutWindows
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -26,7 +26,7 @@ class Kernel:
 
     graph: BlockGraph
     members: tuple[tuple[int, ...], ...]
-    windows: Windows
+    windows: CutWindows
 
     def expand(self, parts: Sequence[Sequence[int]]) -> Parts:
         """Parts of the kernel as parts of the full graph."""
@@ -36,16 +36,16 @@ class Kernel:
         """The blocks of the full graph in a set of the kernel's."""
         return tuple(sorted(b for k in part for b in self.members[k]))
 
-    def shrink(self, parts: Sequence[Sequence[int]]) -> Parts:
+    def restrict(self, parts: Sequence[Sequence[int]]) -> Parts:
         """Parts of the full graph, at or below the load of the windows, as parts of the kernel."""
         home = {b: i for i, part in enumerate(parts) for b in part}
-        found: list[list[int]] = [[] for _ in parts]
+        reduced_parts: list[list[int]] = [[] for _ in parts]
         for k, members in enumerate(self.members):
-            found[home[members[0]]].append(k)
-        return tuple(tuple(part) for part in found)
+            reduced_parts[home[members[0]]].append(k)
+        return tuple(tuple(part) for part in reduced_parts)
 
 
-def kernel_of(graph: BlockGraph, windows: Windows) -> Kernel:
+def kernelize(graph: BlockGraph, windows: CutWindows) -> Kernel:
     """Merge what the windows know. The blocks of the result are in topological order."""
     n = len(graph.blocks)
     inside = np.array(windows.inside, dtype=bool).reshape(-1, n)
@@ -67,12 +67,12 @@ def kernel_of(graph: BlockGraph, windows: Windows) -> Kernel:
         members[h].append(b)
     sources: dict[tuple[int, tuple[int, ...]], float] = {}
     for source in graph.sources:
-        here = home[source.block]
-        readers = tuple(sorted({home[r] for r in source.readers} - {here}))
+        producer = home[source.block]
+        readers = tuple(sorted({home[r] for r in source.readers} - {producer}))
         if readers:
-            sources[here, readers] = sources.get((here, readers), 0.0) + source.transfer_ms
-    heads = [found[0] for found in members]
-    small = replace(
+            sources[producer, readers] = sources.get((producer, readers), 0.0) + source.transfer_ms
+    heads = [block_members[0] for block_members in members]
+    reduced_windows = replace(
         windows,
         inside=tuple(row[heads] for row in windows.inside),
         outside=tuple(row[heads] for row in windows.outside),
@@ -81,15 +81,15 @@ def kernel_of(graph: BlockGraph, windows: Windows) -> Kernel:
     return Kernel(
         BlockGraph(
             request=graph.request,
-            blocks=tuple(_merged([graph.blocks[b] for b in found]) for found in members),
+            blocks=tuple(_merge_blocks([graph.blocks[b] for b in block_members]) for block_members in members),
             sources=tuple(Source(block, readers, cost) for (block, readers), cost in sources.items()),
         ),
-        tuple(tuple(found) for found in members),
-        small,
+        tuple(tuple(block_members) for block_members in members),
+        reduced_windows,
     )
 
 
-def _merged(blocks: Sequence[Block]) -> Block:
+def _merge_blocks(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     return Block(

@@ -32,7 +32,7 @@ Intervals = tuple[tuple[float, float], ...]
 """Ascending and disjoint; both ends belong to it, but for 0."""
 
 COMPUTE_EFFICIENCY = 0.62
-"""Share of the peak FLOP/s: the matrix products of the measured A100 library (profiling/estimate.py, fitted)."""
+"""Share of the peak FLOP/s: the matrix products of the measured A100 library (profiling/roofline.py, fitted)."""
 
 MEMORY_EFFICIENCY = 0.52
 """Share of the peak memory bandwidth: fitted on the same library."""

@@ -42,12 +42,12 @@ def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
     Raises InputFault, in the words of its cause, where CUDA cannot be used or another process holds the device.
     """
     if device["kind"] == "cpu":
-        with _some_cores(device) as given:
-            yield OpenedDevice("cpu", {"threads": torch.get_num_threads(), **given})
+        with _limit_cores(device) as limits:
+            yield OpenedDevice("cpu", {"threads": torch.get_num_threads(), **limits})
         return
     if not torch.cuda.is_available():
         raise cuda_fault(cuda_facts(torch.version.cuda, device), device["id"])
-    _touch(device)
+    _create_cuda_context(device)
     facts: dict[str, str | int | float | bool] = {
         "cuda": str(torch.version.cuda),
         "torch_device_name": torch.cuda.get_device_name(),
@@ -56,42 +56,42 @@ def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
     if device["kind"] != "sm":
         yield OpenedDevice("cuda", facts)
         return
-    with _some_sms(device) as given:
-        yield OpenedDevice("cuda", facts | given)
+    with _limit_sms(device) as limits:
+        yield OpenedDevice("cuda", facts | limits)
 
 
 @contextmanager
-def _some_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
+def _limit_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
     """Hold every thread of this process to the first K of its cores, and torch to K threads; undone at the end."""
     if device["profile"] is None:
         yield {}
         return
-    wanted = int(str(device["profile"]).removesuffix("c"))
+    core_count = int(str(device["profile"]).removesuffix("c"))
     allowed, threads = os.sched_getaffinity(0), torch.get_num_threads()
-    if wanted > len(allowed):
+    if core_count > len(allowed):
         raise InputFault(
             f"device {device['id']}",
-            f"has {wanted} cores, of which this process may use {len(allowed)}",
+            f"has {core_count} cores, of which this process may use {len(allowed)}",
             f"Use cpu:{len(allowed)}c or fewer.",
         )
-    chosen = sorted(allowed)[:wanted]
-    _pin(chosen)
-    torch.set_num_threads(wanted)
+    chosen = sorted(allowed)[:core_count]
+    _set_affinity(chosen)
+    torch.set_num_threads(core_count)
     try:
-        yield {"threads": wanted, "cores": ",".join(map(str, chosen))}
+        yield {"threads": core_count, "cores": ",".join(map(str, chosen))}
     finally:
         torch.set_num_threads(threads)
-        _pin(allowed)
+        _set_affinity(allowed)
 
 
-def _pin(cores: Iterable[int]) -> None:
+def _set_affinity(cores: Iterable[int]) -> None:
     """Threads that stand already (torch's pools) are held one by one; a new one has its starter's cores."""
     for task in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), cores)
 
 
-def _touch(device: Mapping[str, Any]) -> None:
+def _create_cuda_context(device: Mapping[str, Any]) -> None:
     """Make CUDA's context, which a device in exclusive mode refuses to a second process."""
     try:
         torch.cuda.synchronize()
@@ -106,7 +106,7 @@ def _touch(device: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _some_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
+def _limit_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
     """A green context of that many SMs and a cap on memory; what was asked for and what came."""
     from torch.cuda import green_contexts
 
@@ -116,9 +116,9 @@ def _some_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float
             f"needs green contexts, which torch {torch.__version__} was built without (CUDA 12.8 or later has them)",
             "Install a newer CUDA build of torch, or measure the whole GPU.",
         )
-    wanted = int(device["sm_count"])
-    context = green_contexts.GreenContext.create(num_sms=wanted, device_id=0)
-    facts: dict[str, str | int | float | bool] = {"sm_asked": wanted}
+    requested_sms = int(device["sm_count"])
+    context = green_contexts.GreenContext.create(num_sms=requested_sms, device_id=0)
+    facts: dict[str, str | int | float | bool] = {"sm_asked": requested_sms}
     if device["memory_gib"]:
         total = torch.cuda.get_device_properties(0).total_memory
         share = min(1.0, device["memory_gib"] * GIB / total)

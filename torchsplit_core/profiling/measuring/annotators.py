@@ -70,22 +70,22 @@ class RuntimeAnnotator:
         inputs = self._graph_inputs(args, kwargs or {})
         program = TimedProgram(self._exported.graph_module, self._device)
         samples: dict[str, list[float]] = {}
-        whole: list[tuple[float, float]] = []
+        runs: list[tuple[float, float]] = []
         with torch.no_grad():
             started = time.perf_counter()
-            took, warm_up = _run(program, inputs, seed, look=True)
-            long = took >= 500 * budget_s
-            if long:
-                samples = {name: [spent] for name, spent in warm_up.items()}
+            run_ms, warm_up = _run(program, inputs, seed, record_outputs=True)
+            is_slow = run_ms >= 500 * budget_s
+            if is_slow:
+                samples = {name: [duration] for name, duration in warm_up.items()}
             for count in range(1, MOST_RUNS + 1):
-                took, found = _run(program, inputs, seed)
-                whole.append((took, sum(found.values())))
-                for name, spent in found.items():
-                    samples.setdefault(name, []).append(spent)
-                enough = count >= (1 if long else LEAST_RUNS)
+                run_ms, durations = _run(program, inputs, seed)
+                runs.append((run_ms, sum(durations.values())))
+                for name, duration in durations.items():
+                    samples.setdefault(name, []).append(duration)
+                enough = count >= (1 if is_slow else LEAST_RUNS)
                 if enough and time.perf_counter() - started > budget_s:
                     break
-        self.runs_ms = tuple(whole)
+        self.runs_ms = tuple(runs)
         devices = DeviceAnnotator(self._exported).annotate() | program.devices
         return tuple(
             NodeTiming(
@@ -108,28 +108,28 @@ class RuntimeAnnotator:
         expected = ordered.child(1).context if ordered is not None else list(kwargs)
         values = (tuple(args), {name: kwargs[name] for name in expected})
         user = iter(to_device(pytree.tree_leaves(values, is_leaf=lambda item: item is None), self._device))
-        found = []
+        graph_inputs = []
         for spec in exported.graph_signature.input_specs:
             if spec.kind is InputKind.USER_INPUT:
-                found.append(next(user))
+                graph_inputs.append(next(user))
             elif isinstance(spec.arg, ConstantArgument):
-                found.append(spec.arg.value)
+                graph_inputs.append(spec.arg.value)
             elif spec.target in exported.state_dict:
-                found.append(exported.state_dict[spec.target])
+                graph_inputs.append(exported.state_dict[spec.target])
             elif spec.target in exported.constants:
-                found.append(exported.constants[spec.target])
+                graph_inputs.append(exported.constants[spec.target])
             else:
                 raise InternalFault(f"the exported program has no value for {spec.target}")
-        return found
+        return graph_inputs
 
 
 def _run(
-    program: TimedProgram, inputs: Sequence[Any], seed: int, *, look: bool = False
+    program: TimedProgram, inputs: Sequence[Any], seed: int, *, record_outputs: bool = False
 ) -> tuple[float, dict[str, float]]:
     """One run: its whole time and that of every operation, in ms."""
     torch.manual_seed(seed)
     begin = time.perf_counter_ns()
-    program.run(inputs, look=look)
+    program.run(inputs, record_outputs=record_outputs)
     if program.on_gpu:
         torch.cuda.synchronize()
     return (time.perf_counter_ns() - begin) / 1e6, program.durations_ms()
@@ -145,14 +145,14 @@ class DeviceAnnotator:
         """Node id → "cpu" or "cuda:0". Inputs without a recorded device are on `default`."""
         devices: dict[str, str] = {}
         for node in self._exported.graph.nodes:
-            stated = node.kwargs.get("device") or next(
+            explicit = node.kwargs.get("device") or next(
                 (item for item in node.args if isinstance(item, torch.device)), None
             )
             if node.op == "placeholder":
                 value = node.meta.get("val")
-                stated = value.device if isinstance(value, torch.Tensor) else None
+                explicit = value.device if isinstance(value, torch.Tensor) else None
             inherited = next((devices[item.name] for item in node.all_input_nodes), default)
-            devices[node.name] = inherited if stated is None else str(torch.device(stated))
+            devices[node.name] = inherited if explicit is None else str(torch.device(explicit))
         return devices
 
 
@@ -166,7 +166,7 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def to_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
     """The same structure with its tensors on the device, those of floating numbers in the dtype where one is given."""
 
-    def moved(item: Any) -> Any:
+    def move(item: Any) -> Any:
         return item.to(device, dtype if item.is_floating_point() else None)
 
-    return pytree.tree_map_only(torch.Tensor, moved, values)
+    return pytree.tree_map_only(torch.Tensor, move, values)

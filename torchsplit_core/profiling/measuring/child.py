@@ -32,46 +32,46 @@ from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.profiling.measuring.accelerator import OpenedDevice, open_device
 from torchsplit_core.profiling.measuring.annotators import RuntimeAnnotator, to_device
-from torchsplit_core.profiling.measuring.compiled import (
-    COMPILING_RUNS,
+from torchsplit_core.profiling.measuring.compilation import (
+    COMPILATION_RUNS,
     CompileFault,
-    compiled,
-    compiling,
+    compile_model,
+    raise_compile_faults,
     require_compiler,
 )
-from torchsplit_core.profiling.measuring.copies import HostCopies
+from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
-from torchsplit_core.profiling.measuring.looks import (
-    MOST_LOOKS,
-    Look,
-    core_time,
-    counted,
-    course_of,
+from torchsplit_core.profiling.measuring.rounds import (
+    MAX_ROUNDS,
+    TimingRound,
+    read_cpu_time,
+    undisturbed_blocks,
+    segment_rounds,
     unsteady_reason,
 )
-from torchsplit_core.profiling.measuring.statistics import summarise
+from torchsplit_core.profiling.measuring.run_statistics import summarise
 from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, time_runs
 from torchsplit_core.telemetry import ActiveSpan, adopt, schema, span
 from torchsplit_core.values import InputFault, Progress, SplitClient
 from torchsplit_core.values.profile import NOT_TRIED
 
-PATIENCE = 15.0
+PATIENCE_BUDGETS = 15.0
 """A batch size whose three runs would take more than this many budgets is left out, with a note …"""
 LEAST_PATIENCE_S = 20.0
 """… but not one whose three runs take less than this: a small budget asks for few runs, not for few sizes."""
 SHARE_FOR_GRAPH, SHARE_FOR_BATCHES, SHARE_FOR_NODES = 0.15, 0.6, 0.8
 """Shares of the progress at which the graph, the end-to-end runs and node times are done; the rest is second looks."""
-REST_S = 1.0
+BETWEEN_ROUNDS_S = 1.0
 """Before an unsteady point is looked at again: what disturbed it may be over."""
 LEAK_SHARE = 0.05
 """Memory of the process that grew by more than this share between the first and the last run is told."""
 LEAK_BYTES = 64 * 2**20
 """… and by more than this: allocators keep some pages for themselves."""
 
-Part = dict[str, Any]
+Message = dict[str, Any]
 
 
-def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[Part]:
+def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[Message]:
     """The parts of one model on one device; arguments as `measurement.measure` sends them.
 
     Raises InputFault where the model cannot be built or exported, or the device cannot be used.
@@ -85,11 +85,11 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
     if arguments["describe"]:
         progress(0.05, "exporting")
         exported = _export(client, model, arguments)
-        graph = _function(arguments["describe"])(exported, arguments["traced_batch"])
+        graph = _import_function(arguments["describe"])(exported, arguments["traced_batch"])
         identity = graph["architecture_hash"]
         yield {"graph": graph}
     if arguments["batch_sizes"] is None:
-        arguments = arguments | {"batch_sizes": _sizes_of(client, arguments["source"])}
+        arguments = arguments | {"batch_sizes": _client_batch_sizes(client, arguments["source"])}
         yield {"batch_sizes": arguments["batch_sizes"]}
     known = arguments["known"].get(identity, {})
     with adopt(arguments["telemetry"]), open_device(arguments["device"]) as opened:
@@ -100,16 +100,16 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
             model = model.to(opened.torch_device, dtype)
         yield {"environment": _environment(opened, arguments)}
         session = _Session(client, model, opened, arguments, known, progress)
-        yield from session.batches()
-        if session.ran:
+        yield from session.measure_batches()
+        if session.batch_medians:
             # What was exported before it was cast is another program.
             usable = None if dtype else exported
-            yield from session.nodes(lambda: usable or _export(client, model.to("cpu"), arguments))
-            yield from session.again()
+            yield from session.measure_nodes(lambda: usable or _export(client, model.to("cpu"), arguments))
+            yield from session.remeasure()
     progress(1.0, "done")
 
 
-def _sizes_of(client: SplitClient, source: str) -> list[int]:
+def _client_batch_sizes(client: SplitClient, source: str) -> list[int]:
     """The batch sizes that the client offers. Raises InputFault where they are no grid that can be measured."""
     try:
         return list(check_batch_sizes(client.batch_sizes))
@@ -119,11 +119,11 @@ def _sizes_of(client: SplitClient, source: str) -> list[int]:
 
 
 @dataclass(slots=True)
-class _Looked:
+class _BatchMeasurement:
     """A point that was measured here: what was told of it, and its looks."""
 
-    content: Part
-    looks: list[Look] = field(default_factory=list)
+    content: Message
+    rounds: list[TimingRound] = field(default_factory=list)
 
 
 class _Session:
@@ -146,79 +146,79 @@ class _Session:
         }
         self.known_nodes: set[int] = set(known.get("nodes", ()))
         self.too_large: int | None = min(known.get("out_of_memory", ()), default=None)
-        self.ran: list[tuple[int, float]] = []
+        self.batch_medians: list[tuple[int, float]] = []
         """Batch sizes that gave figures, with their median in ms; smallest first."""
-        self.looked: dict[int, _Looked] = {}
-        self.lost = False
+        self.measured_batches: dict[int, _BatchMeasurement] = {}
+        self.device_lost = False
         """The device failed: nothing more can be measured in this process."""
 
-    def batches(self) -> Iterator[Part]:
+    def measure_batches(self) -> Iterator[Message]:
         """Every batch size not known yet, smallest first, within its time."""
         sizes: list[int] = self.arguments["batch_sizes"]
-        patience_ms = 1000 * max(PATIENCE * self.budget_s, LEAST_PATIENCE_S)
-        ruled_out: tuple[str, str] | None = None
+        patience_ms = 1000 * max(PATIENCE_BUDGETS * self.budget_s, LEAST_PATIENCE_S)
+        skip_reason: tuple[str, str] | None = None
         for index, batch in enumerate(sizes):
             share = (SHARE_FOR_BATCHES - SHARE_FOR_GRAPH) * index / len(sizes)
             self.progress(SHARE_FOR_GRAPH + share, f"batch size {batch}")
             if batch in self.known_batches:
                 p50 = self.known_batches[batch]
-                self.ran += [] if p50 is None else [(batch, p50)]
+                self.batch_medians += [] if p50 is None else [(batch, p50)]
                 continue
-            ruled_out = ruled_out or self._ruled_out(batch, patience_ms)
-            if ruled_out is not None:
-                yield _failure("batch", batch, ruled_out[0], f"{NOT_TRIED}: {ruled_out[1]}.")
+            skip_reason = skip_reason or self._skip_reason(batch, patience_ms)
+            if skip_reason is not None:
+                yield _failure_message("batch", batch, skip_reason[0], f"{NOT_TRIED}: {skip_reason[1]}.")
                 continue
             yield {"begin": ["batch", batch]}
-            with self._span(schema.PROFILE_POINT, batch) as told:
-                part = self._guarded("batch", batch, partial(self._batch, batch))
-                told.set(**_attributes(part))
-            if "batch" in part:
-                self.ran.append((batch, part["batch"]["latency"]["p50"]["value"]))
-            elif part["failure"]["reason"] == "out_of_memory":
+            with self._span(schema.PROFILE_POINT, batch) as active_span:
+                message = self._run_guarded("batch", batch, partial(self._measure_batch, batch))
+                active_span.set(**_span_attributes(message))
+            if "batch" in message:
+                self.batch_medians.append((batch, message["batch"]["latency"]["p50"]["value"]))
+            elif message["failure"]["reason"] == "out_of_memory":
                 self.too_large = batch
-            elif part["failure"]["reason"] == "device_lost":
-                ruled_out = ("device_lost", f"the device failed at batch {batch}")
-            yield part
+            elif message["failure"]["reason"] == "device_lost":
+                skip_reason = ("device_lost", f"the device failed at batch {batch}")
+            yield message
 
-    def _ruled_out(self, batch: int, patience_ms: float) -> tuple[str, str] | None:
+    def _skip_reason(self, batch: int, patience_ms: float) -> tuple[str, str] | None:
         """Why this batch size need not be tried: reason and words; None where it has to be."""
         if self.too_large is not None and batch >= self.too_large:
             return "out_of_memory", f"batch {self.too_large} was out of memory"
-        if self.ran:
-            last, p50 = self.ran[-1]
-            least = max(LEAST_RUNS, int(self.arguments["repeats"]))
-            if p50 * batch / last * least > patience_ms:
+        if self.batch_medians:
+            last, p50 = self.batch_medians[-1]
+            run_count = max(LEAST_RUNS, int(self.arguments["repeats"]))
+            if p50 * batch / last * run_count > patience_ms:
                 return (
                     "time_limit",
-                    f"{'three' if least == LEAST_RUNS else least} runs would take too long for the time budget",
+                    f"{'three' if run_count == LEAST_RUNS else run_count} runs would take too long for the time budget",
                 )
         return None
 
-    def nodes(self, export: Callable[[], Any]) -> Iterator[Part]:
+    def measure_nodes(self, export: Callable[[], Any]) -> Iterator[Message]:
         """Times of every operation, at the traced batch and at every size that ran."""
-        wanted = {int(self.arguments["traced_batch"]), *(batch for batch, _ in self.ran)} - self.known_nodes
-        if self.lost or not wanted:
+        wanted = {int(self.arguments["traced_batch"]), *(batch for batch, _ in self.batch_medians)} - self.known_nodes
+        if self.device_lost or not wanted:
             return
         self.progress(SHARE_FOR_BATCHES, "timing every operation")
         yield {"begin": ["nodes", min(wanted)]}
         annotator: list[RuntimeAnnotator] = []
 
-        def prepare() -> Part:
+        def prepare() -> Message:
             exported = export()
             with foreign_code("moving the operations to the device"):
                 annotator.append(RuntimeAnnotator(exported, self.opened.torch_device))
             return {}
 
-        part = self._guarded("nodes", min(wanted), prepare)
-        if part:
-            yield part
+        message = self._run_guarded("nodes", min(wanted), prepare)
+        if message:
+            yield message
             return
         for batch in sorted(wanted):
             yield {"begin": ["nodes", batch]}
-            with self._span(schema.PROFILE_NODES, batch) as told:
-                part = self._guarded("nodes", batch, partial(self._nodes, annotator[0], batch))
-                told.set(**_attributes(part))
-            yield part
+            with self._span(schema.PROFILE_NODES, batch) as active_span:
+                message = self._run_guarded("nodes", batch, partial(self._measure_nodes, annotator[0], batch))
+                active_span.set(**_span_attributes(message))
+            yield message
 
     def _span(self, name: str, batch: int) -> AbstractContextManager[ActiveSpan]:
         device = self.arguments["device"]
@@ -230,51 +230,51 @@ class _Session:
             batch_size=batch,
         )
 
-    def _guarded(self, kind: str, batch: int, work: Callable[[], Part]) -> Part:
+    def _run_guarded(self, kind: str, batch: int, work: Callable[[], Message]) -> Message:
         """What the work gives, or the failure of this point."""
         try:
             return work()
         except CompileFault as fault:
             # What cannot be compiled at any size is said once.
-            if not self.ran:
+            if not self.batch_medians:
                 raise
-            return _failure(kind, batch, "failed", str(fault))
+            return _failure_message(kind, batch, "failed", str(fault))
         except InputFault as fault:
-            self.lost = "CUDA error" in str(fault)
-            return _failure(kind, batch, "device_lost" if self.lost else "failed", str(fault))
+            self.device_lost = "CUDA error" in str(fault)
+            return _failure_message(kind, batch, "device_lost" if self.device_lost else "failed", str(fault))
         except (MemoryError, RuntimeError, OSError) as fault:
             if not is_out_of_memory(fault):
                 raise
             if self.opened.torch_device == "cuda":
                 torch.cuda.empty_cache()
-            return _failure(kind, batch, "out_of_memory", "Out of memory.")
+            return _failure_message(kind, batch, "out_of_memory", "Out of memory.")
 
-    def again(self) -> Iterator[Part]:
+    def remeasure(self) -> Iterator[Message]:
         """A second look at what was measured here, with all the rest between; more where a point is unsteady."""
-        for number, (batch, known) in enumerate(self.looked.items()):
-            if self.lost:
+        for number, (batch, measurement) in enumerate(self.measured_batches.items()):
+            if self.device_lost:
                 return
-            share = (1 - SHARE_FOR_NODES) * number / len(self.looked)
+            share = (1 - SHARE_FOR_NODES) * number / len(self.measured_batches)
             self.progress(SHARE_FOR_NODES + share, f"timing batch size {batch} again")
             yield {"begin": ["look", batch]}
-            part = self._guarded("look", batch, partial(self._again, batch, known))
-            if "batch" in part:  # else the first look stands
-                yield part
+            message = self._run_guarded("look", batch, partial(self._remeasure_batch, batch, measurement))
+            if "batch" in message:  # else the first look stands
+                yield message
 
-    def _batch(self, batch: int) -> Part:
-        args, kwargs = self._inputs(batch)
-        how = self.arguments
+    def _measure_batch(self, batch: int) -> Message:
+        args, kwargs = self._device_inputs(batch)
+        arguments = self.arguments
         # What is compiled is compiled anew for every batch size: once, so it is all measured at once.
-        blocks = self._blocks if how["compile_mode"] else self._blocks - self._blocks // 2
-        model = compiled(self.model, how["compile_mode"]) if how["compile_mode"] else self.model
+        blocks = self._block_count if arguments["compile_mode"] else self._block_count - self._block_count // 2
+        model = compile_model(self.model, arguments["compile_mode"]) if arguments["compile_mode"] else self.model
         seen: list[tuple[bool, int]] = []
-        with foreign_code(f"forward at batch {batch}"), compiling(batch):
-            first = self._look(
+        with foreign_code(f"forward at batch {batch}"), raise_compile_faults(batch):
+            first_round = self._time_round(
                 model,
                 args,
                 kwargs,
                 blocks,
-                unsteady=COMPILING_RUNS if how["compile_mode"] else 0,
+                unsteady=COMPILATION_RUNS if arguments["compile_mode"] else 0,
                 look=lambda outcome: seen.append((all_finite(outcome), _used_bytes())),
             )
             ((finite, used),) = seen
@@ -287,65 +287,65 @@ class _Session:
             "finite": finite,
             "grew_bytes": grew if grew > max(LEAK_BYTES, LEAK_SHARE * used) else 0,
         }
-        known = _Looked(content, [first])
-        if not how["compile_mode"]:
-            self.looked[batch] = known
-        return _told(known)
+        measurement = _BatchMeasurement(content, [first_round])
+        if not arguments["compile_mode"]:
+            self.measured_batches[batch] = measurement
+        return _batch_message(measurement)
 
     @property
-    def _blocks(self) -> int:
+    def _block_count(self) -> int:
         return int(self.arguments["repeats"])
 
-    def _again(self, batch: int, known: _Looked) -> Part:
+    def _remeasure_batch(self, batch: int, measurement: _BatchMeasurement) -> Message:
         """The point with the blocks of another look. One whose runs take more than its time is not run for it."""
-        blocks = self._blocks // 2
-        long = min(map(min, known.looks[0].blocks)) > 1000 * self.budget_s
-        if blocks and not long:
-            known.looks.append(self._look_again(batch, blocks))
-        while unsteady_reason(known.looks) and len(known.looks) < MOST_LOOKS:
-            time.sleep(min(REST_S, self.budget_s))
-            known.looks.append(self._look_again(batch, max(1, blocks)))
-        return _told(known)
+        blocks = self._block_count // 2
+        is_slow = min(map(min, measurement.rounds[0].blocks)) > 1000 * self.budget_s
+        if blocks and not is_slow:
+            measurement.rounds.append(self._extra_round(batch, blocks))
+        while unsteady_reason(measurement.rounds) and len(measurement.rounds) < MAX_ROUNDS:
+            time.sleep(min(BETWEEN_ROUNDS_S, self.budget_s))
+            measurement.rounds.append(self._extra_round(batch, max(1, blocks)))
+        return _batch_message(measurement)
 
-    def _look_again(self, batch: int, blocks: int) -> Look:
-        args, kwargs = self._inputs(batch)
+    def _extra_round(self, batch: int, blocks: int) -> TimingRound:
+        args, kwargs = self._device_inputs(batch)
         with foreign_code(f"forward at batch {batch}"):
-            return self._look(self.model, args, kwargs, blocks, least_runs=blocks)
+            return self._time_round(self.model, args, kwargs, blocks, least_runs=blocks)
 
-    def _look(self, model: Any, args: Any, kwargs: Any, blocks: int, **options: Any) -> Look:
+    def _time_round(self, model: Any, args: Any, kwargs: Any, blocks: int, **options: Any) -> TimingRound:
         """So many blocks of runs, in their share of the point's time."""
-        how = self.arguments
-        begun: list[float] = []
-        before = core_time()
+        arguments = self.arguments
+        block_starts_s: list[float] = []
+        before = read_cpu_time()
         runs = time_runs(
             model,
             args,
             kwargs,
-            self.budget_s * blocks / self._blocks,
+            self.budget_s * blocks / self._block_count,
             self.opened.torch_device,
-            cuda_graph=bool(how["cuda_graphs"]),
+            cuda_graph=bool(arguments["cuda_graphs"]),
             repeats=blocks,
-            seed=int(how["seed"]),
-            copies=HostCopies(args, kwargs) if how["host_copies"] else None,
-            begun_s=begun,
+            seed=int(arguments["seed"]),
+            copies=HostCopies(args, kwargs) if arguments["host_copies"] else None,
+            block_starts_s=block_starts_s,
             **options,
         )
         # What a GPU computes waits for no core.
-        lost = core_time().lost_since(before) if self.opened.torch_device == "cpu" else 0.0
-        return Look(runs, lost, tuple(begun))
+        stolen_share = read_cpu_time().stolen_share_since(before) if self.opened.torch_device == "cpu" else 0.0
+        return TimingRound(runs, stolen_share, tuple(block_starts_s))
 
-    def _inputs(self, batch: int) -> tuple[Any, Any]:
+    def _device_inputs(self, batch: int) -> tuple[Any, Any]:
         """The client's inputs on the device, cast as the model is."""
         torch.manual_seed(int(self.arguments["seed"]))
-        given = example_arguments(self.client, batch)
-        found: tuple[Any, Any] = to_device(
-            given, torch.device(self.opened.torch_device), _dtype(self.arguments)
+        host_inputs = example_arguments(self.client, batch)
+        device_inputs: tuple[Any, Any] = to_device(
+            host_inputs, torch.device(self.opened.torch_device), _dtype(self.arguments)
         )
-        return found
+        return device_inputs
 
-    def _peak(self, model: Any, args: Any, kwargs: Any) -> Part | None:
+    def _peak(self, model: Any, args: Any, kwargs: Any) -> Message | None:
         """The measured peak of one more run and its parts, in bytes; None where that run does not fit."""
-        from torchsplit_core.profiling.measuring.peak import measure_peak
+        from torchsplit_core.profiling.measuring.peak_memory import measure_peak
 
         try:
             return asdict(measure_peak(model, args, kwargs))
@@ -365,12 +365,12 @@ class _Session:
         activities = [ProfilerActivity.CPU]
         if self.opened.torch_device == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        with profile(activities=activities, record_shapes=True) as found, torch.inference_mode():
+        with profile(activities=activities, record_shapes=True) as profiler, torch.inference_mode():
             model(*args, **kwargs)
-        found.export_chrome_trace(str(Path(folder) / f"{self.arguments['trace_name']}-batch{batch}.json"))
+        profiler.export_chrome_trace(str(Path(folder) / f"{self.arguments['trace_name']}-batch{batch}.json"))
 
-    def _nodes(self, annotator: RuntimeAnnotator, batch: int) -> Part:
-        args, kwargs = self._inputs(batch)
+    def _measure_nodes(self, annotator: RuntimeAnnotator, batch: int) -> Message:
+        args, kwargs = self._device_inputs(batch)
         with foreign_code(f"operation by operation at batch {batch}"):
             timings = annotator.annotate(args, kwargs, self.budget_s, int(self.arguments["seed"]))
         return {
@@ -394,40 +394,40 @@ class _Session:
         }
 
 
-def _attributes(part: Part) -> dict[str, Any]:
+def _span_attributes(message: Message) -> dict[str, Any]:
     """What a point's span says of how it ended."""
-    if "failure" in part:
-        reason = part["failure"]["reason"]
+    if "failure" in message:
+        reason = message["failure"]["reason"]
         return {"outcome": {"out_of_memory": "out of memory"}.get(reason, "failed")}
-    if "nodes" in part:
-        return {"outcome": "ok", "nodes": len(part["nodes"]["items"]), "runs": len(part["nodes"]["runs_ms"])}
-    batch = part["batch"]
+    if "nodes" in message:
+        return {"outcome": "ok", "nodes": len(message["nodes"]["items"]), "runs": len(message["nodes"]["runs_ms"])}
+    batch = message["batch"]
     figures = {f"{name}_ms": batch["latency"][name]["value"] for name in ("p50", "p95", "p99")}
     return {"outcome": "ok", "runs": batch["latency"]["runs"], **figures}
 
 
-def _told(known: _Looked) -> Part:
+def _batch_message(measurement: _BatchMeasurement) -> Message:
     """A point with the figures of all its looks."""
-    blocks = counted(known.looks)
-    found = summarise(blocks)
+    blocks = undisturbed_blocks(measurement.rounds)
+    summary = summarise(blocks)
     return {
         "batch": {
-            **known.content,
-            "latency": asdict(found.latency),
-            "mean_ms": found.mean_ms,
-            "mean_low_ms": found.mean_low_ms,
-            "mean_high_ms": found.mean_high_ms,
+            **measurement.content,
+            "latency": asdict(summary.latency),
+            "mean_ms": summary.mean_ms,
+            "mean_low_ms": summary.mean_low_ms,
+            "mean_high_ms": summary.mean_high_ms,
             "repeats": len(blocks),
             "blocks_ms": [fmean(block) for block in blocks],
-            "unsteady": unsteady_reason(known.looks),
-            "looks": len(known.looks),
-            "course": course_of(known.looks),
+            "unsteady": unsteady_reason(measurement.rounds),
+            "looks": len(measurement.rounds),
+            "course": segment_rounds(measurement.rounds),
             "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
     }
 
 
-def _failure(kind: str, batch: int, reason: str, message: str) -> Part:
+def _failure_message(kind: str, batch: int, reason: str, message: str) -> Message:
     return {"failure": {"kind": kind, "batch_size": batch, "reason": reason, "message": message}}
 
 
@@ -439,16 +439,16 @@ def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> An
     # What differs at another batch size is what follows the batch.
     other = to_device(example_arguments(client, batch + 1), host, dtype)
     with foreign_code("export"):
-        return _function(arguments["exporter"])(model, args, kwargs, other)
+        return _import_function(arguments["exporter"])(model, args, kwargs, other)
 
 
 def _dtype(arguments: Mapping[str, Any]) -> torch.dtype | None:
     """The dtype asked for; None for the model's own."""
-    found: torch.dtype | None = getattr(torch, arguments["dtype"]) if arguments["dtype"] else None
-    return found
+    dtype: torch.dtype | None = getattr(torch, arguments["dtype"]) if arguments["dtype"] else None
+    return dtype
 
 
-def _function(path: str) -> Any:
+def _import_function(path: str) -> Any:
     """What "module:function" names; the functions of another room are known by name only."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)

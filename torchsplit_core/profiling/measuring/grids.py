@@ -20,7 +20,7 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
             problem = f"{quoted(size)} is no whole number from 1 to {LARGEST_MEASURED_BATCH:,}"
             raise InputFault("batch sizes", problem, "Give for example 1,2,4,8.")
     distinct = sorted(set(batch_sizes))
-    _check_how_many("batch sizes", len(distinct), MOST_BATCH_SIZES)
+    _check_count("batch sizes", len(distinct), MOST_BATCH_SIZES)
     return tuple(distinct)
 
 
@@ -31,7 +31,7 @@ def check_sequence_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
         if not is_count(length, LARGEST_SEQUENCE_LENGTH):
             problem = f"{quoted(length)} is no whole number from 1 to {LARGEST_SEQUENCE_LENGTH:,}"
             raise InputFault("sequence lengths", problem, "Give for example 128,512.")
-    _check_how_many("sequence lengths", len(distinct), MOST_SEQUENCE_LENGTHS)
+    _check_count("sequence lengths", len(distinct), MOST_SEQUENCE_LENGTHS)
     return tuple(distinct)
 
 
@@ -40,7 +40,7 @@ def is_count(value: object, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
-def _check_how_many(where: str, count: int, most: int) -> None:
+def _check_count(where: str, count: int, most: int) -> None:
     if not count:
         raise InputFault(where, "none are given", "Give at least one.")
     if count > most:

@@ -20,9 +20,9 @@ from torchsplit_core.profiling.measuring.grids import (
     check_sequence_lengths,
     is_count,
 )
-from torchsplit_core.profiling.measuring.told import read_told
-from torchsplit_core.profiling.points import CompileMode, DType, Heard, KeptPoint, Settings
-from torchsplit_core.profiling.rows import Found, shape_findings
+from torchsplit_core.profiling.measuring.messages import parse_message
+from torchsplit_core.profiling.points import CompileMode, DType, MeasurementLog, MeasuredPoint, MeasurementSettings
+from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
 from torchsplit_core.telemetry import handed_on
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 from torchsplit_core.values.errors import quoted, suggestion
@@ -36,9 +36,9 @@ BUILD_S = 600.0
 
 MOST_REPEATS = 100
 MOST_PROCESSES = 16
-CAPTURING = ("reduce-overhead", "max-autotune")
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
-Keep = Callable[[KeptPoint], None]
+Keep = Callable[[MeasuredPoint], None]
 
 
 def measure(
@@ -50,14 +50,14 @@ def measure(
     describer: str,
     batch_sizes: Sequence[int] | None = None,
     trust: bool = False,
-    settings: Settings | None = None,
+    settings: MeasurementSettings | None = None,
     processes: int = 1,
-    known: Iterable[KeptPoint] = (),
+    known: Iterable[MeasuredPoint] = (),
     keep: Keep = lambda point: None,
-    hear_graph: Callable[[TorchGraph], object] = lambda graph: None,
+    on_graph: Callable[[TorchGraph], object] = lambda graph: None,
     progress: Progress = ignore_progress,
     memory_bytes: int | None = None,
-) -> Found:
+) -> MeasuredModel:
     """The graph (made where none is given), rows, node shares, failures and environment of a model on a device.
 
     `exporter` and `describer` name functions ("module:function") that the child calls. The first exports a model:
@@ -72,67 +72,67 @@ def measure(
     Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
     figure at any batch size.
     """
-    settings = settings or Settings()
+    settings = settings or MeasurementSettings()
     sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     check_settings(settings, device)
     # The child has a working directory of its own, so a relative path has to be made absolute here.
     parsed = parse_source(source, trust=trust)
     known, functions = tuple(known), (exporter, describer)
-    heard = Heard(graph, [])
-    listener = _Listener(heard, keep, hear_graph, progress)
+    log = MeasurementLog(graph, [])
+    receiver = _MessageReceiver(log, keep, on_graph, progress)
     for _ in range(MOST_DEATHS + 1):
-        if heard.graph is not None:
-            _take_known(heard, known)
+        if log.graph is not None:
+            _add_known_points(log, known)
         try:
             with handed_on() as (carried, folders):
                 run_limited(
                     f"torchsplit_core.profiling.measuring.{'child' if processes == 1 else 'crowd'}:measure_in_child",
-                    _arguments(parsed.text, device, sizes, trust, settings, functions, heard, known)
+                    _child_arguments(parsed.text, device, sizes, trust, settings, functions, log, known)
                     | {"telemetry": carried, "processes": processes},
                     limits=_limits(device, len(sizes or ()) or MOST_BATCH_SIZES, settings, memory_bytes),
-                    progress=listener.advance,
+                    progress=receiver.advance,
                     subject=f"profile of {source}",
                     read=schema_reader(None),
-                    receive=listener.receive,
-                    read_part=read_told,
-                    environment=_environment(device, settings),
+                    receive=receiver.receive,
+                    read_part=parse_message,
+                    environment=_child_environment(device, settings),
                     readable=parsed.files,
                     writable=(*folders, *((settings.torch_trace,) if settings.torch_trace else ())),
                 )
         except ChildFault as fault:
-            listener.died(fault)
+            receiver.record_death(fault)
             continue
         break
     if (
-        heard.graph is None
+        log.graph is None
     ):  # a child that begins a point has told its graph, unless the model's code spoke for it
         raise InputFault(
             f"profile of {source}",
             "ended without the model's graph",
             "Have the model's code write only to file descriptors that it opened.",
         )
-    _take_known(heard, known)
-    sizes = sizes or heard.batch_sizes
+    _add_known_points(log, known)
+    sizes = sizes or log.batch_sizes
     if device.kind == "cpu":
-        _hold(parsed, device, sizes, trust, settings, heard, keep, memory_bytes)
-    found = shape_findings(heard.graph, device, sizes, settings, heard, processes)
-    if not found.rows and processes == 1:
-        reasons = " ".join(failure.message for failure in found.failures)
+        _measure_resident_memory(parsed, device, sizes, trust, settings, log, keep, memory_bytes)
+    measured_model = build_measured_model(log.graph, device, sizes, settings, log, processes)
+    if not measured_model.rows and processes == 1:
+        reasons = " ".join(failure.message for failure in measured_model.failures)
         raise InputFault(
             source,
             f"gives no figure on {device.name} at batch {', '.join(map(str, sizes))}: {reasons}",
             "Choose smaller batch sizes, or mend what the model reports.",
         )
-    return found
+    return measured_model
 
 
-def _hold(
+def _measure_resident_memory(
     parsed: ModelSource,
     device: Device,
     sizes: Sequence[int],
     trust: bool,
-    settings: Settings,
-    heard: Heard,
+    settings: MeasurementSettings,
+    log: MeasurementLog,
     keep: Keep,
     memory_bytes: int | None,
 ) -> None:
@@ -140,146 +140,146 @@ def _hold(
 
     Where it ends on the way the points keep the memory of their tensors, and a note says so.
     """
-    wanted = {
+    missing = {
         point.batch_size: point
-        for point in heard.points
+        for point in log.points
         if point.kind == "batch" and point.batch_size in sizes and "held_bytes" not in point.content
     }
 
     def receive(part: tuple[str, Any]) -> None:
-        _, held = part
-        point = wanted.pop(int(held["batch_size"]))
-        added = {"held_bytes": int(held["bytes"]), "held_course": held["course"]}
+        _, content = part
+        point = missing.pop(int(content["batch_size"]))
+        added = {"held_bytes": int(content["bytes"]), "held_course": content["course"]}
         # What is added leaves when the point was measured as it is.
-        _take(heard, replace(point, content={**point.content, **added}), keep)
+        _add_point(log, replace(point, content={**point.content, **added}), keep)
 
-    if not wanted:
+    if not missing:
         return
     arguments = {
-        "source": parsed.text, "trust": trust, "device": asdict(device), "batch_sizes": sorted(wanted),
+        "source": parsed.text, "trust": trust, "device": asdict(device), "batch_sizes": sorted(missing),
         "dtype": settings.dtype, "seed": settings.seed, "sequence_length": settings.sequence_length,
         "point_budget_s": settings.point_budget_s,
     }  # fmt: skip
     try:
         run_limited(
-            "torchsplit_core.profiling.measuring.held:hold_in_child",
+            "torchsplit_core.profiling.measuring.resident_memory:measure_resident_in_child",
             arguments,
-            limits=_limits(device, len(wanted), settings, memory_bytes),
+            limits=_limits(device, len(missing), settings, memory_bytes),
             subject=f"memory of {parsed.text}",
             read=schema_reader(None),
             receive=receive,
-            read_part=read_told,
-            environment=_environment(device, settings),
+            read_part=parse_message,
+            environment=_child_environment(device, settings),
             readable=parsed.files,
         )
     except InputFault as fault:
-        heard.environment["held_fault"] = printable(f"{fault.problem}.")
-    if wanted:
-        heard.environment.setdefault("held_fault", "memory did not suffice for it.")
+        log.environment["held_fault"] = printable(f"{fault.problem}.")
+    if missing:
+        log.environment.setdefault("held_fault", "memory did not suffice for it.")
 
 
 @dataclass(frozen=True)
-class _Listener:
+class _MessageReceiver:
     """What the child tells, point by point, goes into `heard`."""
 
-    heard: Heard
+    log: MeasurementLog
     keep: Keep
-    hear_graph: Callable[[TorchGraph], object]
+    on_graph: Callable[[TorchGraph], object]
     progress: Progress
 
     def advance(self, share: float, text: str) -> None:
         """A child that is started again does not go back."""
-        self.heard.share = max(self.heard.share, share)
-        self.progress(self.heard.share, text)
+        self.log.share = max(self.log.share, share)
+        self.progress(self.log.share, text)
 
-    def receive(self, told: tuple[str, Any]) -> None:
+    def receive(self, message: tuple[str, Any]) -> None:
         """One message: its kind and content."""
-        kind, content = told
+        kind, content = message
         if kind == "graph":
-            self.heard.graph = content
-            self.hear_graph(content)
+            self.log.graph = content
+            self.on_graph(content)
         elif kind == "batch_sizes":
-            self.heard.batch_sizes = tuple(content)
+            self.log.batch_sizes = tuple(content)
         elif kind == "environment":
-            self.heard.environment |= content
+            self.log.environment |= content
         elif kind == "begin":
-            self.heard.begun = (str(content[0]), int(content[1]))
+            self.log.current_point = (str(content[0]), int(content[1]))
         elif kind == "failure":
-            _take_failure(self.heard, content, self.keep)
+            _add_failure(self.log, content, self.keep)
         else:
-            _take(self.heard, KeptPoint.made(_identity(self.heard), kind, content), self.keep)
+            _add_point(self.log, MeasuredPoint.from_message(_architecture_hash(self.log), kind, content), self.keep)
 
-    def died(self, fault: ChildFault) -> None:
+    def record_death(self, fault: ChildFault) -> None:
         """The point that the child died of has failed, unless it was looked at again. Raises the fault where it
         died before any."""
-        if self.heard.begun is None:
+        if self.log.current_point is None:
             raise fault
-        kind, batch = self.heard.begun
+        kind, batch = self.log.current_point
         if kind == "look":
             return
         message = f"{fault.problem}. {fault.remedy}"
         content = {"kind": kind, "batch_size": batch, "reason": fault.kind, "message": message}
-        _take_failure(self.heard, content, self.keep)
+        _add_failure(self.log, content, self.keep)
 
 
-def _take(heard: Heard, point: KeptPoint, keep: Keep) -> None:
-    heard.begun = None
-    heard.points[:] = [
-        one for one in heard.points if (one.kind, one.batch_size) != (point.kind, point.batch_size)
+def _add_point(log: MeasurementLog, point: MeasuredPoint, keep: Keep) -> None:
+    log.current_point = None
+    log.points[:] = [
+        other for other in log.points if (other.kind, other.batch_size) != (point.kind, point.batch_size)
     ]
-    heard.points.append(point)
+    log.points.append(point)
     keep(point)
 
 
-def _take_failure(heard: Heard, content: dict[str, Any], keep: Keep) -> None:
+def _add_failure(log: MeasurementLog, content: dict[str, Any], keep: Keep) -> None:
     """A failure of this measurement; being out of memory is a finding, and kept like a figure."""
-    heard.begun = None
+    log.current_point = None
     content = content | {"message": printable(str(content["message"]))}
-    heard.failures.append(content)
+    log.failures.append(content)
     if content["reason"] == "out_of_memory":
-        keep(KeptPoint.made(_identity(heard), "failure", content))
+        keep(MeasuredPoint.from_message(_architecture_hash(log), "failure", content))
 
 
-def _take_known(heard: Heard, known: Sequence[KeptPoint]) -> None:
+def _add_known_points(log: MeasurementLog, known: Sequence[MeasuredPoint]) -> None:
     """Points of this model that were measured before and not again now."""
-    have = {(point.kind, point.batch_size) for point in heard.points}
+    measured = {(point.kind, point.batch_size) for point in log.points}
     for point in known:
-        if point.architecture_hash != _identity(heard):
+        if point.architecture_hash != _architecture_hash(log):
             continue
-        if point.kind != "failure" and (point.kind, point.batch_size) not in have:
-            heard.points.append(point)
+        if point.kind != "failure" and (point.kind, point.batch_size) not in measured:
+            log.points.append(point)
             if point.kind == "batch":
-                heard.taken_over.add(point.batch_size)
-        elif point.kind == "failure" and dict(point.content) not in heard.failures:
-            heard.failures.append(dict(point.content))
+                log.taken_over.add(point.batch_size)
+        elif point.kind == "failure" and dict(point.content) not in log.failures:
+            log.failures.append(dict(point.content))
 
 
-def _identity(heard: Heard) -> str:
-    return heard.graph.architecture_hash if heard.graph else ""
+def _architecture_hash(log: MeasurementLog) -> str:
+    return log.graph.architecture_hash if log.graph else ""
 
 
-def _arguments(
+def _child_arguments(
     source: str,
     device: Device,
     sizes: Sequence[int] | None,
     trust: bool,
-    settings: Settings,
+    settings: MeasurementSettings,
     functions: tuple[str, str],
-    heard: Heard,
-    known: Sequence[KeptPoint],
+    log: MeasurementLog,
+    known: Sequence[MeasuredPoint],
 ) -> dict[str, Any]:
     """What the child is told. It learns which points are known of every model: it alone can tell which this is."""
-    table: dict[str, dict[str, Any]] = {}
-    for point in (*known, *heard.points):
-        entry = table.setdefault(point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []})
+    known_by_hash: dict[str, dict[str, Any]] = {}
+    for point in (*known, *log.points):
+        entry = known_by_hash.setdefault(point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []})
         if point.kind == "batch":
             entry["batch"][str(point.batch_size)] = point.content["latency"]["p50"]["value"]
         elif point.kind == "nodes":
             entry["nodes"].append(point.batch_size)
         elif point.content["kind"] == "batch":
             entry["out_of_memory"].append(point.batch_size)
-    for failure in heard.failures:
-        entry = table.setdefault(_identity(heard), {"batch": {}, "nodes": [], "out_of_memory": []})
+    for failure in log.failures:
+        entry = known_by_hash.setdefault(_architecture_hash(log), {"batch": {}, "nodes": [], "out_of_memory": []})
         if failure["kind"] == "nodes":
             entry["nodes"].append(failure["batch_size"])
         else:
@@ -303,14 +303,14 @@ def _arguments(
         "trace_name": device.id.replace(":", "-")
         + (f"-length{settings.sequence_length}" if settings.sequence_length else ""),
         "exporter": functions[0],
-        "describe": None if heard.graph else functions[1],
-        "architecture_hash": _identity(heard),
-        "traced_batch": heard.graph.traced_batch if heard.graph else TRACED_BATCH,
-        "known": table,
+        "describe": None if log.graph else functions[1],
+        "architecture_hash": _architecture_hash(log),
+        "traced_batch": log.graph.traced_batch if log.graph else TRACED_BATCH,
+        "known": known_by_hash,
     }
 
 
-def _limits(device: Device, points: int, settings: Settings, memory_bytes: int | None) -> Limits:
+def _limits(device: Device, points: int, settings: MeasurementSettings, memory_bytes: int | None) -> Limits:
     """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
     wall_s = BUILD_S + (2 * points + 2) * settings.limit_s
     if device.kind != "cpu":
@@ -320,7 +320,7 @@ def _limits(device: Device, points: int, settings: Settings, memory_bytes: int |
     return Limits(wall_s=wall_s, cpu_s=None, silent_s=settings.limit_s, memory_bytes=memory_bytes)
 
 
-COMPILING = {
+COMPILE_ENVIRONMENT = {
     # It has one process, and its memory is limited.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     # Its cache ends with it: headers compiled ahead would cost more than they save.
@@ -328,13 +328,13 @@ COMPILING = {
 }
 
 
-def _environment(device: Device, settings: Settings) -> dict[str, str]:
+def _child_environment(device: Device, settings: MeasurementSettings) -> dict[str, str]:
     """The child sees the one device it measures, and nothing else of the GPUs; it compiles in its own process."""
     visible = {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
-    return visible | (COMPILING if settings.compile_mode else {})
+    return visible | (COMPILE_ENVIRONMENT if settings.compile_mode else {})
 
 
-def check_settings(settings: Settings, device: Device) -> None:
+def check_settings(settings: MeasurementSettings, device: Device) -> None:
     """InputFault for numbers out of range, words that are none, and what only a GPU can do on a processor."""
     _check_number("time per point", settings.point_budget_s, 0.01, 600, " s", "2")
     if settings.point_limit_s is not None:
@@ -349,7 +349,7 @@ def check_settings(settings: Settings, device: Device) -> None:
                 f"are asked for on the processor {device.name}, {why}",
                 "Leave them off, or choose a GPU.",
             )
-    if settings.cuda_graphs and settings.compile_mode in CAPTURING:
+    if settings.cuda_graphs and settings.compile_mode in CUDA_GRAPH_MODES:
         raise InputFault(
             "CUDA graphs",
             f"are asked for with --compile {settings.compile_mode}, which captures CUDA graphs of its own",
@@ -371,7 +371,7 @@ def _check_number(where: str, number: float, least: float, most: float, unit: st
     raise InputFault(where, problem, f"Give for example {example}.")
 
 
-def _check_processes(settings: Settings) -> None:
+def _check_processes(settings: MeasurementSettings) -> None:
     """InputFault for numbers of processes that are none, and for what is measured one process at a time."""
     for count in settings.processes:
         if not is_count(count, MOST_PROCESSES):
@@ -390,7 +390,7 @@ def _check_processes(settings: Settings) -> None:
         )
 
 
-def _check_choices(settings: Settings) -> None:
+def _check_choices(settings: MeasurementSettings) -> None:
     """InputFault for a dtype or mode that is none, and for repeats or a seed out of range."""
     for name, value, words in (
         ("dtype", settings.dtype, get_args(DType)),

@@ -24,7 +24,7 @@ Fetch = Callable[[list[Any]], Any]
 
 
 @dataclass(slots=True)
-class _Step:
+class _CallStep:
     """One call: how to get its arguments from the values so far, where its result goes, which values end here."""
 
     name: str
@@ -32,7 +32,7 @@ class _Step:
     args: Fetch
     kwargs: Fetch | None
     index: int
-    ending: tuple[int, ...]
+    last_used: tuple[int, ...]
 
 
 class TimedProgram:
@@ -55,11 +55,11 @@ class TimedProgram:
             (index_of[node], _attribute(module, node.target)) for node in nodes if node.op == "get_attr"
         ]
         self._steps = tuple(
-            _Step(
+            _CallStep(
                 node.name,
-                _function(module, node),
-                _fetch(node.args, index_of),
-                _fetch(node.kwargs, index_of) if node.kwargs else None,
+                _call_target(module, node),
+                _argument_reader(node.args, index_of),
+                _argument_reader(node.kwargs, index_of) if node.kwargs else None,
                 index_of[node],
                 ending[index_of[node]],
             )
@@ -67,7 +67,7 @@ class TimedProgram:
             if node.op.startswith("call_")
         )
 
-    def run(self, inputs: Sequence[Any], *, look: bool = False) -> None:
+    def run(self, inputs: Sequence[Any], *, record_outputs: bool = False) -> None:
         """Run it once; `durations_ms` has what each call took. `look` notes sizes and devices, which costs time."""
         values: list[Any] = [None] * self._size
         for index, value in zip(self._inputs, inputs, strict=True):
@@ -80,10 +80,10 @@ class TimedProgram:
             args = step.args(values)
             kwargs = step.kwargs(values) if step.kwargs else {}
             values[step.index] = step.function(*args, **kwargs)
-            if look:
-                self._look(step.name, values[step.index])
+            if record_outputs:
+                self._record_output(step.name, values[step.index])
             del args, kwargs
-            for index in step.ending:
+            for index in step.last_used:
                 values[index] = None
             marks.append(mark())
         self._marks = marks
@@ -93,17 +93,17 @@ class TimedProgram:
         names = [step.name for step in self._steps]
         if self.on_gpu:
             torch.cuda.synchronize()
-            spent = [begin.elapsed_time(end) for begin, end in pairwise(self._marks)]
+            durations = [begin.elapsed_time(end) for begin, end in pairwise(self._marks)]
         else:
-            spent = [(end - begin) / 1e6 for begin, end in pairwise(self._marks)]
-        return dict(zip(names, spent, strict=True))
+            durations = [(end - begin) / 1e6 for begin, end in pairwise(self._marks)]
+        return dict(zip(names, durations, strict=True))
 
     def _event(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def _look(self, name: str, result: Any) -> None:
+    def _record_output(self, name: str, result: Any) -> None:
         tensors = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
         self.bytes[name] = sum(item.numel() * item.element_size() for item in tensors)
         if tensors:
@@ -119,10 +119,10 @@ def _last_uses(nodes: Sequence[torch.fx.Node], index_of: dict[torch.fx.Node, int
     ending: list[list[int]] = [[] for _ in nodes]
     for index, end in last.items():
         ending[end].append(index)
-    return [tuple(found) for found in ending]
+    return [tuple(indices) for indices in ending]
 
 
-def _fetch(argument: Any, index_of: dict[torch.fx.Node, int]) -> Fetch:
+def _argument_reader(argument: Any, index_of: dict[torch.fx.Node, int]) -> Fetch:
     """A function from the values so far to this argument (a tuple or dict), with its nodes replaced."""
     if isinstance(argument, tuple) and all(_is_flat(item) for item in argument):
         template = [None if isinstance(item, torch.fx.Node) else item for item in argument]
@@ -131,10 +131,10 @@ def _fetch(argument: Any, index_of: dict[torch.fx.Node, int]) -> Fetch:
         ]
 
         def fetch(values: list[Any]) -> Any:
-            found = template.copy()
+            filled = template.copy()
             for index, position in wanted:
-                found[index] = values[position]
-            return found
+                filled[index] = values[position]
+            return filled
 
         return fetch
     return lambda values: map_arg(argument, lambda node: values[index_of[node]])
@@ -145,11 +145,11 @@ def _is_flat(item: Any) -> bool:
     return isinstance(item, torch.fx.Node) or not isinstance(item, (list, tuple, dict, slice))
 
 
-def _function(module: torch.fx.GraphModule, node: torch.fx.Node) -> Callable[..., Any]:
+def _call_target(module: torch.fx.GraphModule, node: torch.fx.Node) -> Callable[..., Any]:
     """What a call node calls with its arguments."""
     if node.op == "call_function":
-        found: Callable[..., Any] = node.target
-        return found
+        function: Callable[..., Any] = node.target
+        return function
     if node.op == "call_module":
         inner: Callable[..., Any] = _attribute(module, str(node.target))
         return inner
@@ -158,7 +158,7 @@ def _function(module: torch.fx.GraphModule, node: torch.fx.Node) -> Callable[...
 
 
 def _attribute(module: torch.fx.GraphModule, path: Any) -> Any:
-    found: Any = module
+    value: Any = module
     for part in str(path).split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torchsplit_core.profiling.measuring.copies import HostCopies
+from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.points import POINT_BUDGET_S, REPEATS
 
 SEED = 0
@@ -52,7 +52,7 @@ def time_runs(
     unsteady: int = 0,
     copies: HostCopies | None = None,
     look: Callable[[Any], None] | None = None,
-    begun_s: list[float] | None = None,
+    block_starts_s: list[float] | None = None,
 ) -> tuple[tuple[float, ...], ...]:
     """End-to-end times of the model in ms: one tuple a block, one entry a run, at least `least_runs` in all.
 
@@ -70,50 +70,50 @@ def time_runs(
     call: Callable[[], Any] = partial(model, *args, **kwargs)
 
     def run() -> Any:
-        return call() if copies is None else copies.around(call)
+        return call() if copies is None else copies.run_with_copies(call)
 
-    def timed() -> float:
-        return timed_run(run, device, seed)[1]
+    def next_run_ms() -> float:
+        return time_run(run, device, seed)[1]
 
     with torch.inference_mode():
         for _ in range(unsteady):
-            timed()
-        outcome, first = timed_run(run, device, seed)
+            next_run_ms()
+        outcome, first = time_run(run, device, seed)
         if look is not None:
             look(outcome)
         del outcome
         if cuda_graph:
-            call = _captured(call)
-        taken: list[list[float]] = [[] for _ in range(repeats)]
+            call = _capture_cuda_graph(call)
+        blocks: list[list[float]] = [[] for _ in range(repeats)]
         least, most = -(-least_runs // repeats), most_runs(budget_s) // repeats
         pause_s = PAUSE_SHARE * budget_s
         started = time.perf_counter()
         if first >= 500 * budget_s and not cuda_graph:
-            taken[0].append(first)
+            blocks[0].append(first)
         else:
-            _warm_up(timed, first, WARM_UP_SHARE * budget_s)
-        for number, runs in enumerate(taken, 1):
-            if number > 1 and taken[number - 2][-1] < 1000 * pause_s:
-                begun = time.perf_counter()
-                _pause(timed, pause_s)
-                started += time.perf_counter() - begun
-            if begun_s is not None:
-                begun_s.append(time.time())
+            _warm_up(next_run_ms, first, WARM_UP_SHARE * budget_s)
+        for number, runs in enumerate(blocks, 1):
+            if number > 1 and blocks[number - 2][-1] < 1000 * pause_s:
+                pause_start = time.perf_counter()
+                _pause(next_run_ms, pause_s)
+                started += time.perf_counter() - pause_start
+            if block_starts_s is not None:
+                block_starts_s.append(time.time())
             deadline = started + budget_s * number / repeats
-            full = time.perf_counter() + BLOCK_S
+            block_end = time.perf_counter() + BLOCK_S
             while len(runs) < least or time.perf_counter() < (
-                deadline if len(runs) < most else min(deadline, full)
+                deadline if len(runs) < most else min(deadline, block_end)
             ):
-                runs.append(timed())
-    return tuple(tuple(runs) for runs in taken)
+                runs.append(next_run_ms())
+    return tuple(tuple(runs) for runs in blocks)
 
 
 def _pause(run: Callable[[], float], seconds: float) -> None:
     time.sleep(seconds)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(MOST_SETTLING):
         run()
-        if time.perf_counter() - begun > SETTLE_S:
+        if time.perf_counter() - start > SETTLE_S:
             return
 
 
@@ -128,7 +128,7 @@ def all_finite(outcome: Any) -> bool:
     return all(bool(item.isfinite().all()) for item in tensors if item.is_floating_point())
 
 
-def _captured(run: Callable[[], Any]) -> Callable[[], Any]:
+def _capture_cuda_graph(run: Callable[[], Any]) -> Callable[[], Any]:
     """The same work as one CUDA graph, from and to the tensors it has now; a capture allows no seeding."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -156,7 +156,7 @@ def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
         last = spent
 
 
-def timed_run(run: Callable[[], Any], device: str, seed: int) -> tuple[Any, float]:
+def time_run(run: Callable[[], Any], device: str, seed: int) -> tuple[Any, float]:
     """What one run returned, and its time in ms. Random numbers are seeded before the clock is read."""
     _seed(device, seed)
     if device == "cpu":

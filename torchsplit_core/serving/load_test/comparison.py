@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchsplit_core.profiling.measuring.statistics import percentile, summarise
+from torchsplit_core.profiling.measuring.run_statistics import percentile, summarise
 from torchsplit_core.serving.load_test.replay import batch_ms, replay_batches
 from torchsplit_core.serving.load_test.session import LoadResult
 from torchsplit_core.serving.plan import ServingPlan, WorkerSpec

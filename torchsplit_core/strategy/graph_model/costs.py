@@ -206,7 +206,7 @@ class GraphCosts:
         """Whether a product is given a copy in order, which is what it keeps: batched factors that are scattered."""
         return (
             cost.unit == "matmul"
-            and self.layouts.scattered(name)
+            and self.layouts.is_noncontiguous(name)
             and len(self.sizes.shape(name) or ()) >= 4
             and op_name(self.graph.by_id[cost.id]) == "matmul"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torchsplit_core.graph.sizes import element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.profiling.estimate import FITTED
+from torchsplit_core.profiling.roofline import FITTED_CONSTANTS
 from torchsplit_core.strategy.cost_model.kernels import BACKWARD_ATTENTION, Kernels
 from torchsplit_core.strategy.graph_model.blocks import BlockChain, chain_of, weights
 from torchsplit_core.strategy.graph_model.costs import GraphCosts, OperationCost, Width
@@ -116,7 +116,7 @@ class GraphCostModel:
         block_operations = {cost.id for cost in inner}
         handed = self._sent_bytes(costs, place)
         # Eager kernels take host time each, and a processor takes it beside the work, not under it.
-        kernel_s = FITTED.device_s if host_only else FITTED.host_s
+        kernel_s = FITTED_CONSTANTS.device_s if host_only else FITTED_CONSTANTS.host_s
         return PartCosts(
             forward=sum(forward_by_operation.values()),
             backward=sum(backward_s(cost, kernels) for cost in (*inner, *outer)),
@@ -154,7 +154,7 @@ def forward_s(cost: OperationCost, kernels: Kernels) -> float:
         return max(flops / kernels.attention_flops + kernels.launch_s, moving)
     if cost.shape is not None:
         return max(kernels.gemm(*cost.shape), moving)
-    return max(cost.matrix_flops / (kernels.peak_flops * FITTED.convolution), moving)
+    return max(cost.matrix_flops / (kernels.peak_flops * FITTED_CONSTANTS.convolution), moving)
 
 
 def backward_s(cost: OperationCost, kernels: Kernels) -> float:
@@ -165,7 +165,7 @@ def backward_s(cost: OperationCost, kernels: Kernels) -> float:
         if cost.shape is not None:
             both = kernels.gemm_backward(*cost.shape)
             return max(cost.factors / 2.0 * both, kernels.moved(cost.backward_moved))
-        flops = cost.factors * cost.matrix_flops / (kernels.peak_flops * FITTED.convolution)
+        flops = cost.factors * cost.matrix_flops / (kernels.peak_flops * FITTED_CONSTANTS.convolution)
         return max(flops, kernels.moved(cost.backward_moved)) + kernels.launch_s * cost.backward_kernels
     return kernels.moved(cost.backward_moved) + kernels.launch_s * cost.backward_kernels
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torchsplit_core.profiling.operations import COPY_IF_SCATTERED, CREATIONS, GATHERS, VIEWS
+from torchsplit_core.profiling.operations import COPY_IF_NONCONTIGUOUS, CREATIONS, GATHERS, VIEWS
 
 SavedKind = Literal["nothing", "input", "output", "others", "inputs"]
 """`others`: of the inputs that need a gradient the other ones (products); `input`: the first."""
@@ -56,6 +56,6 @@ def saved_kind(name: str, unit: str) -> SavedKind:
         return "output"
     if name in SAVES_INPUT:
         return "input"
-    if unit == "none" or name in SAVES_NOTHING | VIEWS | COPY_IF_SCATTERED | CREATIONS | GATHERS:
+    if unit == "none" or name in SAVES_NOTHING | VIEWS | COPY_IF_NONCONTIGUOUS | CREATIONS | GATHERS:
         return "nothing"
     return "inputs"

@@ -18,12 +18,12 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.partitioning.extraction.divide import StageDraft, divide
+from torchsplit_core.partitioning.extraction.stage_drafts import StageDraft, divide
 from torchsplit_core.strategy.graph_model.blocks import BlockChain as TracedChain
 from torchsplit_core.strategy.graph_model.blocks import chain_of
 from torchsplit_core.strategy.graph_model.costs import GraphCosts
 from torchsplit_core.strategy.graph_model.stage_partition import partition_evenly
-from torchsplit_core.tracing.convert import graph_of_program
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import ROUTE, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH
 from torchsplit_core.training.pipeline.blocks import BlockCosts, ranges_of
@@ -109,7 +109,7 @@ def split_model(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> Sp
     # Tracing has run the model once.
     for name, buffer in model.named_buffers():
         buffer.data.copy_(buffers[name])
-    graph = graph_of_program(program, TRACED_BATCH)
+    graph = convert_program(program, TRACED_BATCH)
     chain = chain_of(graph)
     why = chain.no_stages
     if program.graph_module.meta[ROUTE] == "draft":

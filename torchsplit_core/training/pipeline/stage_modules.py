@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 
-from torchsplit_core.partitioning.extraction.build import build_program
+from torchsplit_core.partitioning.extraction.stage_program import build_program
 from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
 from torchsplit_core.training.pipeline.parameter_names import REST, STAGES
 from torchsplit_core.training.pipeline.split_program import SplitProgram

@@ -21,7 +21,7 @@ from app.models.graph.tables import LONGEST_ARGUMENTS, format_arguments
 from app.session.analysis import Analysis
 from tests.support.app.graphs import LAYERS, encoder, timed
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import Item, view
+from torchsplit_core.drawing.view import ViewItem, build_view
 from torchsplit_core.graph import (
     DominanceInformation,
     TorchGraph,
@@ -55,9 +55,9 @@ def facts(found: list[tuple[str, str]]) -> Mapping[str, str]:
     return {name: value.replace(THIN, " ") for name, value in found}
 
 
-def item(graph: TorchGraph, name: str, *opened: str) -> tuple[Hierarchy, Item]:
+def item(graph: TorchGraph, name: str, *opened: str) -> tuple[Hierarchy, ViewItem]:
     hierarchy = Hierarchy(graph)
-    return hierarchy, next(one for one in view(hierarchy, opened).items if one.id == name)
+    return hierarchy, next(one for one in build_view(hierarchy, opened).items if one.id == name)
 
 
 def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():

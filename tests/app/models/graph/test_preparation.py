@@ -20,9 +20,9 @@ from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
 from tests.support.app.values import SOURCE
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.outline import Row
-from torchsplit_core.drawing.scene import draw
-from torchsplit_core.drawing.view import first_view, view
+from torchsplit_core.drawing.tree_rows import TreeRow
+from torchsplit_core.drawing.scene import layout_scene
+from torchsplit_core.drawing.view import initially_open, build_view
 from torchsplit_core.graph import (
     ALL_STEPS,
     STEPS,
@@ -228,7 +228,7 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Wor
     assert {node: fate_name(model.analysis, node) for node in expected} == expected
     for steps in (ALL_STEPS, (), ("dead", "weights")):
         shown = open_model(full, NAME, steps=steps)
-        scene = draw(shown.hierarchy, view(shown.hierarchy, first_view(shown.hierarchy)))
+        scene = layout_scene(shown.hierarchy, build_view(shown.hierarchy, initially_open(shown.hierarchy)))
         overlays = explorer_data(shown, scene, panels=True)["overlays"]
         found = next(one for one in overlays if one["id"] == "preparation")
         assert set(zip(found["names"], found["colours"], strict=True)) <= set(FATES)
@@ -247,7 +247,7 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Wor
 def test_a_graph_too_large_for_the_colours_says_so(full: Workspace, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.explorer.data.MOST_NODES", 5)
     model = open_model(full, NAME)
-    scene = draw(model.hierarchy, view(model.hierarchy, first_view(model.hierarchy)))
+    scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
     found = explorer_data(model, scene, panels=True)["overlays"][-1]
     assert (found["id"], found["values"]) == ("preparation", []) and "Too large" in found["why"]
 
@@ -259,7 +259,7 @@ def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
     steps: tuple[StepName, ...], full: Workspace
 ):
     model: GraphModel = open_model(full, NAME, steps=steps)
-    scene = draw(model.hierarchy, view(model.hierarchy, first_view(model.hierarchy)))
+    scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
     data = explorer_data(model, scene, panels=True)
     units = [unit.id for unit in model.analysis.prepared.units if unit.kind != "weight"]
     beside = model.analysis.prepared.sideband
@@ -274,8 +274,8 @@ def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
 
 def test_what_stands_below_a_row_left_out_moves_up():
     graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
-    rows = [Row("a", 0), Row("w", 0), Row("b", 1), Row("c", 2), Row("d", 0)]
-    assert visible_rows(Hierarchy(graph), rows) == [Row("a", 0), Row("b", 0), Row("c", 1), Row("d", 0)]
+    rows = [TreeRow("a", 0), TreeRow("w", 0), TreeRow("b", 1), TreeRow("c", 2), TreeRow("d", 0)]
+    assert visible_rows(Hierarchy(graph), rows) == [TreeRow("a", 0), TreeRow("b", 0), TreeRow("c", 1), TreeRow("d", 0)]
 
 
 def test_the_table_says_what_each_step_brings_and_what_is_left_out():

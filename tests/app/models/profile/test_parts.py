@@ -28,7 +28,7 @@ from app.models.profile.table import FAILED, UNTRIED, Filter
 from tests.support.app.profiles import BATCHES, KIND, measured, row, time_of
 from torchsplit_core.curves import Sample, fit_model
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.profiling.fill import slice_samples
+from torchsplit_core.profiling.interpolation import slice_samples
 from torchsplit_core.tables import read_profile_csv
 from torchsplit_core.values import MemoryParts, Profile
 
@@ -119,7 +119,7 @@ def test_one_measured_slice_says_how_uncertain_the_others_are_and_what_helps() -
     fit = fits("m", alone, (1,))[0]
     point = fit.next_point
     assert point is not None and point.slices_measured == 1
-    assert point.now > point.after > 1 and point.measure != "3g.40gb"
+    assert point.width_now > point.width_after > 1 and point.next_slice != "3g.40gb"
     assert "measured on one slice" in describe_advice(fit) and "would help most" in describe_advice(fit)
     both = next(found for found in fits("m", profile, (1,)) if found.gpu_type == KIND)
     assert both.next_point is not None and both.next_point.slices_measured == 2
