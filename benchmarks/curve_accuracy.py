@@ -22,9 +22,9 @@ import numpy as np
 
 from torchsplit_core.curves import Estimate, Query, Sample, estimate, outliers
 from torchsplit_core.curves.fit import fit_points
-from torchsplit_core.curves.time_model import PARAMETERS
 from torchsplit_core.curves.model import fit_model
-from torchsplit_core.curves.prior import LEARNT_PRIOR, WEAK_PRIOR, Prior, CovarianceKernel
+from torchsplit_core.curves.prior import LEARNT_PRIOR, WEAK_PRIOR, CovarianceKernel, Prior
+from torchsplit_core.curves.time_model import PARAMETERS
 from torchsplit_core.profiling.library import measured_library
 
 LEARNT_PARAMETERS = tuple(

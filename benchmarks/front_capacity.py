@@ -103,7 +103,9 @@ def p95_ms(server: ServerHandle, rate_rps: float, seconds: float, seed: int = 0)
     """At clients, of Poisson arrivals at that rate; infinite where a request has no result."""
     gaps = np.random.default_rng(seed).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
-    answers = send_load(server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
+    answers = send_load(
+        server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()
+    ).answers[MODEL]
     if any(status != 200 for _, _, status in answers):
         return float("inf")
     return float(np.percentile([response for _, response, _ in answers], 95)) * 1e3
@@ -146,7 +148,9 @@ def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
     before = processor_ms(server.pid)
     gaps = np.random.default_rng(2).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
-    answers = send_load(server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()).answers[MODEL]
+    answers = send_load(
+        server, {MODEL: server.example_request(MODEL)}, {MODEL: times}, slice_cores()
+    ).answers[MODEL]
     spent = processor_ms(server.pid) - before
     return spent / 1e3 / max(due + response for due, response, _ in answers)
 

@@ -187,8 +187,8 @@ def config() -> Read:
 
 def host() -> Read:
     """What tools and runs tell of a host; the first line says which."""
-    from torchsplit_core.hardware.discovery import discover_host
     from torchsplit_core.hardware.current_state.dcgm import parse_dmon
+    from torchsplit_core.hardware.discovery import discover_host
     from torchsplit_core.hardware.mig_journal import take_journal
     from torchsplit_core.hardware.replay import ReplayNvml
     from torchsplit_core.telemetry.span_reader import read_spans, summary
@@ -400,7 +400,9 @@ def infer() -> Read:
             assert shape[0] == found.rows and len(shape) == 1 + len(port.shape), shape
             assert all(told in (-1, size) for size, told in zip(shape[1:], port.shape, strict=True)), shape
             assert raw.nbytes == math.prod(shape) * SIZES[port.datatype], (shape, raw.nbytes)
-        assert all(name in ("x", "y") and isinstance(binary, bool) for name, binary in found.requested_outputs)
+        assert all(
+            name in ("x", "y") and isinstance(binary, bool) for name, binary in found.requested_outputs
+        )
         found.id.encode()
         assert found.timeout_s is None or 0 < found.timeout_s < math.inf
 

@@ -18,9 +18,17 @@ from unittest.mock import patch
 
 from benchmarks.placement_search import CASES
 from torchsplit_core.placement.model.instance import SearchResult
-from torchsplit_core.placement.search import beam_search, path_program, patterns, search_thresholds, subtour_cuts, threshold_problem, threshold_search
-from torchsplit_core.placement.search.large_segments import cover_threshold, minimal_covers
+from torchsplit_core.placement.search import (
+    beam_search,
+    path_program,
+    patterns,
+    search_thresholds,
+    subtour_cuts,
+    threshold_problem,
+    threshold_search,
+)
 from torchsplit_core.placement.search.large_segments import cover_search as covers_search
+from torchsplit_core.placement.search.large_segments import cover_threshold, minimal_covers
 
 LIMIT_S = 60.0
 EQUAL = 1e-6

@@ -49,7 +49,9 @@ def _arbitrary() -> ProblemInstance:
     draw = np.random.default_rng(3)
     kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
     weights = sum(MEMORY_GIB[kind] for kind in kinds) / 4
-    return ProblemInstance(40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05))
+    return ProblemInstance(
+        40, kinds, draw.uniform(0, 400, (14, 14)), 2, falling_value(64, weights / 40, 0.05)
+    )
 
 
 CASES: dict[str, Callable[[], ProblemInstance]] = {

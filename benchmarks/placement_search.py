@@ -96,7 +96,9 @@ def _noisy(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
     node, kinds = _nodes(gpus, 5, seed)
     drawn = np.random.default_rng(seed).lognormal(np.log(80), 0.5, (gpus, gpus))
     links = np.where(node[:, None] == node, 600.0, drawn)
-    return ProblemInstance(layers, kinds, links, most, linear_value(64, 2048, _weights(kinds, layers, 0.25), 0.05))
+    return ProblemInstance(
+        layers, kinds, links, most, linear_value(64, 2048, _weights(kinds, layers, 0.25), 0.05)
+    )
 
 
 def _several(gpus: int, layers: int, seed: int) -> ProblemInstance:
@@ -202,7 +204,9 @@ def small(count: int) -> int:
 
 
 def _without_network(instance: ProblemInstance) -> float:
-    return search_thresholds(replace(instance, links=np.full_like(instance.links, np.inf)), time_limit_s=60).value
+    return search_thresholds(
+        replace(instance, links=np.full_like(instance.links, np.inf)), time_limit_s=60
+    ).value
 
 
 def measure(name: str) -> dict[str, object]:

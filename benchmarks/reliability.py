@@ -372,7 +372,10 @@ FAMILIES = (
     ),
     Family("execution", "trusted jobs started again", 3, tests_of("tests/jobs/test_trust.py")),
     Family(
-        "costly files", "files made to cost memory or time", 2, tests_of("tests/workspace/test_untrusted_files.py")
+        "costly files",
+        "files made to cost memory or time",
+        2,
+        tests_of("tests/workspace/test_untrusted_files.py"),
     ),
 )
 

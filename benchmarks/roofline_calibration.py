@@ -20,7 +20,6 @@ from scipy.optimize import least_squares
 from benchmarks.reference_networks import NETWORKS, example
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import gpu_type, peaks
-from torchsplit_core.profiling.roofline import FITTED_CONSTANTS, RooflineConstants, batch_time_s, slice_rates
 from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import (
     LIBRARY_GPU,
@@ -28,6 +27,7 @@ from torchsplit_core.profiling.library import (
     MeasuredRow,
     measured_library,
 )
+from torchsplit_core.profiling.roofline import FITTED_CONSTANTS, RooflineConstants, batch_time_s, slice_rates
 
 NAMES = ("convolution", "memory", "host_s", "device_s")
 LEAST = np.log([0.05, 0.1, 1e-6, 1e-7])
@@ -71,7 +71,8 @@ class Calibration:
             residuals, start, bounds=(LEAST, MOST), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=15
         )
         return replace(
-            FITTED_CONSTANTS, **{name: float(np.exp(value)) for name, value in zip(NAMES, solution.x, strict=True)}
+            FITTED_CONSTANTS,
+            **{name: float(np.exp(value)) for name, value in zip(NAMES, solution.x, strict=True)},
         )
 
     def fit_matmul(self, rows: Sequence[MeasuredRow], constants: RooflineConstants) -> RooflineConstants:
@@ -89,8 +90,8 @@ def said(ratios: np.ndarray) -> str:
 
 def graph_of(name: str) -> TorchGraph:
     """The network's graph with a free batch."""
-    from torchsplit_core.tracing.program_graph import convert_program
     from torchsplit_core.tracing.export import export_program
+    from torchsplit_core.tracing.program_graph import convert_program
 
     with torch.device("meta"):
         model = NETWORKS[name]().eval()

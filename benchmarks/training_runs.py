@@ -62,7 +62,9 @@ DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 
 def strategy(data: int, **choices: Any) -> RunStrategy:
     """So many data ranks; a pass a step, where the choices say nothing else."""
-    return RunStrategy(ParallelConfig(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32"))
+    return RunStrategy(
+        ParallelConfig(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32")
+    )
 
 
 def run(
@@ -291,9 +293,9 @@ def reckoned(model: GraphCostModel, machine: Machine, choices: ParallelConfig) -
     """A step by the model's graph."""
     job = TrainingJob(BATCH, "fp32")
     factors = device_factors(model, machine, job, None)
-    return GraphStepModel(model, machine, job, step_offset(model, machine, job, (), factors), factors).estimate(
-        choices
-    )
+    return GraphStepModel(
+        model, machine, job, step_offset(model, machine, job, (), factors), factors
+    ).estimate(choices)
 
 
 def peak(lines: Sequence[dict[str, Any]]) -> float:

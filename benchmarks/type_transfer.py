@@ -154,7 +154,14 @@ def main() -> int:
         print(line(f"{source} → {target}", own, inside, f"{spread:.3f}"))
     print(line("all, each pair left out in turn", every, kept, ""))
     fitted = spread_of(every)
-    print(line("all, by what ships", every, [one.inside(LOG_PEAK_RATIO_SPREAD) for one in every], f"{LOG_PEAK_RATIO_SPREAD:.3f}"))
+    print(
+        line(
+            "all, by what ships",
+            every,
+            [one.inside(LOG_PEAK_RATIO_SPREAD) for one in every],
+            f"{LOG_PEAK_RATIO_SPREAD:.3f}",
+        )
+    )
     print(f"\nFitted on all: {fitted:.3f}, ships: {LOG_PEAK_RATIO_SPREAD}.")
     return 0
 

@@ -1,7 +1,7 @@
 """The address of earlier versions for the files of a plan."""
 
-from app.shell import frame
 from app.object_pages import scenario
+from app.shell import frame
 
 with frame.fault_boundary():
     scenario.render("Deploy")

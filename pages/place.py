@@ -1,9 +1,9 @@
 """The address of earlier versions for a placement."""
 
+from app.object_pages import request_page
 from app.placements import page
 from app.session.result_kind import PLACEMENT
 from app.shell import frame
-from app.object_pages import request_page
 
 with frame.fault_boundary():
     request_page.render(PLACEMENT, "Place", page.render)

@@ -1,7 +1,7 @@
 """A scenario: which slice of which GPU does every model get?"""
 
-from app.shell import frame
 from app.object_pages import scenario
+from app.shell import frame
 
 with frame.fault_boundary():
     scenario.render()

@@ -1,7 +1,7 @@
 """The address of earlier versions for the profiles."""
 
-from app.shell import frame
 from app.object_pages import model
+from app.shell import frame
 
 with frame.fault_boundary():
     model.render("Profile", all_profiles=True)

@@ -1,7 +1,7 @@
 """A training run: what does it do, and how does it stand?"""
 
-from app.shell import frame
 from app.object_pages import run
+from app.shell import frame
 
 with frame.fault_boundary():
     run.render()

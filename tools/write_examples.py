@@ -21,10 +21,10 @@ from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
 from torchsplit_core.values import (
     WHOLE_GPU,
-    MaxLoadSearch,
     FleetEntry,
     GammaArrivals,
     GraphEdge,
+    MaxLoadSearch,
     Objective,
     PartitionDevices,
     PartitionNode,

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
 from torchsplit_core.pictures import html
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet_text import parse_fleet
 from torchsplit_core.planning.request.validate import check_owed, validate
-from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -211,7 +211,9 @@ def deploy(
 
 
 def _profile_of(source: ProfiledModel | Profile | FilePath) -> Profile:
-    return source.profile if isinstance(source, ProfiledModel) else _read(source, Profile, "torchsplit.profile")
+    return (
+        source.profile if isinstance(source, ProfiledModel) else _read(source, Profile, "torchsplit.profile")
+    )
 
 
 def _read(source: Any, kind: type[Any], format_name: str) -> Any:

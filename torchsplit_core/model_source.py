@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from torchsplit_core import bundle
-from torchsplit_core.isolation import is_out_of_memory, require_execution_allowed, remedy_for
+from torchsplit_core.isolation import is_out_of_memory, remedy_for, require_execution_allowed
 from torchsplit_core.isolation.sandbox.access import readable_beside
 from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_cause, quoted, suggestion
 
@@ -124,7 +124,9 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
     if parsed.kind == "pt2":
         if not trust:
             raise InputFault(
-                parsed.display_name, "would execute what it holds when it runs, and it is not trusted", f"{TRUST}."
+                parsed.display_name,
+                "would execute what it holds when it runs, and it is not trusted",
+                f"{TRUST}.",
             )
         return ExportedClient(Path(parsed.path))
     if parsed.kind == "sample":
@@ -185,7 +187,11 @@ class ClientAtLength:
                 "Give the client sequence_lengths, for example (128, 512), and let get_example_inputs(batch_size, "
                 "sequence_length=N) take one of them; or leave the sequence lengths out.",
             )
-        if not isinstance(offered, Sequence) or isinstance(offered, str) or not all(map(_is_positive_whole, offered)):
+        if (
+            not isinstance(offered, Sequence)
+            or isinstance(offered, str)
+            or not all(map(_is_positive_whole, offered))
+        ):
             problem = f"is {quoted(offered)}, not a sequence of whole numbers from 1"
             raise InputFault(where, problem, "Write, for example, (128, 512).")
         if length not in offered:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, INK, Theme, axis, with_opacity, apply_layout, log_axis, theme_name
+from app.charts.theme import AMBER, INK, Theme, apply_layout, axis, log_axis, theme_name, with_opacity
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
@@ -158,7 +158,8 @@ def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
             "line": {"width": 2, "color": colours},
         },
         customdata=[
-            (row.basis, row.throughput_rps, row.latency_ms, row.batch_size, _hover_text(row)) for row in line.rows
+            (row.basis, row.throughput_rps, row.latency_ms, row.batch_size, _hover_text(row))
+            for row in line.rows
         ],
         hovertemplate=(
             "%{fullData.name}<br>batch %{customdata[3]}<br>%{customdata[1]:.6g} req/s, p95 %{customdata[2]:.6g} ms"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, Theme, axis, apply_layout, legend_mark, theme_name
+from app.charts.theme import AMBER, GRID, INK, Theme, apply_layout, axis, legend_mark, theme_name
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
@@ -91,7 +91,9 @@ def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, d
     return figure
 
 
-def bars(groups: Sequence[tuple[str, Sequence[StageBar]]], bound_ms: float | None, *, dark: bool) -> go.Figure:
+def bars(
+    groups: Sequence[tuple[str, Sequence[StageBar]]], bound_ms: float | None, *, dark: bool
+) -> go.Figure:
     """The load of every stage of each named cut: time solid, transfers hatched; the bound as a dotted line."""
     theme = theme_name(dark)
     figure = go.Figure()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
-from app.charts.theme import GRID, INK, Theme, axis, with_opacity, apply_layout, theme_name
+from app.charts.theme import GRID, INK, Theme, apply_layout, axis, theme_name, with_opacity
 from torchsplit_core.pictures.numbers import exact
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.charts.theme import GRID, axis, apply_layout, theme_name
+from app.charts.theme import GRID, apply_layout, axis, theme_name
 
 TITLES = ("requests/s", "p95, ms", "rows that wait")
 HEIGHT_PX = 420

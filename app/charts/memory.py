@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, Theme, axis, apply_layout, theme_name
+from app.charts.theme import AMBER, GRID, INK, RED, Theme, apply_layout, axis, theme_name
 
 PARTS = ("weights", "activations", "transient", "context")
 """Of the bottom one first; colours go from firm to faint in this order."""
@@ -47,7 +47,9 @@ class Limit:
     gib: float
 
 
-def memory(bars: Sequence[MemoryBar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool) -> go.Figure:
+def memory(
+    bars: Sequence[MemoryBar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool
+) -> go.Figure:
     """Stacked bars by batch size, a line a limit that is near, a red cross where memory did not suffice."""
     theme = theme_name(dark)
     top = max([bar.total for bar in bars], default=0.0)

@@ -189,7 +189,12 @@ def _collapsed_card(
     lines = (
         (f"{run[0] + 1}–{run[-1] + 1}: {len(run)} segments", True),
         (f"{each} layer{'s' if each != '1' else ''} each", False),
-        (_describe_counts(types[gpu] for part in parts for gpu in part.gpu_ids) if colour else f"{gpus} GPUs", False),
+        (
+            _describe_counts(types[gpu] for part in parts for gpu in part.gpu_ids)
+            if colour
+            else f"{gpus} GPUs",
+            False,
+        ),
         (f"from {short(slow, 'tokens/s')}", framed),
         ("slowest" if framed else "", True),
     )
@@ -212,7 +217,9 @@ def _link(outcome: PlacementOutcome, place: int, slow: bool) -> str:
     )
 
 
-def _card_svg(width: float, title: str, lines: Sequence[tuple[str, bool]], *, colour: str, framed: bool) -> str:
+def _card_svg(
+    width: float, title: str, lines: Sequence[tuple[str, bool]], *, colour: str, framed: bool
+) -> str:
     stroke, weight = ("currentColor", 3.0) if framed else (colour or "currentColor", 1.5)
     fill = (
         f'fill="{colour}" fill-opacity="{LOAD_OPACITY / 2:g}"'
@@ -243,7 +250,9 @@ def _box(group: NodeGroup, home: dict[GpuId, GpuAssignment], colours: Mapping[st
             rest[gpu.type] = rest.get(gpu.type, 0) + 1
     for row, (kind, count) in enumerate(rest.items()):
         cells.append(_unused(top + row * CELL_HEIGHT, count, kind))
-    return _node(group.name, _describe_counts(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT)
+    return _node(
+        group.name, _describe_counts(gpu.type for gpu in group.gpus), cells, top + len(rest) * CELL_HEIGHT
+    )
 
 
 def _small_box(group: NodeGroup, home: dict[GpuId, GpuAssignment], colours: Mapping[str, str]) -> str:
@@ -279,7 +288,9 @@ def _unused_box(equal_groups: Sequence[NodeGroup]) -> str:
     if len(equal_groups) == 1:
         return _node(equal_groups[0].name, each, [_unused(0, count, "")], CELL_HEIGHT)
     name, last = f"{len(equal_groups)} nodes", equal_groups[-1].name
-    return _node(name, f"each {each}", [_unused(0, count, "")], CELL_HEIGHT, f", {equal_groups[0].name} to {last}")
+    return _node(
+        name, f"each {each}", [_unused(0, count, "")], CELL_HEIGHT, f", {equal_groups[0].name} to {last}"
+    )
 
 
 def _node(name: str, note: str, cells: Sequence[str], height: float, more: str = "") -> str:
@@ -305,7 +316,9 @@ def _describe_assignment(gpu: PlacementGpu, assignment: GpuAssignment) -> str:
     return words
 
 
-def _cell(x: float, y: float, gpu: PlacementGpu, assignment: GpuAssignment, colours: Mapping[str, str]) -> str:
+def _cell(
+    x: float, y: float, gpu: PlacementGpu, assignment: GpuAssignment, colours: Mapping[str, str]
+) -> str:
     colour, title = _assignment_colour(gpu, assignment, colours), _describe_assignment(gpu, assignment)
     return (
         f'<svg class="gpu" data-gpu="{escaped_attribute(str(gpu.id))}" x="{x:g}" y="{y:g}" width="{CELL:g}"'

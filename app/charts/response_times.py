@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, axis, apply_layout, legend_mark, log_axis, theme_name
+from app.charts.theme import GRID, INK, RED, apply_layout, axis, legend_mark, log_axis, theme_name
 from torchsplit_core.pictures.colours import UNKNOWN
 
 PERCENTS = (0.0, 50.0, 90.0, 95.0, 99.0, 99.9)
@@ -57,7 +57,9 @@ def distribution_chart(lines: Sequence[DistributionLine], *, dark: bool) -> go.F
     """
     theme = theme_name(dark)
     figure = go.Figure()
-    far = max((axis_position(line.percents[-1]) for line in lines if line.percents), default=axis_position(99.0))
+    far = max(
+        (axis_position(line.percents[-1]) for line in lines if line.percents), default=axis_position(99.0)
+    )
     for line in lines:
         named = html.escape(line.label)
         figure.add_trace(
@@ -137,7 +139,8 @@ def percentile_chart(rungs: Sequence[PercentileRow], *, dark: bool) -> go.Figure
                 x=[max(times[number], LEAST_MS) for _, _, times in drawn],
                 y=[height for _, height, _ in drawn],
                 customdata=[
-                    [html.escape(rung.label), _format_half_width(rung.half_widths[number])] for rung, _, _ in drawn
+                    [html.escape(rung.label), _format_half_width(rung.half_widths[number])]
+                    for rung, _, _ in drawn
                 ],
                 mode="markers",
                 showlegend=False,

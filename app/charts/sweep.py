@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, Theme, axis, with_opacity, apply_layout, theme_name
+from app.charts.theme import GRID, INK, RED, Theme, apply_layout, axis, theme_name, with_opacity
 
 ACCENT = {"light": "#0f766e", "dark": "#2dd4bf"}
 """The theme's accent for proof; on the dark ground a lighter teal, for a dot is small."""
@@ -132,7 +132,9 @@ def pareto_front(spots: Sequence[PlanDot], *, dark: bool) -> go.Figure:
     apply_layout(figure, theme, height=330, key="sweep front")
     most = max((spot.gpus for spot in spots), default=1)
     figure.update_layout(
-        xaxis=axis("GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick_step(most)),
+        xaxis=axis(
+            "GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick_step(most)
+        ),
         yaxis=axis("worst-served model, × its demand", theme, rangemode="tozero"),
         clickmode="event+select",
     )
@@ -190,7 +192,11 @@ def _marks_without_plan(marks: Sequence[SweepMark], name: str, symbol: str, colo
 
 
 def _marker(
-    points: Sequence[SweepMark] | Sequence[PlanDot], colour: str, symbol: str, theme: Theme, opacity: float = 1.0
+    points: Sequence[SweepMark] | Sequence[PlanDot],
+    colour: str,
+    symbol: str,
+    theme: Theme,
+    opacity: float = 1.0,
 ) -> dict[str, Any]:
     """A hollow marker's own line is its ring: only its size says that it is chosen."""
     ink = colour if symbol == OPEN else INK[theme]
@@ -199,7 +205,10 @@ def _marker(
         "symbol": symbol,
         "size": [CHOSEN_PX if point.chosen else DOT_PX for point in points],
         "opacity": [1.0 if point.chosen else opacity for point in points],
-        "line": {"width": [3 if point.chosen else 2 if symbol == OPEN else 0 for point in points], "color": ink},
+        "line": {
+            "width": [3 if point.chosen else 2 if symbol == OPEN else 0 for point in points],
+            "color": ink,
+        },
     }
 
 

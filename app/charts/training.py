@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, axis, apply_layout, log_axis, theme_name
+from app.charts.theme import AMBER, GRID, INK, RED, apply_layout, axis, log_axis, theme_name
 
 TIME_PARTS = {
     "compute": "#3f66cc",

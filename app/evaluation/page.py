@@ -14,14 +14,14 @@ from app.session.unsaved import begin
 from app.session.workspace import names, read
 from app.shell import address
 from torchsplit_core import jobs
-from torchsplit_core.evaluation.search_budget import effort_words
 from torchsplit_core.evaluation.grid import cases, settings_of
-from torchsplit_core.evaluation.report.result_tables import made_words, settings_words, tables
-from torchsplit_core.evaluation.report.markdown import document
-from torchsplit_core.evaluation.report.html_report import claim_html, mixes_html, report, table_html
-from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.bar_charts import bar_charts, chart_svg
 from torchsplit_core.evaluation.report.csv_files import cases_csv, models_csv
+from torchsplit_core.evaluation.report.html_report import claim_html, mixes_html, report, table_html
+from torchsplit_core.evaluation.report.markdown import document
+from torchsplit_core.evaluation.report.result_tables import made_words, settings_words, tables
 from torchsplit_core.evaluation.run import plans_to_search
+from torchsplit_core.evaluation.search_budget import effort_words
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.job_kinds import EVALUATE, EvaluateParameters
 from torchsplit_core.pictures.numbers import escape_markdown
@@ -69,7 +69,9 @@ def render(workspace: Workspace) -> None:
     if not outcome.complete:
         st.info(_render_progress(workspace, outcome))
     origin = "This one came with TorchSplit. " if name == SHIPPED else ""
-    st.caption(escape_markdown(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."))
+    st.caption(
+        escape_markdown(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware.")
+    )
     views = VIEWS if outcome.claims else VIEWS[1:]
     turned = address.selected_tab(address.TAB, views, TAB)
     address.set_address(workspace, {address.TAB: turned})
@@ -145,7 +147,9 @@ def _pictures(outcome: EvaluationOutcome) -> None:
     for drawing in bar_charts(outcome):
         with st.container(border=True, key=f"evaluation-{drawing.name}"):
             drawn = f'<div style="overflow-x: auto">{chart_svg(drawing)}</div>'
-            with saving.exportable(drawing.title, f"evaluation.{drawing.name}", key=f"evaluation-{drawing.name}"):
+            with saving.exportable(
+                drawing.title, f"evaluation.{drawing.name}", key=f"evaluation-{drawing.name}"
+            ):
                 picture(drawn, key=f"evaluation-picture-{drawing.name}")
 
 

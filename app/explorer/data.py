@@ -11,8 +11,8 @@ from typing import Any
 
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.tree_rows import TreeRow, dominator_rows, icicle
 from torchsplit_core.drawing.scene import Box, Scene
+from torchsplit_core.drawing.tree_rows import TreeRow, dominator_rows, icicle
 from torchsplit_core.graph import Region
 
 MOST_NODES = 50_000
@@ -87,7 +87,9 @@ def nodes_data(hierarchy: Hierarchy, analysis: Analysis, scene: Scene, drawn: Dr
         "module": [modules.index_of(node.module) for node in graph_nodes],
         "modules": modules.names,
         "source": [node.source for node in graph_nodes],
-        "shape": ["" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in graph_nodes],
+        "shape": [
+            "" if node.shape is None else f"[{', '.join(map(str, node.shape))}]" for node in graph_nodes
+        ],
         "home": [scene.view.item_of[node] for node in drawn.nodes],
         "unit": [
             -1 if unit is None or unit not in order else drawn.positions.get(hierarchy.index[unit], -1)

@@ -13,8 +13,8 @@ from app.components.explorer import explorer
 from app.components.keys import component_key
 from app.explorer import view_state as explorer_state
 from app.explorer.data import drawn_nodes, nodes_data, regions_data, scene_data, trees_data
-from app.explorer.view_state import ExplorerState
 from app.explorer.overlays import overlays
+from app.explorer.view_state import ExplorerState
 from app.session.model import GraphModel
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.workspace.store import Workspace

@@ -10,7 +10,7 @@ from app.explorer import data
 from app.session.analysis import Analysis
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.svg import Fill
-from torchsplit_core.drawing.view import ViewItem, View
+from torchsplit_core.drawing.view import View, ViewItem
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import percent, size
 from torchsplit_core.profiling.memory import estimate_memory
@@ -75,7 +75,10 @@ def overlays(
             shown,
             names,
             # In the order of the stages, for their colours are those of the Partition page.
-            {name: f"stage {stage + 1}" for name, stage in sorted(stages.items(), key=lambda entry: entry[1])},
+            {
+                name: f"stage {stage + 1}"
+                for name, stage in sorted(stages.items(), key=lambda entry: entry[1])
+            },
             costs,
             "Find cuts first, on the tab Cuts.",
         ),

@@ -10,7 +10,14 @@ import streamlit as st
 
 from app.session.workspace import remember
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import MOST_ITEMS, ViewItem, View, initially_open, groups_to_open, groups_around
+from torchsplit_core.drawing.view import (
+    MOST_ITEMS,
+    View,
+    ViewItem,
+    groups_around,
+    groups_to_open,
+    initially_open,
+)
 from torchsplit_core.workspace.store import Workspace
 
 
@@ -63,7 +70,9 @@ def save_state(workspace: Workspace, place: str, state: ExplorerState) -> None:
     )
 
 
-def apply_action(state: ExplorerState, hierarchy: Hierarchy, shown: View, action: Mapping[str, Any]) -> ExplorerState:
+def apply_action(
+    state: ExplorerState, hierarchy: Hierarchy, shown: View, action: Mapping[str, Any]
+) -> ExplorerState:
     """The look after the user opened, closed or revealed something. What is not there (any more) changes nothing."""
     kind, name, node = action.get("kind"), action.get("item"), action.get("node")
     item = next((candidate for candidate in shown.items if candidate.id == name), None)

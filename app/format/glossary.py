@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.format.word_aliases import EXTRA_EXPLANATIONS, PATTERNS, ALIASES
+from app.format.word_aliases import ALIASES, EXTRA_EXPLANATIONS, PATTERNS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MOST_CHARACTERS = 260

@@ -12,7 +12,15 @@ from app.components import saving
 from app.format.gpus import NOTE, gpu_cells
 from app.shell import frame, widgets
 from torchsplit_core.hardware import CoreTimes, LiveGpu, LiveHost, discover_host, live_host
-from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, percent, escape_markdown, short, size
+from torchsplit_core.pictures.numbers import (
+    UNKNOWN,
+    escape_markdown,
+    exact,
+    memory_size,
+    percent,
+    short,
+    size,
+)
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
 

@@ -39,7 +39,7 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 
-__all__ = ["ModelEntry", "start_options", "list_models", "render", "table", "render_welcome"]
+__all__ = ["ModelEntry", "list_models", "render", "render_welcome", "start_options", "table"]
 MOST_WORKSPACES = 8
 """Earlier workspaces in the list before it is searched."""
 

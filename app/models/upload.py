@@ -136,7 +136,9 @@ def _failed_job(workspace: Workspace) -> jobs.JobStatus | None:
     identity, file_id, job = st.session_state.get(_STARTED, (None, None, None))
     if file is None or (identity, file_id) != (workspace.id, file.file_id):
         return None
-    return next((status for status in jobs.statuses(workspace) if status.id == job and status.state == "failed"), None)
+    return next(
+        (status for status in jobs.statuses(workspace) if status.id == job and status.state == "failed"), None
+    )
 
 
 def start(
@@ -163,7 +165,9 @@ def start(
         raise InputFault(file, problem, "Enter the name of the client's class.")
     source = f"{file}:{entry}" if python else file
     digest = hashlib.sha256(data).hexdigest()
-    known = named_results.sha256_of(workspace, "upload", file) == digest and named_results.exists(workspace, "graph", source)
+    known = named_results.sha256_of(workspace, "upload", file) == digest and named_results.exists(
+        workspace, "graph", source
+    )
     if known and not python:
         st.session_state[_AWAITED] = (None, source)
         return None

@@ -7,10 +7,10 @@ import streamlit as st
 from app.models.cuts import page as cuts_page
 from app.models.graph import page as graph_page
 from app.models.profile import page as profile_page
+from app.object_pages import unknown_object
 from app.session import cuts
 from app.session.result_kind import MODEL
 from app.shell import address, frame, result_list
-from app.object_pages import unknown_object
 from torchsplit_core.workspace.store import Workspace
 
 TAB = "model-tab"
@@ -42,7 +42,9 @@ def render(first: str = GRAPH, *, all_profiles: bool = False) -> None:
     _settle(opened, name, tab, open_tab)
     st.html(STYLE)
     with st.container(horizontal=True, vertical_alignment="center", key="model-head", gap="xsmall"):
-        frame.render_head(opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.job_kinds, about=name)
+        frame.render_head(
+            opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.job_kinds, about=name
+        )
         if name is not None and len(known) > 1:
             result_list.render_switch(opened, MODEL, name, known)
     st.session_state.setdefault(TAB, first)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app.object_pages import unknown_object
 from app.runs import list_page, page
 from app.session.result_kind import RUN
 from app.shell import address, frame
-from app.object_pages import unknown_object
 
 
 def render_list() -> None:

@@ -50,7 +50,9 @@ def _of_scenario(workspace: Workspace, name: str) -> NextStep:
         return NextStep(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
     verdict = verdict_of(request, plan)
     if verdict.level == "red" or plan.status not in SOLVED:
-        return NextStep(f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name)
+        return NextStep(
+            f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name
+        )
     if verdict.late:
         return NextStep(f"{name} may exceed its limits under load.", "See which", "Plan", name)
     return NextStep(

@@ -146,5 +146,7 @@ def _models(entries: list[models.ModelEntry]) -> None:
     """Ways to the pages of the models."""
     with st.container(horizontal=True, gap="small", key="model-ways"):
         for entry in entries:
-            navigation.link("Graph", escape_markdown(entry.source), entry.source, icon=":material/deployed_code:")
+            navigation.link(
+                "Graph", escape_markdown(entry.source), entry.source, icon=":material/deployed_code:"
+            )
         navigation.link("Models", "Add, trace, remove", icon=":material/add:")

@@ -47,7 +47,9 @@ def render(workspace: Workspace, placement: StoredPlacement) -> None:
         )
 
 
-def stored_comparison(workspace: Workspace, placement: StoredPlacement) -> list[tuple[str, PlacementOutcome, float | None]]:
+def stored_comparison(
+    workspace: Workspace, placement: StoredPlacement
+) -> list[tuple[str, PlacementOutcome, float | None]]:
     """What the last comparison for this very request found, each with what its segments give on their GPUs; nothing
     before there was one."""
     done = _statuses(workspace, placement, "done")

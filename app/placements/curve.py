@@ -14,7 +14,7 @@ from app.session.placements import StoredPlacement, curve_of, start_curve
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PLACEMENT_FRONTIER
-from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 

@@ -56,7 +56,9 @@ def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement |
         )  # fmt: skip
         # A layer cut among GPUs is reckoned from their peaks: other speeds have parts of the batch alone.
         splits = [
-            split_mode for split_mode in SPLITS if split_mode != "tensor" or isinstance(request.throughput, RooflineThroughput)
+            split_mode
+            for split_mode in SPLITS
+            if split_mode != "tensor" or isinstance(request.throughput, RooflineThroughput)
         ]
         split = st.radio(
             "GPUs of a segment share", splits, splits.index(request.split), key=f"split {mark}",
@@ -110,10 +112,16 @@ def place_quickly(
 
 
 def _try_request(
-    workspace: Workspace, placement: StoredPlacement, edited: PlacementRequest, changed: tuple[str, ...], added: str
+    workspace: Workspace,
+    placement: StoredPlacement,
+    edited: PlacementRequest,
+    changed: tuple[str, ...],
+    added: str,
 ) -> TrialPlacement:
     if len(edited.gpus) > QUICK_GPUS:
-        return TrialPlacement(edited, changed, None, "A fleet this large is searched in the background: press Place.")
+        return TrialPlacement(
+            edited, changed, None, "A fleet this large is searched in the background: press Place."
+        )
     memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gib) for gpu in edited.gpus))
     key = f"{placement.sha256} {changed} {memory} {added}"
     try:

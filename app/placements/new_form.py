@@ -69,7 +69,9 @@ def render(workspace: Workspace, *, first: bool) -> None:
         fleet, matrix, links = _nodes()
     if st.button("Place this model", key="place-build", type="secondary" if first else "primary"):
         with frame.fault_boundary():
-            request = build_placement(model, fleet_text(fleet), _text(config), _text(matrix), {**options, **links})
+            request = build_placement(
+                model, fleet_text(fleet), _text(config), _text(matrix), {**options, **links}
+            )
             name = config.name if config is not None else model
             _begin(workspace, f"{name} on {len(request.gpus)} GPUs"[:100], request)
 

@@ -226,7 +226,10 @@ def describe_changes(before: PlacementRequest, after: PlacementRequest) -> tuple
     if before.gpus != after.gpus:
         memory = {gpu.id: gpu.memory_gib for gpu in before.gpus}
         remaining = [gpu for gpu in after.gpus if gpu.id in memory]
-        for count, words in ((len(before.gpus) - len(remaining), "fewer"), (len(after.gpus) - len(remaining), "more")):
+        for count, words in (
+            (len(before.gpus) - len(remaining), "fewer"),
+            (len(after.gpus) - len(remaining), "more"),
+        ):
             if count:
                 lines.append(f"{count} GPU{'s' if count > 1 else ''} {words}")
         if any(memory[gpu.id] != gpu.memory_gib for gpu in remaining):

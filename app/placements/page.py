@@ -14,8 +14,8 @@ from app.placements.outcome_tables import (
     bottleneck,
     gpus_used,
     headline,
-    links_table,
     latency_labels,
+    links_table,
     proof,
     replicas_table,
     segments_table,
@@ -30,7 +30,7 @@ from torchsplit_core import jobs
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.job_kinds import PLACE
-from torchsplit_core.pictures.numbers import counted, exact, percent, escape_markdown, short
+from torchsplit_core.pictures.numbers import counted, escape_markdown, exact, percent, short
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -67,7 +67,9 @@ def _banner(workspace: Workspace, placement: StoredPlacement, trial: form.TrialP
     """What is tried and not stored, and two ways out of it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="place-banner"):
         text = f"Tried, not kept: {'; '.join(trial.changes)}."
-        before = placement.outcome.throughput if placement.outcome is not None and placement.is_current else None
+        before = (
+            placement.outcome.throughput if placement.outcome is not None and placement.is_current else None
+        )
         after = trial.outcome.throughput if trial.outcome is not None else None
         if before and after and trial.request.units == placement.request.units:
             more = after / before - 1
@@ -105,7 +107,9 @@ def _render_stored(workspace: Workspace, placement: StoredPlacement) -> None:
             _details(placement, request, outcome, _render_outcome(placement, request, outcome))
 
 
-def _render_outcome(placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome) -> PlacementOutcome:
+def _render_outcome(
+    placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome
+) -> PlacementOutcome:
     """Figures and pictures; the pipeline that they show."""
     words, colour = proof(outcome)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -156,7 +160,10 @@ def _details(
     if shown.links:
         st.header("Links", anchor=False)
         saving.table(
-            links_table(shown, request), f"{placement.name}.links", key="place-links", alt="Links of the pipeline"
+            links_table(shown, request),
+            f"{placement.name}.links",
+            key="place-links",
+            alt="Links of the pipeline",
         )
     _downloads(placement, request, outcome)
     _launch(request, shown)

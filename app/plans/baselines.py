@@ -15,7 +15,7 @@ from app.session import draft as drafts
 from app.session import scenario
 from app.session.result_kind import SCENARIO
 from app.shell import frame
-from torchsplit_core.pictures.numbers import exact, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import Baseline, baselines
 from torchsplit_core.planning.request.hash import request_hash
@@ -41,7 +41,9 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
         st.info("The plan answers an earlier request: plan again, and compare then.")
         return
     baseline_plans = _cached_baselines(request_hash(request), plan.objective.bound, request, plan)
-    saving.exportable_table(table(plan, baseline_plans, request), "Baselines", f"{name}.baselines", key="baselines")
+    saving.exportable_table(
+        table(plan, baseline_plans, request), "Baselines", f"{name}.baselines", key="baselines"
+    )
     st.caption(
         "Each is a plan for the same request, made by the named rule and checked alike. "
         "None claims a proof: the bound is the plan's."
@@ -59,7 +61,11 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
         if baseline.title == chosen and baseline.outcome is not None:
             _open(workspace, name, request, baseline)
             slice_map.render(
-                baseline.outcome, request, scenario.colours(workspace), key="baseline-slices", file=baseline.title
+                baseline.outcome,
+                request,
+                scenario.colours(workspace),
+                key="baseline-slices",
+                file=baseline.title,
             )
 
 
@@ -67,11 +73,15 @@ def _open(workspace: Workspace, name: str, request: PlanRequest, baseline: Basel
     """The ways to take a baseline over: beside the plan, or as a scenario."""
     with st.container(horizontal=True):
         if st.button("Open as draft", key="baseline-draft"):
-            drafts.change(workspace, name, request, request, plan=baseline.outcome, origin=f"baseline: {baseline.title}")
+            drafts.change(
+                workspace, name, request, request, plan=baseline.outcome, origin=f"baseline: {baseline.title}"
+            )
             st.rerun()
         if st.button("Open as scenario", key="baseline-scenario"):
             with frame.fault_boundary():
-                new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name[:60]}, {baseline.title}")
+                new = named_results.free_name(
+                    workspace, named_results.SCENARIO_KINDS, f"{name[:60]}, {baseline.title}"
+                )
                 workspace.put("plan_request", new, request)
                 workspace.put("plan", new, baseline.outcome)
                 VersionStore(workspace, new).save(f"baseline: {baseline.title}")
@@ -93,7 +103,10 @@ def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: Plan
     outcomes = [plan, *(entry.outcome for entry in baseline_plans)]
     scale = max([1.0, *(least for entry in outcomes if (least := _worst_served(entry)) is not None)])
     rows = [_row("This plan", plan, "", scale)]
-    rows += [_row(entry.title, entry.outcome, gain(plan, entry, request.objective).words, scale) for entry in baseline_plans]
+    rows += [
+        _row(entry.title, entry.outcome, gain(plan, entry, request.objective).words, scale)
+        for entry in baseline_plans
+    ]
     of_what = "÷ weight · demand" if weighted(request) else "÷ demand"
     head = (
         f'<th>how</th><th title="the mark is what is asked">worst served {of_what}</th><th class="n">×</th>'
@@ -104,7 +117,10 @@ def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: Plan
 
 def describe_rules(baseline_plans: tuple[Baseline, ...]) -> str:
     """How each is found, as a list in Markdown."""
-    return "\n".join(f"- **{escape_markdown(baseline.title)}.** {escape_markdown(baseline.about)}" for baseline in baseline_plans)
+    return "\n".join(
+        f"- **{escape_markdown(baseline.title)}.** {escape_markdown(baseline.about)}"
+        for baseline in baseline_plans
+    )
 
 
 def _worst_served(outcome: PlanOutcome | None) -> float | None:

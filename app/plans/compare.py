@@ -15,12 +15,12 @@ from app.plans.summary import metrics, status_badge
 from app.plans.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
-from torchsplit_core.pictures.numbers import UNKNOWN, exact, escape_markdown, short
+from torchsplit_core.latency_slo.verdict import PlanVerdict
+from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, exact, short
 from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
 from torchsplit_core.planning.comparison.compare import Comparison, compare
 from torchsplit_core.planning.comparison.figures import figures_of
-from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -91,8 +91,13 @@ def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Se
         side_by_side(workspace, (before, after), requests, outcomes)
     st.header("Model by model", anchor=False)
     columns = list(dict.fromkeys((after, before, *selected)))[:MOST_COLUMNS]
-    stored = [(column, read(workspace, "plan_request", column), read(workspace, "plan", column)) for column in columns]
-    saving.exportable_table(comparison_table(stored), "Scenarios by model", "scenarios-by-model", key="compare-columns")
+    stored = [
+        (column, read(workspace, "plan_request", column), read(workspace, "plan", column))
+        for column in columns
+    ]
+    saving.exportable_table(
+        comparison_table(stored), "Scenarios by model", "scenarios-by-model", key="compare-columns"
+    )
 
 
 def _update_pair(name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
@@ -132,7 +137,9 @@ def side_by_side(
     ):
         with column.container(border=True):
             st.header(escape_markdown(title), anchor=False)
-            summary = " · ".join(f"{escape_markdown(item.label)}: {item.value}" for item in metrics(outcome, request)[:3])
+            summary = " · ".join(
+                f"{escape_markdown(item.label)}: {item.value}" for item in metrics(outcome, request)[:3]
+            )
             st.caption(summary)
             slice_map.render(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")

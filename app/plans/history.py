@@ -52,7 +52,9 @@ def render(
         "Version",
         versions,
         min(1, len(versions) - 1),
-        format_func=lambda version: f"v{version.number} · {format_time(version)} · {describe_version(version)}",
+        format_func=lambda version: (
+            f"v{version.number} · {format_time(version)} · {describe_version(version)}"
+        ),
         key=f"version {name}",
     )
     state = store.load(chosen.number)
@@ -66,7 +68,9 @@ def render(
         ):
             solved = outcome is not None and outcome.status in SOLVED
             note = f"v{chosen.number} as it was" if solved else ""
-            drafts.change(workspace, name, request, version_request, plan=outcome if solved else None, origin=note)
+            drafts.change(
+                workspace, name, request, version_request, plan=outcome if solved else None, origin=note
+            )
             st.rerun()
         if st.button(
             "Restore",
@@ -76,7 +80,9 @@ def render(
         ):
             _restore(workspace, name, request, chosen)
     if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
-        compare.side_by_side(workspace, (f"v{chosen.number}", "now"), (version_request, request), (outcome, plan))
+        compare.side_by_side(
+            workspace, (f"v{chosen.number}", "now"), (version_request, request), (outcome, plan)
+        )
 
 
 def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Draft | None) -> None:
@@ -149,4 +155,6 @@ def format_time(version: Version) -> str:
 def describe_version(version: Version) -> str:
     """What a version changed of the one before, or whose plan it is."""
     parts = [version.note] if version.note else []
-    return " · ".join([*parts, *version.changes]) or ("the first one kept" if version.number == 1 else "planned again")
+    return " · ".join([*parts, *version.changes]) or (
+        "the first one kept" if version.number == 1 else "planned again"
+    )

@@ -52,7 +52,9 @@ def render(
             with st.expander("Which demands clash", expanded=len(plan.conflicts) == 1 and clashing < 3):
                 for conflict in plan.conflicts:
                     first, demands = describe_conflict(conflict)
-                    st.markdown(f"- **{first}:** {escape_markdown(demands)}. {escape_markdown(conflict.message)}")
+                    st.markdown(
+                        f"- **{first}:** {escape_markdown(demands)}. {escape_markdown(conflict.message)}"
+                    )
 
 
 def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[WayOut, ...]:

@@ -42,7 +42,9 @@ def models_table(
     from the worst served; an explained one what holds each model.
     """
     fair = goal_of(plan.objective).every_level
-    binding = {item.model: _binding_word(item) for item in plan.explanation.models} if plan.explanation else {}
+    binding = (
+        {item.model: _binding_word(item) for item in plan.explanation.models} if plan.explanation else {}
+    )
     demands = {model.name: model.demand_rps for model in request.models} if request else {}
     limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     bounded = bounded_models(plan)

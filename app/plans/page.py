@@ -17,14 +17,14 @@ from app.plans.explanation import panel
 from app.plans.inputs import form
 from app.plans.load import tab as load_tab
 from app.plans.manual import tab as manual_tab
+from app.plans.measurement import tab as run_tab
 from app.plans.model_table import models_table
 from app.plans.report import report
-from app.plans.measurement import tab as run_tab
 from app.plans.screen import drawer, header_style, layout, tour
 from app.plans.summary import SOLVED, Metric, basis_badge, metrics, status_badge
 from app.plans.sweep import tab as sweep_tab
 from app.plans.verdict import verdict_of
-from app.plans.verdict_line import render_facts, offer_response_limits, offer_minimum_demands, render_verdict
+from app.plans.verdict_line import offer_minimum_demands, offer_response_limits, render_facts, render_verdict
 from app.plans.what_if import proof
 from app.session import draft as drafts
 from app.session import scenario
@@ -35,13 +35,13 @@ from torchsplit_core import jobs
 from torchsplit_core.files import write_text
 from torchsplit_core.jobs.job_kinds import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
 from torchsplit_core.planning.sureness.verdict import Sureness
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
-from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -140,7 +140,9 @@ def _render_verdict(
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
         if request is not None and shown_request is not None and without_minimum(shown_request):
             offer_minimum_demands(workspace, name, request, shown_request)
-        elif request is None or shown_request is None or shown is None or verdict is None or not verdict.facts:
+        elif (
+            request is None or shown_request is None or shown is None or verdict is None or not verdict.facts
+        ):
             st.html(header_style.NOTHING)
         else:
             render_facts(verdict, (describe_tiers(shown_request, shown), describe_cost(shown_request, shown)))
@@ -181,7 +183,15 @@ def _tabs(
         with planned:
             if trial_plan is not None and trial_plan.outcome is not None:
                 with st.container(key="map"):
-                    _outcome(workspace, name, trial_plan.request, trial_plan.outcome, plan_confidence, searching, stored=False)
+                    _outcome(
+                        workspace,
+                        name,
+                        trial_plan.request,
+                        trial_plan.outcome,
+                        plan_confidence,
+                        searching,
+                        stored=False,
+                    )
             elif plan is None or trial_plan is not None:
                 _not_planned(searching, (trial_plan.request if trial_plan else request))
             else:
@@ -232,7 +242,9 @@ def _stored_note(trial_plan: TrialPlan | None, request: PlanRequest | None, plan
     """Beside a draft: which plan a tab is about, since the verdict above is on the draft."""
     if trial_plan is not None:
         sentence = verdict_of(request, plan).sentence if plan is not None else ""
-        st.caption(escape_markdown(f"This tab is about the scenario as stored, without the draft. {sentence}"))
+        st.caption(
+            escape_markdown(f"This tab is about the scenario as stored, without the draft. {sentence}")
+        )
 
 
 def _render_empty(workspace: Workspace) -> None:
@@ -405,7 +417,11 @@ def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan
         if trial_plan.outcome is not None:
             summary = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))
             _report(
-                "Report of the draft (HTML)", file, f"{name}, draft: {summary}", trial_plan.request, trial_plan.outcome
+                "Report of the draft (HTML)",
+                file,
+                f"{name}, draft: {summary}",
+                trial_plan.request,
+                trial_plan.outcome,
             )
 
 

@@ -10,21 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.charts.points_svg import points_svg
+from app.plans.confidence import confidence_of, describe_low_end, reasons
 from app.plans.explanation.panel import sections
 from app.plans.load import results
-from app.plans.load.settings import LoadSettings, request_limits, build_simulation
 from app.plans.load.runs import FULL_REPLICATIONS, FULL_REQUESTS, full_replications
+from app.plans.load.settings import LoadSettings, build_simulation, request_limits
 from app.plans.model_table import models_table
-from app.plans.summary import SOLVED, basis_badge, describe_conflict, metrics, describe_relaxation, status_badge
-from app.plans.confidence import describe_low_end, reasons, confidence_of
+from app.plans.summary import (
+    SOLVED,
+    basis_badge,
+    describe_conflict,
+    describe_relaxation,
+    metrics,
+    status_badge,
+)
 from app.plans.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
-from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -181,7 +188,9 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
         for model in request.models:
             for point in _points(request, model.name):
                 count[point.basis] = count.get(point.basis, 0) + 1
-        counts = ", ".join(f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True))
+        counts = ", ".join(
+            f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True)
+        )
         lines.append(f"Of the points behind it, {counts or 'none is known'}.")
     lines += [f"Warning: {warning}" for warning in plan.warnings]
     lines.append(f"Solver: {plan.statistics.solver}; request {plan.request_sha256[:16]}.")
@@ -230,7 +239,10 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
 def _points(request: PlanRequest, model: str) -> Sequence[Point]:
     plan_model = next(candidate for candidate in request.models if candidate.name == model)
     return [
-        point for _, variant in plan_model.allowed_variants for stage in variant.stages for point in stage.points
+        point
+        for _, variant in plan_model.allowed_variants
+        for stage in variant.stages
+        for point in stage.points
     ]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components import saving
+from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.planning.outcome.losses import losses
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import must_survive
-from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MOST_ROWS = 30

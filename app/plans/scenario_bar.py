@@ -86,7 +86,9 @@ def _menu(workspace: Workspace, name: str) -> None:
             "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
         ):
             wanted = (
-                new if new.strip() != name else named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
+                new
+                if new.strip() != name
+                else named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
             )
             scenario.save_as(workspace, name, wanted, keep=True)
             st.rerun()

@@ -23,9 +23,9 @@ from app.plans.verdict import COLOURS, verdict_of
 from app.session.result_kind import SCENARIO
 from app.session.workspace import read_artifact
 from app.shell import tags
+from torchsplit_core.latency_slo.verdict import Level, PlanVerdict
 from torchsplit_core.pictures.numbers import UNKNOWN, counted, exact
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
-from torchsplit_core.latency_slo.verdict import Level, PlanVerdict
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -89,7 +89,10 @@ def list_scenarios(workspace: Workspace, first: str) -> list[StoredScenario]:
 
 
 def load_summaries(
-    workspace: Workspace, scenarios: Sequence[StoredScenario], moment_s: float, shown: Sequence[StoredScenario] = ()
+    workspace: Workspace,
+    scenarios: Sequence[StoredScenario],
+    moment_s: float,
+    shown: Sequence[StoredScenario] = (),
 ) -> int:
     """Read the plans that are not known yet, those that are `shown` first, then judge the first MOST_JUDGED of both.
 
@@ -174,7 +177,9 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return made
 
 
-def render_filter(workspace: Workspace, name: str, scenarios: Sequence[StoredScenario]) -> list[StoredScenario]:
+def render_filter(
+    workspace: Workspace, name: str, scenarios: Sequence[StoredScenario]
+) -> list[StoredScenario]:
     """What the choice above the table leaves; beside it the tags of the scenario shown."""
     given = SCENARIO.tags(workspace)
     text, tagged, tags_column = st.columns(3)
@@ -183,7 +188,9 @@ def render_filter(workspace: Workspace, name: str, scenarios: Sequence[StoredSce
     with tagged:
         tag = tags.render_filter(given, key="compare-tags")
     with tags_column:
-        tags.render_field(workspace, SCENARIO, name, key="compare-own-tags", label="Tags of the scenario shown")
+        tags.render_field(
+            workspace, SCENARIO, name, key="compare-own-tags", label="Tags of the scenario shown"
+        )
     return [
         scenario
         for scenario in scenarios

@@ -9,7 +9,15 @@ from typing import Literal
 from app.format.badges import Badge
 from app.format.glossary import explain
 from torchsplit_core.hardware import gpu_type, profile_cores
-from torchsplit_core.pictures.numbers import THIN, all_measured, counted, exact, percent, escape_markdown, short
+from torchsplit_core.pictures.numbers import (
+    THIN,
+    all_measured,
+    counted,
+    escape_markdown,
+    exact,
+    percent,
+    short,
+)
 from torchsplit_core.pictures.slice_values import reachable_sms
 from torchsplit_core.planning.request.objective import first_bound, goal_of
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.format.badges import Colour
-from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.latency_slo.verdict import Level, PlanVerdict, plan_verdict
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 COLOURS: Mapping[Level, Colour] = {"green": "green", "amber": "yellow", "red": "red"}

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import streamlit as st
 
 from app.session import draft as drafts
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
-from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 

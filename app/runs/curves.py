@@ -10,8 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
-from app.charts.runs.curves import RunCurve, CurveEvent
-from app.charts.runs.series import HEAVIEST, MOST_POINTS, RATE_POINTS, block_rates, cumulative_sum, exponential_average, block_means
+from app.charts.runs.curves import CurveEvent, RunCurve
+from app.charts.runs.series import (
+    HEAVIEST,
+    MOST_POINTS,
+    RATE_POINTS,
+    block_means,
+    block_rates,
+    cumulative_sum,
+    exponential_average,
+)
 from app.runs.status_tables import format_bytes
 from torchsplit_core.pictures.numbers import counted, exact
 from torchsplit_core.training.monitor import Event, RunView
@@ -114,7 +122,9 @@ def notes(views: Mapping[str, RunView], settings: CurveSettings) -> str:
     if longest > points:
         sentences.append(f"{exact(longest)} steps; each point is the mean of several.")
     if settings.weight:
-        sentences.append(f"Smoothed exponentially, weight {settings.weight:.2f}; the pale line is as measured.")
+        sentences.append(
+            f"Smoothed exponentially, weight {settings.weight:.2f}; the pale line is as measured."
+        )
     for name, view in views.items():
         taken = sum(event.kind == "checkpoint" for event in view.events)
         if (stride := _stride(taken)) > 1:

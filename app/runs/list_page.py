@@ -11,7 +11,7 @@ from app.charts.runs.curves import curves
 from app.charts.theme import CONFIG, theme_name
 from app.components import saving
 from app.runs import new_form, table
-from app.runs.curves import TIME, UNITS, render_controls, curve, notes
+from app.runs.curves import TIME, UNITS, curve, notes, render_controls
 from app.runs.status_tables import STATES
 from app.session import runs
 from app.session.result_kind import RUN
@@ -78,7 +78,9 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
     _render_comparison({name: view for name in chosen if (view := views[name]) is not None}, places)
 
 
-def _render_filter(rows: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]]) -> list[Mapping[str, Any]]:
+def _render_filter(
+    rows: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]]
+) -> list[Mapping[str, Any]]:
     """What the choice above the table leaves."""
     text, states, tagged = st.columns(3)
     with text:

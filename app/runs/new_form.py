@@ -8,8 +8,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.runs.trust_dialog import upload_box
 from app.runs.status_tables import describe_candidate
+from app.runs.trust_dialog import upload_box
 from app.session import runs, trust
 from app.session.workspace import names, read
 from app.shell import frame, navigation

@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.components.saving import file_name
 from app.runs import panels
+from app.runs.status_tables import STATES, describe_last_event, headline
 from app.runs.trust_dialog import upload_box
-from app.runs.status_tables import STATES, headline, describe_last_event
 from app.session import runs, trust
 from app.session.result_kind import RUN
 from app.shell import frame, navigation, tags

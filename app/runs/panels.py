@@ -14,20 +14,20 @@ from app.charts.theme import CONFIG
 from app.charts.training import stacked_bars
 from app.components import saving
 from app.format.gpus import NOTE
-from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, render_controls, curve, notes
+from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, notes, render_controls
 from app.runs.status_tables import (
     EVENT_SEVERITY,
     checkpoint_rows,
+    describe_time_left,
     event_rows,
     events_html,
-    gpu_rows,
-    recent_speed,
-    describe_time_left,
-    rank_rows,
-    stage_rows,
     format_bytes,
+    gpu_rows,
+    rank_rows,
+    recent_speed,
+    stage_rows,
 )
-from torchsplit_core.pictures.numbers import exact, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.training.monitor import RunView
 
 PARTS = {
@@ -87,7 +87,9 @@ def _curves(name: str, view: RunView, place: int) -> None:
     for column, figure in zip(st.columns(2), (LOSS, SAMPLES), strict=True):
         with (
             column,
-            saving.exportable(figure, f"{name}.{figure.replace('/', '-')}", key=f"run-{figure.replace('/', '-')}"),
+            saving.exportable(
+                figure, f"{name}.{figure.replace('/', '-')}", key=f"run-{figure.replace('/', '-')}"
+            ),
         ):
             drawn = curve(name, place, view, replace(settings, figure=figure))
             # What happened is marked once, on the loss.

@@ -16,10 +16,10 @@ from torchsplit_core.pictures.numbers import (
     UNKNOWN,
     counted,
     duration,
+    escape_markdown,
     exact,
     memory_size,
     percent,
-    escape_markdown,
     short,
     size,
 )
@@ -54,7 +54,9 @@ RECENT_STEPS = 20
 
 def describe_candidate(candidate: StrategyCandidate) -> str:
     """The choices of a strategy's candidate in a line."""
-    return describe_choices(ParallelConfig(**{name: getattr(candidate, name) for name in ParallelConfig.__dataclass_fields__}))
+    return describe_choices(
+        ParallelConfig(**{name: getattr(candidate, name) for name in ParallelConfig.__dataclass_fields__})
+    )
 
 
 def format_source(source: str) -> str:

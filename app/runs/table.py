@@ -13,7 +13,7 @@ from app.charts.runs.curves import colour_of
 from app.charts.runs.series import block_means
 from app.charts.theme import Theme
 from app.format.badges import AS_TEXT
-from app.runs.status_tables import STATES, recent_speed, format_source
+from app.runs.status_tables import STATES, format_source, recent_speed
 from torchsplit_core.pictures.numbers import UNKNOWN, memory_size
 from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.training.monitor import RunView

@@ -18,7 +18,10 @@ def upload_box(workspace: Workspace, source: str) -> tuple[UploadedFile | None, 
         return None, False
     # A run that was started has its file under the name that ranks load it by.
     file = safe_file_name(PurePath(source).name.rpartition(":")[0])
-    upload = next((artifact for artifact in workspace.artifacts("upload") if safe_file_name(artifact.name) == file), None)
+    upload = next(
+        (artifact for artifact in workspace.artifacts("upload") if safe_file_name(artifact.name) == file),
+        None,
+    )
     if upload is None:
         st.caption("Its file is not in this workspace (any more): upload it again.")
         return None, False

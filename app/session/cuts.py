@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session.analysis import Analysis
-from app.session.workspace import remember_choice, read_artifact, recall
+from app.session.workspace import read_artifact, recall, remember_choice
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, undominated
 from torchsplit_core.partitioning.candidates import rank_distinct, replace_candidates
@@ -118,7 +118,9 @@ class SelectedCut:
     fault: str = ""
 
 
-def selected_cut(workspace: Workspace, model: str, cut_study: CutStudy, costs: PartitionProvider) -> SelectedCut:
+def selected_cut(
+    workspace: Workspace, model: str, cut_study: CutStudy, costs: PartitionProvider
+) -> SelectedCut:
     """The cut chosen last, the best where none is (any more); without any candidate there is none."""
     user_cut, fault = None, ""
     if values := user_values(workspace, model, costs.graph):
@@ -133,7 +135,9 @@ def selected_cut(workspace: Workspace, model: str, cut_study: CutStudy, costs: P
     return SelectedCut(key, cut_study.by_key.get(key), user_cut, fault)
 
 
-def user_candidate(costs: PartitionProvider, cut_study: CutStudy, values: Sequence[str]) -> PartitionCandidate:
+def user_candidate(
+    costs: PartitionProvider, cut_study: CutStudy, values: Sequence[str]
+) -> PartitionCandidate:
     """The cut behind these values, on the study's terms. Raises InputFault where there is none."""
     return cut_behind(
         costs,

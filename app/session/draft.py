@@ -189,7 +189,9 @@ def stored_profiles(workspace: Workspace) -> list[Profile]:
 
 def with_points(workspace: Workspace, edited: PlanRequest, stored: PlanRequest) -> PlanRequest:
     """The edited request with points for GPU types that are new in it; itself where none is."""
-    if {(entry.type, entry.mig) for entry in edited.gpus} <= {(entry.type, entry.mig) for entry in stored.gpus}:
+    if {(entry.type, entry.mig) for entry in edited.gpus} <= {
+        (entry.type, entry.mig) for entry in stored.gpus
+    }:
         return edited
     profiles = edit.profiles_of(edited, stored_profiles(workspace))
     return edit.with_points(edited, profiles, cuts.offers(workspace))

@@ -23,9 +23,9 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 from torchsplit_core.values.serving.measurement import Measurement
-from torchsplit_core.workspace.untrusted_files import read_contract
 from torchsplit_core.workspace.named_results import evaluation_name
 from torchsplit_core.workspace.store import KINDS, Artifact, Workspace
+from torchsplit_core.workspace.untrusted_files import read_contract
 
 
 def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:

@@ -43,7 +43,9 @@ def list_models(workspace: Workspace) -> list[ModelEntry]:
         {item.name: read_artifact(workspace, item) for item in stored if item.kind == kind}
         for kind in ("graph", "profile")
     )
-    primary = {name for name, profile in profiles.items() if profile.source == name or profile.source not in profiles}
+    primary = {
+        name for name, profile in profiles.items() if profile.source == name or profile.source not in profiles
+    }
     entries = []
     for source in sorted({*graphs, *primary}):
         graph = graphs.get(source)

@@ -30,7 +30,9 @@ def load(workspace: Workspace, name: str) -> StoredPlacement:
     request: PlacementRequest = read(workspace, "placement_request", name)
     outcome: PlacementOutcome | None = read(workspace, "placement", name)
     same = outcome is not None and named_results.placement_is_current(workspace, name, request, outcome)
-    return StoredPlacement(name, named_results.sha256_of(workspace, "placement_request", name), request, outcome, same)
+    return StoredPlacement(
+        name, named_results.sha256_of(workspace, "placement_request", name), request, outcome, same
+    )
 
 
 def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
@@ -43,7 +45,9 @@ def put(workspace: Workspace, name: str, request: PlacementRequest) -> None:
 def curve_of(workspace: Workspace, placement: StoredPlacement) -> PlacementFrontier | None:
     """The stored curve where it answers the very request, else None."""
     curve: PlacementFrontier | None = read(workspace, "placement_frontier", placement.name)
-    if curve is None or not named_results.placement_is_current(workspace, placement.name, placement.request, curve):
+    if curve is None or not named_results.placement_is_current(
+        workspace, placement.name, placement.request, curve
+    ):
         return None
     return curve
 

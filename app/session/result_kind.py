@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session import models
-from app.session.workspace import selected_name, remember_choice
+from app.session.workspace import remember_choice, selected_name
 from torchsplit_core.jobs.job_kinds import (
     DIVISIONS,
     EXPLAIN,
@@ -134,8 +134,13 @@ SCENARIO = ResultKind(
 )
 # Without its request nothing can be shown of one.
 PLACEMENT = ResultKind(
-    "placement", _named_by("placement_request"), named_results.PLACEMENT_KINDS, (PLACE, PLACEMENT_FRONTIER, DIVISIONS)
+    "placement",
+    _named_by("placement_request"),
+    named_results.PLACEMENT_KINDS,
+    (PLACE, PLACEMENT_FRONTIER, DIVISIONS),
 )
-TRAINING = ResultKind("training", _named_by("strategy_request"), named_results.TRAINING_KINDS, (STRATEGY, STRATEGY_STUDY))
+TRAINING = ResultKind(
+    "training", _named_by("strategy_request"), named_results.TRAINING_KINDS, (STRATEGY, STRATEGY_STUDY)
+)
 RUN = ResultKind("run", _run_names, (), (TRAIN, TRAIN_ON))
 RESULT_KINDS = (MODEL, SCENARIO, PLACEMENT, TRAINING, RUN)

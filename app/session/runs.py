@@ -151,7 +151,10 @@ def remove(workspace: Workspace, name: str) -> None:
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:
-    entries = [*workspace.setting(RUNS_SETTING, []), {"name": name, "path": None if path is None else str(path)}]
+    entries = [
+        *workspace.setting(RUNS_SETTING, []),
+        {"name": name, "path": None if path is None else str(path)},
+    ]
     workspace.set_setting(RUNS_SETTING, entries)
 
 

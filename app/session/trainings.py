@@ -11,8 +11,8 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
-    RequestVersionParameters,
     RequestParameters,
+    RequestVersionParameters,
     to_stored,
 )
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
@@ -37,7 +37,9 @@ def load(workspace: Workspace, name: str) -> StoredTraining:
     request: StrategyRequest = read(workspace, "strategy_request", name)
     outcome: StrategyOutcome | None = read(workspace, "strategy", name)
     same = outcome is not None and named_results.strategy_is_current(workspace, name)
-    return StoredTraining(name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same)
+    return StoredTraining(
+        name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same
+    )
 
 
 def put(workspace: Workspace, name: str, request: StrategyRequest) -> None:
@@ -55,7 +57,9 @@ def start(workspace: Workspace, name: str) -> str:
 def start_study(workspace: Workspace, training: StoredTraining) -> str:
     """Look around the stored answer in a job. Its job id."""
     title = f"Around the strategy of {training.name}"
-    return jobs.start(workspace, title, STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256))
+    return jobs.start(
+        workspace, title, STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256)
+    )
 
 
 def study_result(workspace: Workspace, training: StoredTraining) -> tuple[dict[str, Any] | None, bool]:

@@ -32,7 +32,9 @@ UNCONFINED = (
 
 def configure_jobs() -> None:
     """Have jobs hear whether uploads may be executed, where the command line has not said so."""
-    os.environ.setdefault(EXECUTION_VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD)
+    os.environ.setdefault(
+        EXECUTION_VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD
+    )
 
 
 def describe_trust() -> str:

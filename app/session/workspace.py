@@ -152,7 +152,9 @@ def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
     remember(workspace, key, value)
 
 
-def selected_name(workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None) -> str | None:
+def selected_name(
+    workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None
+) -> str | None:
     """Which of the known names is looked at: what was asked, else what `look_at` kept for this session, else what
     is kept in the workspace, else the first; None where none is known."""
     for find in (

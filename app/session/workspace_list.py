@@ -39,7 +39,11 @@ def list_workspaces(store: Store) -> tuple[WorkspaceSummary, ...]:
         content = Workspace(store, info.id).artifacts()
         if content:
             name = f"{info.name}: {_main_artifact(content)}" if _UNNAMED.fullmatch(info.name) else info.name
-            summaries.append(WorkspaceSummary(info.id, name, describe_counts(content), max(item.changed for item in content)))
+            summaries.append(
+                WorkspaceSummary(
+                    info.id, name, describe_counts(content), max(item.changed for item in content)
+                )
+            )
     return tuple(sorted(summaries, key=lambda summary: -summary.changed))
 
 

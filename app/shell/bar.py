@@ -8,8 +8,8 @@ from typing import TypeVar
 import streamlit as st
 
 from app.components.share import share
-from app.session import workspace_list
 from app.session import workspace as workspaces
+from app.session import workspace_list
 from app.session.result_kind import SCENARIO
 from app.shell import navigation
 from torchsplit_core import jobs
@@ -51,10 +51,19 @@ def _workspaces(workspace: Workspace) -> None:
     if not menu.open:
         return
     with menu:
-        others = [summary for summary in workspace_list.list_workspaces(workspaces.store()) if summary.id != workspace.id]
-        for summary in _filter_entries(others, "bar-search", lambda summary: f"{summary.name} {summary.description}"):
+        others = [
+            summary
+            for summary in workspace_list.list_workspaces(workspaces.store())
+            if summary.id != workspace.id
+        ]
+        for summary in _filter_entries(
+            others, "bar-search", lambda summary: f"{summary.name} {summary.description}"
+        ):
             navigation.link(
-                "Overview", escape_markdown(summary.name), workspace=workspaces.store().open(summary.id), help=summary.description
+                "Overview",
+                escape_markdown(summary.name),
+                workspace=workspaces.store().open(summary.id),
+                help=summary.description,
             )
         if not others:
             st.caption("There is no other workspace yet.")
@@ -82,7 +91,9 @@ def _filter_entries(entries: list[EntryT], key: str, words: Callable[[EntryT], s
     """Those that the text fits, where there are so many that one has to search."""
     if len(entries) <= MOST:
         return entries
-    text = st.text_input("Search", key=key, placeholder=f"one of {len(entries)}", label_visibility="collapsed")
+    text = st.text_input(
+        "Search", key=key, placeholder=f"one of {len(entries)}", label_visibility="collapsed"
+    )
     matches = [entry for entry in entries if text.lower() in words(entry).lower()]
     if len(matches) > MOST:
         st.caption(f"The first {MOST} of {len(matches)}.")

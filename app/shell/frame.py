@@ -190,7 +190,9 @@ def _render_unknown_workspace() -> None:
             "of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )
-    if workspace.store().deleted_name(requested) is not None and st.button("Undo the deletion", key="unknown-undo"):
+    if workspace.store().deleted_name(requested) is not None and st.button(
+        "Undo the deletion", key="unknown-undo"
+    ):
         with fault_boundary():
             workspace.store().undelete(requested)
             st.rerun()

@@ -125,7 +125,9 @@ def _line(workspace: Workspace, status: jobs.JobStatus, place: tuple[str, str | 
         border=True, horizontal=True, vertical_alignment="center", key=f"job-ended-{status.id}"
     ):
         if status.state == "failed":
-            st.markdown(f"**{escape_markdown(status.title)}** failed. {escape_markdown(status.fault or 'No reason was given.')}")
+            st.markdown(
+                f"**{escape_markdown(status.title)}** failed. {escape_markdown(status.fault or 'No reason was given.')}"
+            )
             render_retry(workspace, status)
         else:
             st.markdown(f"**{escape_markdown(status.title)}** is done.", width="content")
@@ -159,7 +161,9 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
     dismissed = workspace.setting(_DISMISSED, [])
     for status in [status for status in failed if status.id not in dismissed][:_MOST_FAILURES]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"failed-{status.id}"):
-            st.error(f"{escape_markdown(status.title)} failed. {escape_markdown(status.fault or 'No reason was given.')}")
+            st.error(
+                f"{escape_markdown(status.title)} failed. {escape_markdown(status.fault or 'No reason was given.')}"
+            )
             render_retry(workspace, status)
             if st.button("Dismiss", key=f"dismiss-{status.id}"):
                 workspace.set_setting(_DISMISSED, [*dismissed, status.id][-200:])

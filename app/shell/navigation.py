@@ -15,7 +15,7 @@ import streamlit as st
 
 from app.components.skip import skip_link
 from app.session import workspace as workspaces
-from app.session.result_kind import MODEL, PLACEMENT, RUN, SCENARIO, RESULT_KINDS, TRAINING
+from app.session.result_kind import MODEL, PLACEMENT, RESULT_KINDS, RUN, SCENARIO, TRAINING
 from app.shell import address
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace import named_results
@@ -59,7 +59,10 @@ PAGE_LINKS: Mapping[str, PageLink] = {
 }
 OLD_PAGES = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
 """Pages under the addresses of earlier versions: they show the same thing."""
-PATHS = ("", *dict.fromkeys(Path(file).stem for file in (*(entry.file for entry in PAGE_LINKS.values()), *OLD_PAGES)))
+PATHS = (
+    "",
+    *dict.fromkeys(Path(file).stem for file in (*(entry.file for entry in PAGE_LINKS.values()), *OLD_PAGES)),
+)
 """Of every page, below the address of the dashboard; the first page has two."""
 BARE_PAGES = ("present",)
 """Paths of pages that have the window for themselves: without the menu and the bar."""
@@ -150,7 +153,9 @@ def query(title: str, name: str | None = None, workspace: Workspace | None = Non
     opened = workspace or workspaces.current()
     wanted: dict[str, str | None] = {}
     if page_link.about:
-        wanted[page_link.about] = name or (_CURRENT_NAME[page_link.about](opened) if workspace is None else None)
+        wanted[page_link.about] = name or (
+            _CURRENT_NAME[page_link.about](opened) if workspace is None else None
+        )
     if page_link.tab:
         wanted[address.TAB] = page_link.tab
     if title == "Profile" and (view := st.session_state.get(PROFILE_TAB)):
@@ -158,5 +163,7 @@ def query(title: str, name: str | None = None, workspace: Workspace | None = Non
     return address.parameters(opened, wanted)
 
 
-_CURRENT_NAME: Mapping[str, Callable[[Workspace], str | None]] = {kind.word: kind.current for kind in RESULT_KINDS}
+_CURRENT_NAME: Mapping[str, Callable[[Workspace], str | None]] = {
+    kind.word: kind.current for kind in RESULT_KINDS
+}
 """Of each kind of thing, the one that is looked at."""

@@ -8,8 +8,8 @@ from app.session import cuts, scenario
 from app.session.draft import stored_profiles
 from app.session.workspace import read
 from app.shell import frame, navigation
-from torchsplit_core.planning.request import edit
 from torchsplit_core.latency_slo.incumbent import is_settled
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace

@@ -13,7 +13,9 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 
-def render_cards(result_kind: ResultKind, known: Sequence[str], page_title: str, icon: str, words: Callable[[str], str]) -> None:
+def render_cards(
+    result_kind: ResultKind, known: Sequence[str], page_title: str, icon: str, words: Callable[[str], str]
+) -> None:
     """A card for each of these, with the way to it and its words."""
     for name in known:
         with st.container(border=True, key=f"{result_kind.word}-{name}", gap="xsmall"):
@@ -32,12 +34,18 @@ def render_switch(workspace: Workspace, result_kind: ResultKind, name: str, know
         st.rerun()
 
 
-def render_header(workspace: Workspace, result_kind: ResultKind, name: str, known: Sequence[str], *, list_title: str) -> None:
+def render_header(
+    workspace: Workspace, result_kind: ResultKind, name: str, known: Sequence[str], *, list_title: str
+) -> None:
     """Which one, a new one on the page of the title `shelf`, and away with this one."""
     with st.container(horizontal=True, vertical_alignment="center"):
         render_switch(workspace, result_kind, name, known)
         navigation.link(list_title, f"New {result_kind.word}", icon=":material/add:")
-        if st.button("Remove", key=f"{result_kind.word}-remove", help=f"Forget this {result_kind.word} and its request."):
+        if st.button(
+            "Remove",
+            key=f"{result_kind.word}-remove",
+            help=f"Forget this {result_kind.word} and its request.",
+        ):
             jobs.end(workspace, result_kind.job_kinds, name)
             result_kind.forget(workspace, name)
             st.rerun()

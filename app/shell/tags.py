@@ -13,7 +13,9 @@ from torchsplit_core.workspace.store import Workspace
 FIELD_PX = 360
 
 
-def render_field(workspace: Workspace, result_kind: ResultKind, name: str, *, key: str, label: str = "") -> None:
+def render_field(
+    workspace: Workspace, result_kind: ResultKind, name: str, *, key: str, label: str = ""
+) -> None:
     """The tags of one: chosen, typed anew, or taken away. What is typed is stored at once.
 
     Without a `label` in sight it is as wide as a few tags.

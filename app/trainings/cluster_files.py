@@ -39,7 +39,9 @@ def render(training: StoredTraining, outcome: StrategyOutcome, place: int) -> No
                 help="What starts a run by this strategy on a cluster's nodes, as torchsplit train --write-fleet does.",
             )  # fmt: skip
     st.caption(
-        escape_markdown(f"For a cluster: {job.fleet.description}, with the sample's synthetic data. Untested on hardware.")
+        escape_markdown(
+            f"For a cluster: {job.fleet.description}, with the sample's synthetic data. Untested on hardware."
+        )
     )
 
 

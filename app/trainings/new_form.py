@@ -56,7 +56,9 @@ def render(workspace: Workspace, *, first: bool) -> None:
             name, model = sizes_of(form)
             request = StrategyRequest(model, nodes_of(fleet), training)
             _begin(
-                workspace, f"{name} on {sum(entry.nodes * entry.gpus_per_node for entry in request.fleet)}", request
+                workspace,
+                f"{name} on {sum(entry.nodes * entry.gpus_per_node for entry in request.fleet)}",
+                request,
             )
 
 

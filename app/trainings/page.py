@@ -17,9 +17,9 @@ from app.shell import frame, navigation, result_list, widgets
 from app.trainings import accuracy, cluster_files, form, new_form, sensitivity
 from app.trainings.list_page import INTRODUCTION
 from app.trainings.strategy_tables import (
-    describe_request,
     describe_bottleneck,
     describe_choice,
+    describe_request,
     label,
     proof,
     ranking_rows,
@@ -31,7 +31,7 @@ from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
 from torchsplit_core.hardware import peaks
 from torchsplit_core.jobs.job_kinds import STRATEGY
-from torchsplit_core.pictures.numbers import exact, percent, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
@@ -124,7 +124,9 @@ def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:
 
 def _capacity(training: StoredTraining, outcome: StrategyOutcome) -> tuple[str, float] | None:
     """The least memory of the fleet's GPUs that a plan may use, where the bars come near it."""
-    known = [peaks(entry.type).memory_gib for entry in training.request.fleet if not entry.type.startswith("CPU-")]
+    known = [
+        peaks(entry.type).memory_gib for entry in training.request.fleet if not entry.type.startswith("CPU-")
+    ]
     sizes = [size for size in known if size]
     most = max(entry.memory_gib.total for entry in outcome.candidates)
     if not sizes or USABLE * min(sizes) > NEAR * most:
@@ -135,7 +137,10 @@ def _capacity(training: StoredTraining, outcome: StrategyOutcome) -> tuple[str, 
 def _ranking(training: StoredTraining, outcome: StrategyOutcome) -> None:
     st.header("Ranking", anchor=False)
     saving.table(
-        ranking_rows(outcome), f"{training.name}.ranking", key="training-ranking", alt="Strategies, best first"
+        ranking_rows(outcome),
+        f"{training.name}.ranking",
+        key="training-ranking",
+        alt="Strategies, best first",
     )
     st.caption("Steps closer to each other than their intervals are a tie.")
     best = outcome.candidates[0]
@@ -153,7 +158,9 @@ def _ranking(training: StoredTraining, outcome: StrategyOutcome) -> None:
     elif best.stages:
         st.header("Groups of unlike nodes" if best.beside else "Shares of unlike nodes", anchor=False)
         rows = share_rows(best)
-        saving.table(rows, f"{training.name}.shares", key="training-shares", alt="What each kind of nodes does")
+        saving.table(
+            rows, f"{training.name}.shares", key="training-shares", alt="What each kind of nodes does"
+        )
         if best.beside:
             st.caption(
                 "The nodes of a group are one pipeline, or copies; each group has its part of the batch."
@@ -168,7 +175,10 @@ def _refused(training: StoredTraining, outcome: StrategyOutcome) -> None:
         f"{exact(count)} of {exact(outcome.considered)} choices refused", expanded=not outcome.candidates
     ):
         saving.table(
-            refusal_rows(outcome), f"{training.name}.refused", key="training-refused", alt="Choices refused, and why"
+            refusal_rows(outcome),
+            f"{training.name}.refused",
+            key="training-refused",
+            alt="Choices refused, and why",
         )
 
 
@@ -176,7 +186,9 @@ def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
     stem = saving.file_name(training.name)
     st.header("Apply", anchor=False)
     if outcome.candidates:
-        first = next((n for n, candidate in enumerate(outcome.candidates) if candidate.not_exportable is None), 0)
+        first = next(
+            (n for n, candidate in enumerate(outcome.candidates) if candidate.not_exportable is None), 0
+        )
         place = st.selectbox(
             "Strategy", range(len(outcome.candidates)), first,
             key=f"training-apply {training.sha256[:12]}",
@@ -206,7 +218,9 @@ def _file(training: StoredTraining, candidate: StrategyCandidate, file: str) -> 
     try:
         text = workflow.strategy_script(training.request, candidate)
     except InputFault as fault:
-        st.caption(escape_markdown(f"No file is written for this one: {candidate.not_exportable or fault.problem}."))
+        st.caption(
+            escape_markdown(f"No file is written for this one: {candidate.not_exportable or fault.problem}.")
+        )
         return
     st.download_button(
         "Plain PyTorch file", text, file, "text/x-python", on_click="ignore", icon=":material/code:",

@@ -117,7 +117,9 @@ def _scaling(training: StoredTraining, study: dict[str, Any]) -> None:
     )
 
 
-def _chart(dots: list[LabelledPoint], x_title: str, y_title: str, file: str, key: str, shape: str = "linear") -> None:
+def _chart(
+    dots: list[LabelledPoint], x_title: str, y_title: str, file: str, key: str, shape: str = "linear"
+) -> None:
     with saving.exportable(y_title, file, key=f"training-{key}"):
         st.plotly_chart(
             line_chart(dots, x_title, y_title, dark=st.context.theme.type == "dark", shape=shape),

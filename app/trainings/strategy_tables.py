@@ -38,7 +38,8 @@ def describe_choice(candidate: StrategyCandidate) -> str:
     if candidate.beside:
         numbers = dict.fromkeys(stage.group for stage in candidate.stages)
         groups = (
-            " → ".join(stage.type for stage in candidate.stages if stage.group == number) for number in numbers
+            " → ".join(stage.type for stage in candidate.stages if stage.group == number)
+            for number in numbers
         )
         return f"groups beside each other: {' | '.join(groups)}"
     return describe_choices(candidate.choices)
@@ -67,7 +68,9 @@ def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for entry in candidate.stages:
         first = entry.start_layer
-        columns = zip(entry.layers_per_stage, entry.seconds_per_stage, entry.memory_gib_per_stage, strict=True)
+        columns = zip(
+            entry.layers_per_stage, entry.seconds_per_stage, entry.memory_gib_per_stage, strict=True
+        )
         for layers, seconds, memory in columns:
             rows.append(
                 {
@@ -172,7 +175,8 @@ def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
 def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
     """What was refused and why."""
     return [
-        {"choices": refusal.count, "why": refusal.reason, "nearest": refusal.nearest or ""} for refusal in outcome.refused
+        {"choices": refusal.count, "why": refusal.reason, "nearest": refusal.nearest or ""}
+        for refusal in outcome.refused
     ]
 
 

@@ -12,7 +12,7 @@ from app.session.unsaved import begin
 from app.session.workspace import fresh, is_kept, store, use
 from app.shell import frame, navigation
 from app.workspace import deleted
-from torchsplit_core.pictures.numbers import counted, memory_size, escape_markdown
+from torchsplit_core.pictures.numbers import counted, escape_markdown, memory_size
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.faults import quota_bytes
 from torchsplit_core.workspace.store import Artifact, Workspace

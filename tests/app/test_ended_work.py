@@ -154,11 +154,14 @@ def test_activity_links_what_is_done(page: Open, workspace: Workspace) -> None:
 
 def test_every_kind_of_work_has_a_place_for_its_result_and_damaged_parameters_have_none() -> None:
     for name in set(JOBS) - {WHAT_IF}:
-        place = location_of(JobRecord("job", "workspace", "title", name, {"request": "a", "source": "b"}, 0.0))
+        place = location_of(
+            JobRecord("job", "workspace", "title", name, {"request": "a", "source": "b"}, 0.0)
+        )
         assert place is not None, name
     damaged: tuple[Any, ...] = (None, [], {}, {"source": 3}, {"sources": []})
     for parameters in damaged:
         assert location_of(JobRecord("job", "workspace", "title", TRACE, parameters, 0.0)) is None
     assert (
-        location_of(JobRecord("job", "workspace", "title", "of a later version", {"source": "b"}, 0.0)) is None
+        location_of(JobRecord("job", "workspace", "title", "of a later version", {"source": "b"}, 0.0))
+        is None
     )

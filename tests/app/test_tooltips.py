@@ -11,7 +11,7 @@ import pytest
 from app.format.badges import Badge
 from app.format.glossary import explain, read_entries
 from app.format.html import table_html
-from app.format.word_aliases import EXTRA_EXPLANATIONS, PATTERNS, ALIASES
+from app.format.word_aliases import ALIASES, EXTRA_EXPLANATIONS, PATTERNS
 from app.models.cuts.candidate_tables import OBJECTIVE_LABELS
 from app.overview.work import COLOURS
 from app.plans.measurement import tab as run_tab

@@ -193,7 +193,10 @@ def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
     assert found["given"] is None and set(found["tflops"]) == {"bfloat16", "float32"}
     rows = full_slice_rows(workflow.trace("sample:diamond"), "H100-SXM5-80GB", (1, 8))
     assert [(one.profile, one.batch_size) for one in rows] == [("7g.80gb", 1), ("7g.80gb", 8)]
-    ways = {"copies": MeasurementSettings(host_copies=True), "cast": MeasurementSettings(0.02, dtype="bfloat16", processes=(1, 2))}
+    ways = {
+        "copies": MeasurementSettings(host_copies=True),
+        "cast": MeasurementSettings(0.02, dtype="bfloat16", processes=(1, 2)),
+    }
     seen: list[str] = []
     (fault,) = options(seen.append, "cpu", "diamond", ways)
     assert "copies" in fault and "host copies" in fault

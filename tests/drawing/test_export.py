@@ -8,11 +8,11 @@ import pydot
 import pytest
 
 from tests.support.drawing.cases import encoder, model
-from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.export import render_drawing
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import layout_scene
-from torchsplit_core.drawing.view import initially_open, build_view
+from torchsplit_core.drawing.scene_dot import scene_dot
+from torchsplit_core.drawing.view import build_view, initially_open
 from torchsplit_core.graph import TorchGraph, annotate_with_profiling_data
 from torchsplit_core.values import GraphNode, InputFault, NodeProfile, Profile
 
@@ -58,7 +58,9 @@ def test_all_of_them_can_be_open():
 def test_a_view_for_graphviz_has_a_cluster_for_every_open_module_and_the_bytes_on_its_edges():
     profile = Profile("s", "", nodes=(NodeProfile("n2", 0.25, 0, 0), NodeProfile("n3", 0.5, 0, 0)))
     hierarchy = Hierarchy(annotate_with_profiling_data(GRAPH, profile))
-    scene = layout_scene(hierarchy, build_view(hierarchy, initially_open(hierarchy) | {"module:encoder.layers"}))
+    scene = layout_scene(
+        hierarchy, build_view(hierarchy, initially_open(hierarchy) | {"module:encoder.layers"})
+    )
     text = scene_dot(hierarchy, scene)
     dot, nodes, clusters = parsed(text)
     items = scene.view.items

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from torchsplit_core.drawing.layered_layout import EXACT_RANKS, LINE_GAP, ROW_GAP, SIDE_GAP, LayeredLayout, layout_layers
+from torchsplit_core.drawing.layered_layout import (
+    EXACT_RANKS,
+    LINE_GAP,
+    ROW_GAP,
+    SIDE_GAP,
+    LayeredLayout,
+    layout_layers,
+)
 
 Sizes = list[tuple[float, float]]
 Pairs = list[tuple[int, int]]

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from tests.support.drawing.cases import TARGETS, encoder, looks, model
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.layered_layout import ROW_GAP
-from torchsplit_core.drawing.scene import CAREFUL_LAYOUT_ITEMS, MARGIN, STUB_MIN_READERS, TITLE, WIDEST, Box, Scene, layout_scene
+from torchsplit_core.drawing.scene import (
+    CAREFUL_LAYOUT_ITEMS,
+    MARGIN,
+    STUB_MIN_READERS,
+    TITLE,
+    WIDEST,
+    Box,
+    Scene,
+    layout_scene,
+)
 from torchsplit_core.drawing.view import build_view
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode

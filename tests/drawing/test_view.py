@@ -9,7 +9,13 @@ from hypothesis import given, settings
 
 from tests.support.drawing.cases import TARGETS, encoder, item_of, labels, looks, model
 from torchsplit_core.drawing.hierarchy import WIDEST, Hierarchy
-from torchsplit_core.drawing.view import INITIAL_ITEMS, initially_open, groups_to_open, groups_around, build_view
+from torchsplit_core.drawing.view import (
+    INITIAL_ITEMS,
+    build_view,
+    groups_around,
+    groups_to_open,
+    initially_open,
+)
 
 RELU, LINEAR, ADD = TARGETS
 LAYERS = "module:encoder.layers"

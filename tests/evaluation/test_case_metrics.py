@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from torchsplit_core.evaluation.case_metrics import at_end, evaluate_case
-from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.evaluation.cross_gpu_traffic import leaving_share
+from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (

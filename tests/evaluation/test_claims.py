@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from torchsplit_core.evaluation.claims.verdicts import judge_claims
 from torchsplit_core.evaluation.claims.comparison import (
     NEVER_WORSE_RULE,
     NO_WORSE_RULE,
     ComparedFigure,
-    make_claim,
     compare_figures,
+    make_claim,
     make_part,
     verdict_of,
 )
+from torchsplit_core.evaluation.claims.verdicts import judge_claims
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
     Comparison,
+    ComparisonResult,
     EvaluatedCase,
     ModelFigures,
-    ComparisonResult,
 )
 from torchsplit_core.values.profile import Basis
 
@@ -70,7 +70,9 @@ def test_what_a_search_for_the_least_leaves_open_lies_below_it(
 
 
 def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison]:
-    results: list[ComparisonResult] = ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
+    results: list[ComparisonResult] = (
+        ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
+    )
     return [Comparison("case", 2.0, 1.0, result) for result in results]
 
 
@@ -167,7 +169,9 @@ def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> N
     assert [(part.tested, part.reference) for part in at_work.comparisons] == [(1.0, 0.5)]
     assert not at_work.counts and not estimated.comparisons
     # As many GPUs say that it is not so, as proofs that are not there say nothing.
-    assert judge_claims([*unsaid, fewest("exclusive", 2), fewest("fractional", 2)])[0].verdict == "not supported"
+    assert (
+        judge_claims([*unsaid, fewest("exclusive", 2), fewest("fractional", 2)])[0].verdict == "not supported"
+    )
     for one_side, other in ((0.5, 0.0), (0.0, 0.5)):
         cases = [*unsaid, fewest("exclusive", 2, other), fewest("fractional", 2 - bool(other), one_side)]
         assert judge_claims(cases)[0].verdict == "cannot be said"

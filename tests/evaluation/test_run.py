@@ -17,11 +17,11 @@ from tests.support.paths import ROOT
 from torchsplit_core.evaluation import output_folder, run
 from torchsplit_core.evaluation.claims.verdicts import judge_claims
 from torchsplit_core.evaluation.mixes import case_request
-from torchsplit_core.evaluation.report.result_tables import tables
-from torchsplit_core.evaluation.report.markdown import document
-from torchsplit_core.evaluation.report.html_report import report
-from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.bar_charts import bar_charts, chart_svg
 from torchsplit_core.evaluation.report.csv_files import CASE_COLUMNS, cases_csv
+from torchsplit_core.evaluation.report.html_report import report
+from torchsplit_core.evaluation.report.markdown import document
+from torchsplit_core.evaluation.report.result_tables import tables
 from torchsplit_core.files import read_file, write_text
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.build import no_plan

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.hardware.listings import replay
 from torchsplit_core.hardware.current_state import DcgmFigures, DcgmSampler, host
-from torchsplit_core.hardware.current_state.dcgm import query_dcgm, parse_dmon
+from torchsplit_core.hardware.current_state.dcgm import parse_dmon, query_dcgm
 
 ROWS = """\
 #Entity   SMACT        DRAMA        NVLTX                NVLRX

@@ -15,9 +15,9 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core.isolation import IsolationLevel, available_levels, isolation_level, run_limited
+from torchsplit_core.isolation.cost import set_up_seconds
 from torchsplit_core.isolation.sandbox.access import is_wide, readable_beside
 from torchsplit_core.isolation.sandbox.level import NAMES, Availability, levels_in
-from torchsplit_core.isolation.cost import set_up_seconds
 from torchsplit_core.values import InputFault
 
 TOLD = """
@@ -83,7 +83,9 @@ def test_a_level_that_is_asked_for_and_not_there_is_a_fault_and_nothing_runs() -
 
 
 def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_runs() -> None:
-    later = "import torchsplit_core.isolation.sandbox.level as own; own.probed = lambda: own.Offer('', 1, True)\n"
+    later = (
+        "import torchsplit_core.isolation.sandbox.level as own; own.probed = lambda: own.Offer('', 1, True)\n"
+    )
     done = told("unshare=EPERM", later + TOLD)
     assert done.returncode == 1 and done.stdout == ""
     assert "could not be isolated as this machine allowed before" in done.stderr
@@ -122,7 +124,8 @@ def test_the_words_on_landlock_say_what_its_abi_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "torchsplit_core.isolation.sandbox.level.probe_availability", lambda: Availability("refused here", abi, held)
+        "torchsplit_core.isolation.sandbox.level.probe_availability",
+        lambda: Availability("refused here", abi, held),
     )
     monkeypatch.delenv("TORCHSPLIT_ISOLATION", raising=False)
     found: IsolationLevel = isolation_level()

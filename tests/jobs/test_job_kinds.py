@@ -34,8 +34,8 @@ from torchsplit_core.jobs.job_kinds import (
     TrainParameters,
     UploadedFile,
     WhatIfParameters,
-    to_stored,
     from_stored,
+    to_stored,
 )
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
@@ -63,7 +63,9 @@ FULL: dict[str, JobParameters] = {
 
 
 def test_every_name_has_a_function_that_takes_its_dataclass() -> None:
-    constants = {value for name, value in vars(job_kinds).items() if name.isupper() and isinstance(value, str)}
+    constants = {
+        value for name, value in vars(job_kinds).items() if name.isupper() and isinstance(value, str)
+    }
     assert constants == set(JOBS)
     for name, kind in JOBS.items():
         assert re.fullmatch("[a-z_]+", name)

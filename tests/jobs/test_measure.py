@@ -11,9 +11,9 @@ import pytest
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs import measure, quick_start
+from torchsplit_core.jobs.job_kinds import MeasureParameters, RunHereParameters, UploadedFile
 from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.measure import expected_results, local_model_sources, measure_job
-from torchsplit_core.jobs.job_kinds import MeasureParameters, RunHereParameters, UploadedFile
 from torchsplit_core.serving.load_test import frontend_costs
 from torchsplit_core.values import CPU, InputFault, PlanOutcome, PlanRequest, Profile, ProfileRow
 from torchsplit_core.values.plan.front import FrontCosts
@@ -31,7 +31,9 @@ FOUND = Measurement(PLAN.request_sha256, 2.0, 0.5, "here", ())
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    monkeypatch.setattr(frontend_costs, "measure_costs", lambda progress: FrontCosts(0.2, 0.4, 2.0, 0.3, cores=2))
+    monkeypatch.setattr(
+        frontend_costs, "measure_costs", lambda progress: FrontCosts(0.2, 0.4, 2.0, 0.3, cores=2)
+    )
     made = Store(tmp_path / "home").create("w")
     made.put("plan_request", "cores", REQUEST)
     made.put("plan", "cores", PLAN)
@@ -91,7 +93,10 @@ def test_trusted_uploads_are_laid_out_while_they_run(
         path, _, entry = first.rpartition(":")
         assert entry == "Net" and Path(path).read_bytes() == b"own" and Path(other).read_bytes() == b"PK"
     assert not Path(path).exists() and not Path(other).exists()
-    with local_model_sources(workspace, *with_sources("sample:bert"), MeasureParameters("cores")) as (_, trust):
+    with local_model_sources(workspace, *with_sources("sample:bert"), MeasureParameters("cores")) as (
+        _,
+        trust,
+    ):
         assert not trust
 
 

@@ -11,12 +11,12 @@ import pytest
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.plan import plan_job
+from torchsplit_core.latency_slo.incumbent import is_settled, update_incumbent
+from torchsplit_core.latency_slo.slo_planner import verify_with_slo
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.latency_slo.slo_planner import verify_with_slo
-from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled
 from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,

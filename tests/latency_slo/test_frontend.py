@@ -9,10 +9,16 @@ import pytest
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.latency_slo.frontend import FrontendLoad, with_load_generator, frontend_load, describe_shortfall, with_frontend
+from torchsplit_core.latency_slo.frontend import (
+    FrontendLoad,
+    describe_shortfall,
+    frontend_load,
+    with_frontend,
+    with_load_generator,
+)
 from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlannedSlice, PlanOutcome, PlanRequest
 from torchsplit_core.values.plan.front import FrontCosts, PlannedFront
 
@@ -180,9 +186,9 @@ def test_our_own_generator_takes_the_fronts_time_where_it_has_no_core() -> None:
     shared = with_load_generator(request, outcome, 2.0)
     assert shared.front is not None and shared.front.ms_per_request == pytest.approx(0.25)
     assert [model.demand_rps for model in shared.models] == [20.0, 20.0]
-    assert with_load_generator(replace(request, front=replace(COSTS, cores=4)), outcome, 1.0).front == replace(
-        COSTS, cores=4
-    )
+    assert with_load_generator(
+        replace(request, front=replace(COSTS, cores=4)), outcome, 1.0
+    ).front == replace(COSTS, cores=4)
 
 
 def test_slices_without_tenants_leave_their_cores_to_the_front() -> None:

@@ -15,10 +15,10 @@ from tests.support.seeds import repeated
 from tests.support.simulation.reference import responses
 from torchsplit_core import workflow
 from torchsplit_core.files.contract import read_text, write_text
-from torchsplit_core.planning.outcome.figures import unproven_outcome
-from torchsplit_core.latency_slo.slo_planner import verify_with_slo
 from torchsplit_core.latency_slo.relaxation import without_limits
 from torchsplit_core.latency_slo.slo_check import SloChecker
+from torchsplit_core.latency_slo.slo_planner import verify_with_slo
+from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.values import (
     FleetEntry,
     GammaArrivals,

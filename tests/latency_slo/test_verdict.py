@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
-from torchsplit_core.planning.request import edit
 from torchsplit_core.latency_slo import expected_response
 from torchsplit_core.latency_slo.expected_response import REPLICATIONS, REQUESTS, expected_responses
 from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
+from torchsplit_core.planning.request import edit
 from torchsplit_core.values import (
     DeterministicArrivals,
     Pace,

@@ -39,7 +39,10 @@ def parsed(path: Path) -> ast.Module:
 
 
 def test_names_that_say_nothing_become_fewer() -> None:
-    for folders, most in ((("torchsplit_core", "app", "pages"), VAGUE), (("tests", "benchmarks"), VAGUE_IN_TESTS)):
+    for folders, most in (
+        (("torchsplit_core", "app", "pages"), VAGUE),
+        (("tests", "benchmarks"), VAGUE_IN_TESTS),
+    ):
         names = sum((bound(parsed(path)) for path in modules(*folders)), Counter())
         assert {name: names[name] for name in most if names[name] > most[name]} == {}, folders
 

@@ -6,7 +6,14 @@ import pytest
 
 from tests.support.app.fleets import A100, cut, gpu, plan, tenant
 from torchsplit_core.hardware import catalogue
-from torchsplit_core.pictures.slice_values import EmptySlots, empty_slots, gpu_groups, ranges, slice_table, stage_loads
+from torchsplit_core.pictures.slice_values import (
+    EmptySlots,
+    empty_slots,
+    gpu_groups,
+    ranges,
+    slice_table,
+    stage_loads,
+)
 from torchsplit_core.values import PlannedGpu
 
 
@@ -30,7 +37,10 @@ def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
         ([("3g.40gb", 0)], [EmptySlots(4, 4, True)]),
         ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [EmptySlots(6, 2, True)]),
         ([("1g.10gb", i) for i in range(7)], [EmptySlots(7, 1, False)]),
-        ([("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2], [EmptySlots(4, 1, True), EmptySlots(6, 2, True)]),
+        (
+            [("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2],
+            [EmptySlots(4, 1, True), EmptySlots(6, 2, True)],
+        ),
         ([], [EmptySlots(0, 8, True)]),
     ],
 )

@@ -13,7 +13,7 @@ from tests.support.placement.requests import random_decode, tiny
 from torchsplit_core import workflow
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import write_file
-from torchsplit_core.placement.comparison import COUNTS, compare, as_counts_request
+from torchsplit_core.placement.comparison import COUNTS, as_counts_request, compare
 
 
 def test_a_solver_of_counts_promises_what_its_gpus_do_not_give() -> None:

@@ -18,6 +18,8 @@ from tests.support.planning.requests import (
 )
 from tests.support.planning.shared_requests import small
 from tests.support.seeds import in_blocks
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
+from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.planning import plan, validate, violations
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.run import baselines
@@ -29,8 +31,6 @@ from torchsplit_core.planning.outcome.levels import levels_of
 from torchsplit_core.planning.request.objective import first_bound, reached
 from torchsplit_core.planning.request.question import question_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
-from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
 

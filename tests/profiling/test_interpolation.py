@@ -118,7 +118,9 @@ def test_advice_names_the_slice_that_would_help_most() -> None:
 def test_one_or_two_points_give_wide_intervals_not_faults(count: int) -> None:
     before = with_slices("7g.80gb")
     few = [row for row in before.rows if row.basis == "measured"][:count]
-    filled = interpolate_slices(replace(before, rows=(*few, *[r for r in before.rows if r.basis == "estimated"])))
+    filled = interpolate_slices(
+        replace(before, rows=(*few, *[r for r in before.rows if r.basis == "estimated"]))
+    )
     for row in filled.rows:
         if row.basis == "estimated":
             assert row.low_rps is not None and row.high_rps is not None

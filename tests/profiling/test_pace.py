@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torchsplit_core.profiling.measuring.rounds import MAX_STOLEN_SHARE, TimingRound, segment_rounds
-from torchsplit_core.profiling.pace import BETWEEN_RUNS_SD, rounds_of, fit_pace
+from torchsplit_core.profiling.pace import BETWEEN_RUNS_SD, fit_pace, rounds_of
 
 SIZES_MS = (6.0, 9.0, 15.0)
 BEGINS_S = (0.0, 20.0, 40.0)
@@ -41,7 +41,8 @@ def test_a_device_that_keeps_its_speed_has_no_pace() -> None:
 def test_what_runs_vary_by_on_their_own_is_no_pace() -> None:
     found = [fit_pace(looks(np.random.default_rng(seed), 0.0, 1.0, 0.0, noise=0.03)) for seed in range(8)]
     assert all(
-        pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN_RUNS_SD)) for pace in found
+        pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN_RUNS_SD))
+        for pace in found
     )
 
 

@@ -13,6 +13,8 @@ from torch import nn
 import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import catalogue, gpu_type, peaks
+from torchsplit_core.profiling.flops import NodeCost
+from torchsplit_core.profiling.library import library_profile
 from torchsplit_core.profiling.roofline import (
     CONVOLUTION_INTERVAL,
     FITTED_CONSTANTS,
@@ -25,8 +27,6 @@ from torchsplit_core.profiling.roofline import (
     node_time_s,
     slice_rates,
 )
-from torchsplit_core.profiling.flops import NodeCost
-from torchsplit_core.profiling.library import library_profile
 from torchsplit_core.values import GraphNode, InputFault
 
 A100 = "A100-80GB"
@@ -106,9 +106,13 @@ def test_time_of_one_operation_by_hand() -> None:
     tf32 = 2e9 / (156e12 * 14 / 108 * FITTED_CONSTANTS.convolution)
     assert node_time_s(work, one) == pytest.approx(tf32 + kernel)
     product = replace(work, unit="matmul")
-    assert node_time_s(product, one) == pytest.approx(2e9 / (19.5e12 * 14 / 108 * FITTED_CONSTANTS.matmul) + kernel)
+    assert node_time_s(product, one) == pytest.approx(
+        2e9 / (19.5e12 * 14 / 108 * FITTED_CONSTANTS.matmul) + kernel
+    )
     half = replace(product, dtype="bfloat16")
-    assert node_time_s(half, one) == pytest.approx(2e9 / (312e12 * 14 / 108 * FITTED_CONSTANTS.matmul) + kernel)
+    assert node_time_s(half, one) == pytest.approx(
+        2e9 / (312e12 * 14 / 108 * FITTED_CONSTANTS.matmul) + kernel
+    )
     moved = NodeCost("b", 1e3, 4e8, 4e8, 1)
     assert node_time_s(moved, one) == pytest.approx(8e8 / (2039e9 / 8 * FITTED_CONSTANTS.memory) + kernel)
     assert node_time_s(NodeCost("c", 0, 0, 0, 0, unit="none"), one) == 0

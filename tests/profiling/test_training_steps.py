@@ -33,7 +33,9 @@ def reckoned(model: GraphCostModel, shards: int = 1, shard: Shard = "none", reco
     return memory.total - memory.reserve
 
 
-def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(bert: GraphCostModel) -> None:
+def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(
+    bert: GraphCostModel,
+) -> None:
     measured = measure_step("sample:bert", BATCH, steps=1)
     assert measured.seconds > 0
     assert track_peak("sample:bert", BATCH) == pytest.approx(measured.peak_bytes, rel=0.05)

@@ -9,7 +9,9 @@ import pytest
 from torchsplit_core.serving.batching import Batch, BatchQueue, FairScheduler, PendingRequest
 
 
-def item(loop: asyncio.AbstractEventLoop, rows: int = 1, joined: float = 0.0, alone: bool = False) -> PendingRequest:
+def item(
+    loop: asyncio.AbstractEventLoop, rows: int = 1, joined: float = 0.0, alone: bool = False
+) -> PendingRequest:
     return PendingRequest(rows, (), loop.create_future(), joined, alone)
 
 

@@ -54,7 +54,9 @@ def test_the_ends_are_those_of_the_blocks() -> None:
 def test_no_cost_is_below_nothing() -> None:
     """A batch that seems to save time is noise."""
     found = fit_costs(
-        [CostSample(400, 400, 0.05, 70.0, 0.3)], [CostSample(1500, 100, 0.2, 300.0, 0.3)], [block(300, 20, 157.0)]
+        [CostSample(400, 400, 0.05, 70.0, 0.3)],
+        [CostSample(1500, 100, 0.2, 300.0, 0.3)],
+        [block(300, 20, 157.0)],
     )
     assert found.ms_per_batch == 0.0 and found.ms_per_request > 0
 
@@ -108,7 +110,9 @@ def test_a_request_that_tells_keeps_its_own_and_gpus_need_none(tmp_path: Path, m
     told = workflow.with_front_costs(tmp_path, outcome, request, measure=True)
     assert told.front == COSTS == workflow.with_front_costs(tmp_path, outcome, request).front
     own = FrontCosts(1.0)
-    assert workflow.with_front_costs(tmp_path, outcome, replace(request, front=own), measure=True).front == own
+    assert (
+        workflow.with_front_costs(tmp_path, outcome, replace(request, front=own), measure=True).front == own
+    )
     gpu = cpu_plan([Placed("a", "7g.80gb")], {"a": "sample:bert"}, type_="A100-80GB")
     assert workflow.with_front_costs(tmp_path / "other", *gpu, measure=True).front is None
     assert measured == ["measured"]

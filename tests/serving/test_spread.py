@@ -12,9 +12,9 @@ import pytest
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import workflow
 from torchsplit_core.jobs.measure import expected_results
-from torchsplit_core.profiling.measuring.run_statistics import summarise
-from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.latency_slo.service_variance import simulate_with_variance
+from torchsplit_core.latency_slo.simulation_input import simulation_request
+from torchsplit_core.profiling.measuring.run_statistics import summarise
 from torchsplit_core.serving.load_test.measurement import build_simulation
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals

@@ -113,7 +113,9 @@ def test_every_response_is_that_of_a_loop_before_the_slow_simulator(seed: int) -
     for number, (name, later) in enumerate(responses(behind).items()):
         arrived = data["models"][number]["arrivals"]["times_s"]
         expected = np.array(later) + 1e3 * (np.array(left[name]) - np.array(arrived))
-        assert run_model(prepare_model(asked, number), 0).response_ms == pytest.approx(expected, abs=1e-5), name
+        assert run_model(prepare_model(asked, number), 0).response_ms == pytest.approx(expected, abs=1e-5), (
+            name
+        )
 
 
 def test_what_is_more_than_the_front_passes_grows_without_end() -> None:

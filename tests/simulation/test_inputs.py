@@ -11,8 +11,8 @@ from tests.support.simulation.reference import responses
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.arrivals import arrival_times_ms
-from torchsplit_core.simulation.time_base import to_decimal_ticks
 from torchsplit_core.simulation.replication import prepare_model, run_model
+from torchsplit_core.simulation.time_base import to_decimal_ticks
 from torchsplit_core.values import InputFault, SimulationOutcome, SimulationRequest
 
 BASE: dict[str, Any] = {
@@ -241,5 +241,7 @@ def test_a_factor_scales_the_same_draws() -> None:
         {"kind": "deterministic", "rate_rps": 50.0},
     ):
         arrivals = request_of(changed(ARRIVALS, kind)).models[0].arrivals
-        slow, fast = (arrival_times_ms(arrivals, 100, np.random.default_rng(1), factor) for factor in (1.0, 2.0))
+        slow, fast = (
+            arrival_times_ms(arrivals, 100, np.random.default_rng(1), factor) for factor in (1.0, 2.0)
+        )
         assert fast == pytest.approx(slow / 2)

@@ -8,8 +8,8 @@ import pytest
 
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import (
-    MaxLoadSearch,
     HighestLoad,
+    MaxLoadSearch,
     PoissonArrivals,
     Server,
     SimulatedModel,

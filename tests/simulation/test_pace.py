@@ -71,7 +71,9 @@ def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread() 
         low, high = found.response_low_ms, found.response_high_ms
         assert low is not None and high is not None and low.p95 is not None and high.p95 is not None
         assert low.p95 < (found.response_ms.p95 or 0) < high.p95
-        runs = [run_model(prepare_model(request, 0), number).response_ms[200:] for number in range(PACED_RUNS)]
+        runs = [
+            run_model(prepare_model(request, 0), number).response_ms[200:] for number in range(PACED_RUNS)
+        ]
         p95 = [float(np.sort(run)[int(np.ceil(0.95 * len(run))) - 1]) for run in runs]
         assert sum(low.p95 <= one <= high.p95 for one in p95) == 0.9 * PACED_RUNS
         widths.append(high.p95 / low.p95)

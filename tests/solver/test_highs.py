@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_matrix
 
-from torchsplit_core.solver.highs import INF, Matrix, ProgramRejected, csc_from_entries, load_program, run, set_integrality
+from torchsplit_core.solver.highs import (
+    INF,
+    Matrix,
+    ProgramRejected,
+    csc_from_entries,
+    load_program,
+    run,
+    set_integrality,
+)
 from torchsplit_core.values import InternalFault
 
 INFINITE = highspy.kHighsInf
@@ -126,7 +134,12 @@ def hard(seed: int = 0) -> highspy.Highs:
     cost = np.random.default_rng(seed + 1).integers(1, 100, 60).astype(float)
     columns = (np.zeros(60), np.ones(60))
     return load_program(
-        "test", csc_matrix(numbers), -cost, columns=columns, rows=(-half, half), integer=np.ones(60, dtype=bool)
+        "test",
+        csc_matrix(numbers),
+        -cost,
+        columns=columns,
+        rows=(-half, half),
+        integer=np.ones(60, dtype=bool),
     )
 
 

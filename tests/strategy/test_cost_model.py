@@ -35,7 +35,9 @@ JOB = TrainingJob(1536)
 CHOICES = ParallelConfig(data=16, tensor=8, pipeline=8, micro_batch=1, sequence_parallel=True)
 
 
-def step(choices: ParallelConfig = CHOICES, model: Transformer = GPT3, job: TrainingJob = JOB) -> StepEstimate:
+def step(
+    choices: ParallelConfig = CHOICES, model: Transformer = GPT3, job: TrainingJob = JOB
+) -> StepEstimate:
     return estimate(model, DEVICE, CLUSTER, choices, job)
 
 
@@ -169,7 +171,13 @@ def test_fits_only_within_the_memory() -> None:
 
 @pytest.mark.parametrize(
     "choices",
-    [ParallelConfig(tensor=5), ParallelConfig(pipeline=97), ParallelConfig(data=5), ParallelConfig(micro_batch=7), ParallelConfig(expert=2)],
+    [
+        ParallelConfig(tensor=5),
+        ParallelConfig(pipeline=97),
+        ParallelConfig(data=5),
+        ParallelConfig(micro_batch=7),
+        ParallelConfig(expert=2),
+    ],
 )
 def test_what_does_not_divide_is_refused(choices: ParallelConfig) -> None:
     with pytest.raises(InputFault):

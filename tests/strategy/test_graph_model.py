@@ -201,7 +201,9 @@ def test_unlike_nodes_and_eight_bits_are_refused_for_a_traced_model() -> None:
         search_graph_strategy(replace(request, fleet=request.fleet * 2), chain())
     assert fault.value.where == "fleet"
     with pytest.raises(InputFault) as fault:
-        search_graph_strategy(replace(asked(kind="H100-SXM5-80GB"), training=StrategyTraining(32, "fp8")), chain())
+        search_graph_strategy(
+            replace(asked(kind="H100-SXM5-80GB"), training=StrategyTraining(32, "fp8")), chain()
+        )
     assert fault.value.where == "training.precision"
 
 

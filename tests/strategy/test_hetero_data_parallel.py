@@ -52,7 +52,10 @@ def asked(fleet: str, batch: int = 13, **fix: object) -> StrategyRequest:
 def entries_of(request: StrategyRequest) -> tuple[NodeGroup, ...]:
     machines = read_fleet(request.fleet, request.training.precision)
     return tuple(
-        NodeGroup(one, SearchSpace(SMALL.transformer(), request.training.job(), one.cluster.gpus_per_node, request.fix))
+        NodeGroup(
+            one,
+            SearchSpace(SMALL.transformer(), request.training.job(), one.cluster.gpus_per_node, request.fix),
+        )
         for one in machines
     )
 
@@ -75,7 +78,9 @@ def every(entries: tuple[NodeGroup, ...], batch: int) -> list[float]:
 @pytest.mark.parametrize("batch", [7, 24])
 def test_the_search_is_equal_to_every_set_with_every_division(fleet: str, batch: int) -> None:
     request = asked(fleet, batch)
-    found = HeteroDataParallelSearch(entries_of(request), SMALL.transformer(), batch, time.monotonic() + 600).run(10)
+    found = HeteroDataParallelSearch(
+        entries_of(request), SMALL.transformer(), batch, time.monotonic() + 600
+    ).run(10)
     steps = every(entries_of(request), batch)
     assert [one.seconds for one in found.best] == pytest.approx(steps, rel=1e-12)
     assert found.proven and found.bound_s == found.best[0].seconds

@@ -74,7 +74,9 @@ def searches_of(name: str) -> list[HomogeneousSearch]:
     model, fleet, batch, fix = CASES[name]
     job = StrategyTraining(batch, "fp16").job()
     return [
-        HomogeneousSearch(one, SearchSpace(model.transformer(), job, one.cluster.gpus_per_node, StrategyFix(**fix)))  # type: ignore[arg-type]
+        HomogeneousSearch(
+            one, SearchSpace(model.transformer(), job, one.cluster.gpus_per_node, StrategyFix(**fix))
+        )  # type: ignore[arg-type]
         for one in read_fleet(fleet, "fp16")
     ]
 
@@ -203,7 +205,9 @@ def test_a_host_gets_a_stage_where_that_helps_and_else_it_says_why_not() -> None
         StrategyNodes(1, 1, "CPU-2c"),
     )
     wide = replace(TIGHT, layers=24)
-    left = search_strategy(StrategyRequest(wide, fleet, StrategyTraining(8, "fp16"), StrategyFix(offload="none")))
+    left = search_strategy(
+        StrategyRequest(wide, fleet, StrategyTraining(8, "fp16"), StrategyFix(offload="none"))
+    )
     assert "CPU-2c" not in {one.type for one in left.candidates[0].stages}
     assert "fleet[2], CPU-2c is left out: a layer takes" in left.message
 
@@ -289,7 +293,9 @@ def test_fixes_hold_for_every_stage_of_a_pipeline() -> None:
     best = next(one for one in outcome.candidates if one.across)
     assert all(one.tensor == 2 and one.recompute == "full" and one.micro_batch == 1 for one in best.stages)
     # Chunks of a stage are none of a pipeline across entries.
-    chunks = search_strategy(StrategyRequest(LOOSE, fleet, StrategyTraining(8, "fp16"), StrategyFix(interleave=1)))
+    chunks = search_strategy(
+        StrategyRequest(LOOSE, fleet, StrategyTraining(8, "fp16"), StrategyFix(interleave=1))
+    )
     assert any(one.across for one in chunks.candidates)
 
 

@@ -62,7 +62,9 @@ def searched(request: StrategyRequest) -> tuple[HomogeneousSearch, int]:
     return HomogeneousSearch(machine, space), machine.devices
 
 
-def every(search: HomogeneousSearch, devices: int) -> tuple[list[tuple[ParallelConfig, StepEstimate]], Counter[str]]:
+def every(
+    search: HomogeneousSearch, devices: int
+) -> tuple[list[tuple[ParallelConfig, StepEstimate]], Counter[str]]:
     """All choices that fit in their order, and how many were refused: none is ruled out by a bound."""
     fitting, refused = [], Counter[str]()
     for choices in search.space.choices(devices):

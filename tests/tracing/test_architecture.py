@@ -19,11 +19,15 @@ from benchmarks.argument_kinds import kinds
 from tests.support.seeds import repeated
 from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls, Pair
 from tests.support.tracing.pt2_files import read_file
-from torchsplit_core.graph.architecture import former_architecture_hash, hash_model_architecture, uses_former_scheme
+from torchsplit_core.graph.architecture import (
+    former_architecture_hash,
+    hash_model_architecture,
+    uses_former_scheme,
+)
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
-from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.values import GraphNode
 
 X = torch.linspace(0, 1, 64).reshape(2, 4, 8)

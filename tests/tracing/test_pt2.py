@@ -19,8 +19,8 @@ from torchsplit_core.jobs.trace import trace_job
 from torchsplit_core.profiling import estimate_rows, estimated_nodes
 from torchsplit_core.profiling.flops import node_costs
 from torchsplit_core.tracing import hash_model_architecture, trace
-from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
+from torchsplit_core.tracing.program_graph import convert_program
 
 SAMPLES = ("bert", "cond", "resnet50")
 

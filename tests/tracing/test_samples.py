@@ -14,9 +14,9 @@ from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_dict
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.tracing import hash_model_architecture, trace
-from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import export_program
 from torchsplit_core.tracing.naming import source_and_code
+from torchsplit_core.tracing.program_graph import convert_program
 
 
 def program_of(model: torch.nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:

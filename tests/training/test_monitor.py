@@ -118,7 +118,12 @@ def test_a_run_is_asked_for_a_checkpoint_and_to_stop(tmp_path: Path) -> None:
     view = RunReader(folder).view()
     told = f"stopped at step {view.last_step}; --resume goes on from the last complete checkpoint"
     assert told in (tmp_path / "told").read_text()
-    assert view.state == "stopped" and not view.alive and "SIGTERM" in view.words and is_requested(folder, "stop")
+    assert (
+        view.state == "stopped"
+        and not view.alive
+        and "SIGTERM" in view.words
+        and is_requested(folder, "stop")
+    )
     launch = read_launch(folder)
     assert launch is not None and launch.source == source
     run(source, folder, launch.strategy, 2, resume=True, steps=step + 2, checkpoint_every=100000)

@@ -162,7 +162,9 @@ class Stub:
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason, self.newest, self.took_s = reason, 0, 0.5
-        self.move: StageMove | None = StageMove((3, 1), 1, "b from stage 1 to stage 0", "it is slow", 2.0, 1.0)
+        self.move: StageMove | None = StageMove(
+            (3, 1), 1, "b from stage 1 to stage 0", "it is slow", 2.0, 1.0
+        )
         self.ended: PendingMove | None = None
 
     def wait(self) -> str | None:

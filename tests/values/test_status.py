@@ -12,7 +12,7 @@ from torchsplit_core.cli.common import EXIT_OF_STATUS
 from torchsplit_core.planning import planner
 from torchsplit_core.planning.fractional.plan import Shared
 from torchsplit_core.values import FleetEntry, InternalFault, PlanModel, PlanRequest, Point, Stage, Variant
-from torchsplit_core.values.status import ProgramStatus, SolveStatus, Unsolved, SearchVerdict
+from torchsplit_core.values.status import ProgramStatus, SearchVerdict, SolveStatus, Unsolved
 
 SETS = [frozenset(get_args(one)) for one in (SolveStatus, Unsolved, ProgramStatus, SearchVerdict)]
 

@@ -103,8 +103,12 @@ def test_a_pt2_has_one_length() -> None:
 def test_points_of_a_length_have_a_place_of_their_own_and_others_keep_theirs() -> None:
     (device,) = choose_devices("cpu")
     lengths = (None, 128, 512)
-    assert len({place_of(device, MeasurementSettings(sequence_length=length)) for length in lengths}) == len(lengths)
-    assert place_of(device, MeasurementSettings()) == place_of(device, MeasurementSettings(sequence_length=None))
+    assert len({place_of(device, MeasurementSettings(sequence_length=length)) for length in lengths}) == len(
+        lengths
+    )
+    assert place_of(device, MeasurementSettings()) == place_of(
+        device, MeasurementSettings(sequence_length=None)
+    )
 
 
 def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first() -> None:

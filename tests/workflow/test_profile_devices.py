@@ -20,9 +20,9 @@ from torchsplit_core import cli
 from torchsplit_core.files import write_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.hardware import ClockStability
+from torchsplit_core.profiling.measured_model import MeasuredModel
 from torchsplit_core.profiling.merge import update_profile
 from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
-from torchsplit_core.profiling.measured_model import MeasuredModel
 from torchsplit_core.telemetry import read_spans
 from torchsplit_core.values import Device, InputFault, NodeProfile, Profile, ProfileFailure, ProfileRow
 from torchsplit_core.values.plan.front import FrontCosts

@@ -22,7 +22,7 @@ from torchsplit_core.files import read_file
 from torchsplit_core.graph import annotate_with_profiling_data
 from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
-from torchsplit_core.jobs.profile import profile_points, profile_job
+from torchsplit_core.jobs.profile import profile_job, profile_points
 from torchsplit_core.profiling import MeasurementSettings
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.workflow.profiling import profile
@@ -119,7 +119,9 @@ def wait(until: Any, seconds: float = 120) -> Any:
 
 def done(workspace: Workspace) -> tuple[int, ...]:
     """The batch sizes whose points are kept."""
-    return tuple(cell.batch_size for cell in profile_points(workspace, PARAMETERS) if cell.state == "measured")
+    return tuple(
+        cell.batch_size for cell in profile_points(workspace, PARAMETERS) if cell.state == "measured"
+    )
 
 
 def kept(home: Path) -> tuple[int, ...]:

@@ -20,8 +20,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.measured_points import (
     METHOD_VERSION,
     PointStore,
-    old_batch_sizes,
     exclusive_measurement,
+    old_batch_sizes,
     place_of,
 )
 from torchsplit_core.workspace.store import Store
@@ -89,7 +89,9 @@ def test_a_place_is_device_software_and_settings() -> None:
     assert place_of(CPU, MeasurementSettings()) == place_of(
         CPU, MeasurementSettings(dtype="", compile_mode="", repeats=REPEATS, seed=0)
     )
-    assert place_of(CPU, MeasurementSettings()) == place_of(CPU, MeasurementSettings(0.1, torch_trace="x", point_limit_s=9.0))
+    assert place_of(CPU, MeasurementSettings()) == place_of(
+        CPU, MeasurementSettings(0.1, torch_trace="x", point_limit_s=9.0)
+    )
 
 
 def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:

@@ -47,7 +47,10 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
     for kind in named_results.SCENARIO_KINDS:
         sha256 = named_results.sha256_of(workspace, kind, "a")
         assert len(sha256) == 64 and named_results.sha256_of(workspace, kind, "d") == sha256
-    assert not named_results.exists(workspace, "partition", "d") and named_results.sha256_of(workspace, "partition", "d") == ""
+    assert (
+        not named_results.exists(workspace, "partition", "d")
+        and named_results.sha256_of(workspace, "partition", "d") == ""
+    )
     named_results.remove(workspace, named_results.SCENARIO_KINDS, "a")
     assert not any(named_results.exists(workspace, kind, "a") for kind in named_results.SCENARIO_KINDS)
     assert named_results.exists(workspace, "partition", "a") and named_results.exists(workspace, "plan", "d")
@@ -55,7 +58,9 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
 
 def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> None:
     outcome = workflow.plan(request())
-    assert named_results.plan_is_current(request(), outcome) and not named_results.plan_is_current(request(2), outcome)
+    assert named_results.plan_is_current(request(), outcome) and not named_results.plan_is_current(
+        request(2), outcome
+    )
     named_results.store_outcome(workspace, "a", request(2), outcome)
     assert not named_results.exists(workspace, "plan", "a")  # the request was edited meanwhile
     named_results.store_outcome(workspace, "gone", request(), outcome)

@@ -22,8 +22,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.workspace import archive as archives
 from torchsplit_core.workspace import untrusted_files
 from torchsplit_core.workspace.archive import import_workspace
-from torchsplit_core.workspace.untrusted_files import read_contract
 from torchsplit_core.workspace.store import Store
+from torchsplit_core.workspace.untrusted_files import read_contract
 
 pytestmark = pytest.mark.slow
 

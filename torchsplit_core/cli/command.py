@@ -25,8 +25,8 @@ from torchsplit_core.cli.common import (
     Command,
     FaultFilter,
     Options,
-    discard_stdout,
     allow_reading,
+    discard_stdout,
     tolerate_lost_stderr,
 )
 from torchsplit_core.values import InputFault, last_cause

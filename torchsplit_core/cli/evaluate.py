@@ -42,10 +42,10 @@ def add_evaluate_command(command: Command) -> None:
 
 def _evaluate(options: argparse.Namespace) -> int:
     from torchsplit_core.evaluation import output_folder
-    from torchsplit_core.evaluation.search_budget import effort_words
     from torchsplit_core.evaluation.grid import settings_of
     from torchsplit_core.evaluation.report.markdown import document
     from torchsplit_core.evaluation.run import plans_to_search
+    from torchsplit_core.evaluation.search_budget import effort_words
     from torchsplit_core.workflow.evaluation import evaluate
 
     limit = options.time_limit

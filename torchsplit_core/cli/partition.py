@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.files.contract import STANDARD_STREAM
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
@@ -234,7 +234,9 @@ def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
     for note in manifest.notes:
         print(f"note: {note}", file=sys.stderr)
     checked = ", ".join(map(str, manifest.verified_batches))
-    verification = f"equal to the model to the bit at batch {checked}" if checked else "not compared with the model"
+    verification = (
+        f"equal to the model to the bit at batch {checked}" if checked else "not compared with the model"
+    )
     print(
         f"{options.export}: {len(manifest.stages)} parts of candidate {first + written.number}, {verification}",
         file=sys.stderr,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.values import (
     InputFault,
 )
@@ -61,7 +61,9 @@ def add_place_command(command: Command, output: Options) -> None:
         metavar="REQUEST|MODEL",
         help="a placement request, or with --fleet a config.json or a known decoder (llama-3.1-70b, …)",
     )
-    parser.add_argument("--fleet", metavar="2x8xH100-SXM5-80GB", help="nodes x GPUs x type, several by commas")
+    parser.add_argument(
+        "--fleet", metavar="2x8xH100-SXM5-80GB", help="nodes x GPUs x type, several by commas"
+    )
     parser.add_argument("--phase", choices=("prefill", "decode"), help="default decode")
     parser.add_argument("--sequence", type=int, metavar="TOKENS", help="length of a sequence (default 2048)")
     parser.add_argument("--batch", type=int, metavar="N", help="sequences at once (default 32)")
@@ -186,7 +188,10 @@ def _summary(outcome: PlacementOutcome) -> str:
         text += f", {outcome.sequences_in_flight:,} sequences in flight"
     if len(outcome.replicas) < 2:
         return f"{text}. {_format_layers(outcome.segments)}"
-    shown = [f"{replica.throughput:.6g}{unit}: {_format_layers(replica.segments)}" for replica in outcome.replicas[:MOST_SHOWN]]
+    shown = [
+        f"{replica.throughput:.6g}{unit}: {_format_layers(replica.segments)}"
+        for replica in outcome.replicas[:MOST_SHOWN]
+    ]
     if len(outcome.replicas) > MOST_SHOWN:
         shown.append(f"and {len(outcome.replicas) - MOST_SHOWN} more")
     return "\n  ".join([f"{text} in {len(outcome.replicas)} pipelines", *shown])
@@ -206,7 +211,10 @@ def _format_token_time(outcome: PlacementOutcome) -> str:
 def _format_alternatives(outcome: PlacementOutcome, others: Sequence[Alternative]) -> str:
     """A line for each alternative; nothing where there is none."""
     width = max((len(alternative.options) for alternative in others), default=0)
-    lines = [f"  {alternative.options.ljust(width)}  {_format_difference(outcome, alternative.outcome)}" for alternative in others]
+    lines = [
+        f"  {alternative.options.ljust(width)}  {_format_difference(outcome, alternative.outcome)}"
+        for alternative in others
+    ]
     return "\n".join(["Other settings on this fleet give:", *lines, ""]) if lines else ""
 
 

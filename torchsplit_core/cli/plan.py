@@ -15,12 +15,12 @@ from torchsplit_core.cli.arguments.outputs import OutputFile
 from torchsplit_core.cli.arguments.request_options import (
     add_plan_at,
     add_request_options,
+    apply_demands_as_minima,
     demands_as_minima_option,
     request_keywords,
     with_colocations,
-    apply_demands_as_minima,
 )
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
@@ -155,7 +155,9 @@ def _request(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    request = _apply_time_limit(_apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit)
+    request = _apply_time_limit(
+        _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
+    )
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.spare is not None:

@@ -66,7 +66,9 @@ def _format_routed(objective: ObjectiveValue) -> str:
     routed = objective.routed
     if routed is None:
         return ""
-    bound = "" if routed.bound is None else f" (bound {_figure(routed.bound / MB)}, gap {_figure(routed.gap)})"
+    bound = (
+        "" if routed.bound is None else f" (bound {_figure(routed.bound / MB)}, gap {_figure(routed.gap)})"
+    )
     return f", {_figure(routed.bytes_per_s / MB)} MB/s between GPUs{bound}"
 
 

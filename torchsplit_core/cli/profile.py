@@ -15,7 +15,14 @@ from typing import TypeVar, get_args
 
 from torchsplit_core import workflow
 from torchsplit_core.cli.arguments.outputs import OutputFolder
-from torchsplit_core.cli.common import Command, Options, engine_option, write_outcome, print_notes, with_progress
+from torchsplit_core.cli.common import (
+    Command,
+    Options,
+    engine_option,
+    print_notes,
+    with_progress,
+    write_outcome,
+)
 from torchsplit_core.profiling.points import REPEATS, CompileMode, DType, MeasurementSettings
 from torchsplit_core.values import InputFault, SlicesToMake
 from torchsplit_core.values.errors import quoted
@@ -88,7 +95,9 @@ def add_profile_command(command: Command, trust: Options, output: Options) -> No
         action="store_true",
         help="a run includes the copies of its inputs and outputs from and to the host (GPUs only)",
     )
-    parser.add_argument("--at-once", action="store_true", help="measure the slices of one GPU at the same time")
+    parser.add_argument(
+        "--at-once", action="store_true", help="measure the slices of one GPU at the same time"
+    )
     parser.add_argument(
         "--again", action="store_true", help="measure anew, in place of what was measured before"
     )

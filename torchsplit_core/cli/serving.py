@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import Command, Options, write_outcome, with_progress
+from torchsplit_core.cli.common import Command, Options, with_progress, write_outcome
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.serving.settings import (
     DEADLINE_S,
@@ -70,7 +70,9 @@ def add_serving_commands(command: Command, trust: Options, output: Options) -> N
 
 def _plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
-    parser.add_argument("--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers")
+    parser.add_argument(
+        "--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers"
+    )
     parser.add_argument(
         "--stand-in",
         choices=("none", "cpu", "sm"),

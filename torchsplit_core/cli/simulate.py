@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile
-from torchsplit_core.cli.common import Command, Options, engine_option, write_outcome, with_progress
+from torchsplit_core.cli.common import Command, Options, engine_option, with_progress, write_outcome
 from torchsplit_core.values import (
-    MaxLoadSearch,
     InputFault,
+    MaxLoadSearch,
     SimulationRequest,
     TraceArrivals,
 )
@@ -35,7 +35,9 @@ KINDS = f"FILE.csv, {arrivals_text.KINDS}"
 def add_simulate_command(command: Command, output: Options) -> None:
     """Add simulate to the command line through its `command(name, run)` and its shared options."""
     parser = command("simulate", _simulate)
-    parser.add_argument("input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan")
+    parser.add_argument(
+        "input", metavar="REQUEST|PLAN", help="a simulation request, or with --request a plan"
+    )
     parser.add_argument("--request", metavar="PLAN_REQUEST", help="the plan request that the plan answers")
     parser.add_argument(
         "--arrivals",

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import files
 from torchsplit_core.cli.arguments.outputs import output_option
-from torchsplit_core.cli.arguments.request_options import demands_as_minima_option, apply_demands_as_minima
+from torchsplit_core.cli.arguments.request_options import apply_demands_as_minima, demands_as_minima_option
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
 if TYPE_CHECKING:
     # The planner takes its time to load, and no other command needs it.
-    from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
     from torchsplit_core.latency_slo.worst_response import WorstResponse
+    from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
 
 DEFAULT_STEPS = 8
 COLUMNS = (

@@ -71,7 +71,9 @@ def add_table_commands(command: Command) -> None:
         metavar="TYPE",
         help="where the file names none (default A100-80GB)",
     )
-    parser.add_argument("--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)")
+    parser.add_argument(
+        "--slice", metavar="3g.40gb", help="where the file names none (default: the whole GPU)"
+    )
     parser.add_argument(
         "--map", action="append", default=[], metavar="OURS=THEIRS", help="batch_size=bs: their column is bs"
     )

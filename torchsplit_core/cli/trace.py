@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import output_option
-from torchsplit_core.cli.common import Command, Options, write_outcome, print_notes, with_progress
+from torchsplit_core.cli.common import Command, Options, print_notes, with_progress, write_outcome
 
 
 def add_trace_commands(command: Command, trust: Options, output: Options) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torchsplit_core.curves.time_model import Array
 from torchsplit_core.curves.model import LARGEST_LOG, ModelCurves, fit_model
 from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
+from torchsplit_core.curves.time_model import Array
 from torchsplit_core.curves.values import Advice, Query, Sample, SizeUncertainty
 from torchsplit_core.values import InputFault, quoted
 
@@ -69,7 +69,9 @@ def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
     return shrinkage
 
 
-def _best_measurement(model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array) -> Advice:
+def _best_measurement(
+    model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array
+) -> Advice:
     """The candidate that leaves the size that is widest now narrowest; of equals the one best for all sizes."""
     rows_of = {size: [index for index, row in enumerate(grid) if row.size == size] for size in sizes}
     sizes = [size for size in sizes if rows_of[size]]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from torchsplit_core.curves.fit_data import check_row, log_batch_time
 from torchsplit_core.curves.model import ModelCurves, fit_model, requests_per_second
 from torchsplit_core.curves.posterior import Prediction
 from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
-from torchsplit_core.curves.fit_data import check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Outlier, Query, Sample
 from torchsplit_core.values import InputFault, quoted, suggestion
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchsplit_core.curves.time_model import SCALE, Array, log_time, sensitivities
 from torchsplit_core.curves.posterior import NOISE_DEGREES_OF_FREEDOM, Posterior
 from torchsplit_core.curves.prior import Prior
+from torchsplit_core.curves.time_model import SCALE, Array, log_time, sensitivities
 
 _MAX_ITERATIONS = 30
 _TOLERANCE = 0.02

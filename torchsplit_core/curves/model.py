@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.curves.fit import fit_points
+from torchsplit_core.curves.fit_data import SliceUnits, check_row, fit_arrays, log_batch_time
 from torchsplit_core.curves.posterior import Posterior, half_width_of_noise
 from torchsplit_core.curves.prior import LEARNT_PRIOR, Prior
-from torchsplit_core.curves.fit_data import SliceUnits, fit_arrays, check_row, log_batch_time
 from torchsplit_core.curves.values import Estimate, Query, Sample
 from torchsplit_core.values import InputFault, quoted
 

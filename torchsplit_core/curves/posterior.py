@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from torchsplit_core.curves.time_model import Array, log_time, sensitivities
 from torchsplit_core.curves.prior import Prior
+from torchsplit_core.curves.time_model import Array, log_time, sensitivities
 
 COVERAGE = 0.9
 """Share of new measurements that an interval is meant to hold."""
@@ -104,7 +104,10 @@ class Posterior:
         variance = 1 / np.diag(self.inverse)
         fresh = variance - self.noise + self.new_noise
         _, _, degrees_of_freedom = self._moments(self.points)
-        return Prediction(log_times - self.weighted_residual * variance, np.sqrt(fresh) * stdtrit(degrees_of_freedom, _UPPER))
+        return Prediction(
+            log_times - self.weighted_residual * variance,
+            np.sqrt(fresh) * stdtrit(degrees_of_freedom, _UPPER),
+        )
 
     def covariance(self, points: Array) -> Array:
         """Posterior covariance (k, k) of log t without noise."""
@@ -112,7 +115,9 @@ class Posterior:
         spread = np.square(self.prior.deviation)
         across = self.process_covariance(points, self.points) + (slopes * spread) @ self.slopes.T
         covariance: Array = (
-            self.process_covariance(points, points) + (slopes * spread) @ slopes.T - across @ self.inverse @ across.T
+            self.process_covariance(points, points)
+            + (slopes * spread) @ slopes.T
+            - across @ self.inverse @ across.T
         )
         return covariance
 
@@ -145,7 +150,9 @@ class Posterior:
         known = prior_variance + slopes**2 @ spread - np.einsum("ij,ij->i", gain, across)
         variance = np.maximum(known, 0.0) + self.new_noise
         among = gain @ self.process_covariance(self.points, self.points)
-        by_process = prior_variance - 2 * np.einsum("ij,ij->i", gain, process) + np.einsum("ij,ij->i", among, gain)
+        by_process = (
+            prior_variance - 2 * np.einsum("ij,ij->i", gain, process) + np.einsum("ij,ij->i", among, gain)
+        )
         by_noise = self.new_noise + gain**2 @ self.noise
         shares = np.stack([by_process, by_noise], axis=1) / variance[:, None]
         _, information = self.scale_information()

@@ -121,7 +121,9 @@ def custom_images(
                 "Write it as docker pull takes it: registry/name:tag.",
             )
         chosen[model.name] = CustomImage(
-            image or PLACEHOLDER.format(label=labels[model.name]), _split_command(model.name, command), image is None
+            image or PLACEHOLDER.format(label=labels[model.name]),
+            _split_command(model.name, command),
+            image is None,
         )
     return chosen
 
@@ -136,7 +138,10 @@ def _split_command(name: str, command: str | None) -> tuple[str, ...]:
 
 
 def build_containers(
-    hosts: tuple[Host, ...], images: Mapping[str, CustomImage], used_labels: set[str], next_port: Callable[[Host], int]
+    hosts: tuple[Host, ...],
+    images: Mapping[str, CustomImage],
+    used_labels: set[str],
+    next_port: Callable[[Host], int],
 ) -> tuple[ImageContainer, ...]:
     """A container for each tenant of such a model; `taken` are labels that others have, `port` gives the next one."""
     tenants = [

@@ -34,7 +34,9 @@ _LAYOUT_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[De
     "mig-parted": mig_parted_files,
     "nvidia-smi": nvidia_smi_files,
 }
-_WORKLOAD_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...], Workload], tuple[DeploymentFile, ...]]] = {
+_WORKLOAD_WRITERS: Mapping[
+    str, Callable[[PlanOutcome, tuple[Host, ...], Workload], tuple[DeploymentFile, ...]]
+] = {
     "kubernetes": kubernetes_files,
     "ray-serve": ray_serve_files,
     "triton": triton_files,

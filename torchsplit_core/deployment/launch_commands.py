@@ -32,7 +32,9 @@ def launch_commands(
         return ()
     node_of_gpu = {gpu: _parse_gpu_id(gpu) for part in outcome.segments for gpu in part.gpu_ids}
     if any(node is None for node in node_of_gpu.values()):
-        reason = "A launcher needs each GPU's number in its node: ids such as node0/gpu3, or 3 on one machine."
+        reason = (
+            "A launcher needs each GPU's number in its node: ids such as node0/gpu3, or 3 on one machine."
+        )
         return LaunchCommands("vLLM", "", reason), LaunchCommands("torchrun", "", reason)
     known = {gpu: node for gpu, node in node_of_gpu.items() if node is not None}
     return _vllm_commands(request, outcome, model, known), _torchrun_commands(request, outcome, known)
@@ -52,7 +54,10 @@ def _parse_gpu_id(gpu: GpuId) -> tuple[str, int] | None:
 
 
 def _vllm_commands(
-    request: PlacementRequest, outcome: PlacementOutcome, model: str, node_of_gpu: dict[GpuId, tuple[str, int]]
+    request: PlacementRequest,
+    outcome: PlacementOutcome,
+    model: str,
+    node_of_gpu: dict[GpuId, tuple[str, int]],
 ) -> LaunchCommands:
     parts = outcome.segments
     sizes = {len(part.gpu_ids) for part in parts}
@@ -74,7 +79,9 @@ def _vllm_commands(
     if request.split == "tensor":
         devices = ",".join(str(node_of_gpu[gpu][1]) for part in parts for gpu in part.gpu_ids)
         comment = f"# Every layer is cut among {size} GPUs: ranks of a stage stand one after the other."
-        return LaunchCommands("vLLM", "\n".join([HEAD, comment, _vllm_serve(request, outcome, model, devices, 1, 0)]) + "\n")
+        return LaunchCommands(
+            "vLLM", "\n".join([HEAD, comment, _vllm_serve(request, outcome, model, devices, 1, 0)]) + "\n"
+        )
     lines = [HEAD, f"# {size} replica{'s' if size > 1 else ''} of the pipeline; divide the batch equally."]
     for replica in range(size):
         devices = ",".join(str(node_of_gpu[part.gpu_ids[replica]][1]) for part in parts)

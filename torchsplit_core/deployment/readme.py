@@ -150,7 +150,8 @@ def _image_table(workload: Workload) -> str:
     rows = {
         container.tenant.model: (
             markdown(container.tenant.model),
-            _code(container.image.image) + (" **PLACEHOLDER: set it**" if container.image.placeholder else ""),
+            _code(container.image.image)
+            + (" **PLACEHOLDER: set it**" if container.image.placeholder else ""),
             _code(shlex.join(container.image.command)) if container.image.command else "the image's own",
             str(sum(other.tenant.model == container.tenant.model for other in workload.containers)),
         )
@@ -214,7 +215,8 @@ def readme_file(
         parts.append(_OWN_IMAGES.replace("{images}", _image_table(workload)))
     if omissions:
         parts.append(
-            "## Left out\n\n" + "\n".join(f"- {name}: {markdown(omitted)}." for name, omitted in omissions.items())
+            "## Left out\n\n"
+            + "\n".join(f"- {name}: {markdown(omitted)}." for name, omitted in omissions.items())
         )
     parts += [_substitute(_INSTRUCTIONS[name], fields) for name in formats]
     return DeploymentFile("README.md", "\n\n".join(part.rstrip() for part in parts) + "\n")

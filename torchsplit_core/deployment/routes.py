@@ -54,7 +54,9 @@ def host_route_file(
     return _route_file(name, workload.routes, servers)
 
 
-def service_route_file(name: str, routes: tuple[Route, ...], url: Callable[[ServedPart], str]) -> DeploymentFile:
+def service_route_file(
+    name: str, routes: tuple[Route, ...], url: Callable[[ServedPart], str]
+) -> DeploymentFile:
     """The same where one address stands before all servers of a part."""
     return _route_file(name, routes, lambda part: (RouteServer(url(part)),))
 

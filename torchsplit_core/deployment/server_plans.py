@@ -58,7 +58,9 @@ def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, Plan
     gpu = PlannedGpu(GPU_ID, type_name, True, (PlannedSlice(kind.profile, start, tenants),))
     statistics = PlanStatistics(0.0, 0.0, 0.0, f"one slice of plan {workload.plan}")
     plan = unproven_outcome(request, (gpu,), statistics)
-    waits = {instance.part.name: workload.waits_ms.get(instance.part.model) or None for instance in kind.instances}
+    waits = {
+        instance.part.name: workload.waits_ms.get(instance.part.model) or None for instance in kind.instances
+    }
     models = tuple(replace(model, max_wait_ms=waits[model.name]) for model in plan.models)
     return request, replace(plan, models=models)
 

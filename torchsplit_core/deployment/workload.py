@@ -163,7 +163,9 @@ class Workload:
 
 def placeholder_note(workload: Workload) -> str:
     """Lines of a comment that name the models whose image nobody has said yet; empty where all are known."""
-    names = dict.fromkeys(container.tenant.model for container in workload.containers if container.image.placeholder)
+    names = dict.fromkeys(
+        container.tenant.model for container in workload.containers if container.image.placeholder
+    )
     remedy = "Set it here, or deploy again with --image MODEL=IMAGE."
     return "".join(f"# PLACEHOLDER: no image is known for {one_line(name)}. {remedy}\n" for name in names)
 
@@ -234,7 +236,11 @@ def build_workload(
                 tenants = tuple(
                     sorted(
                         (slice_tenant for slice_tenant in item.tenants if slice_tenant.model not in images),
-                        key=lambda slice_tenant: (slice_tenant.model, slice_tenant.stage, slice_tenant.batch_size),
+                        key=lambda slice_tenant: (
+                            slice_tenant.model,
+                            slice_tenant.stage,
+                            slice_tenant.batch_size,
+                        ),
                     )
                 )
                 if tenants:
@@ -257,7 +263,9 @@ def build_workload(
         ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
         if ports[host.name] >= FIRST_PORT + MOST_SERVERS_A_HOST:
             raise InputFault(
-                "plan gpus", f"{host.display_name} has more than {MOST_SERVERS_A_HOST} servers", "Use more hosts."
+                "plan gpus",
+                f"{host.display_name} has more than {MOST_SERVERS_A_HOST} servers",
+                "Use more hosts.",
             )
         return ports[host.name]
 
@@ -291,7 +299,9 @@ def _servers(
     servers = []
     for host, gpu, item, kind in placed:
         first = cores_before(host, gpu) + item.start
-        servers.append(SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first))
+        servers.append(
+            SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first)
+        )
     return tuple(servers)
 
 
@@ -310,7 +320,9 @@ def _part_instance(
 def _label_words(kind: ServerKind) -> list[str]:
     """A name a person understands: what runs, where, and how."""
     parts = [instance.part.label for instance in kind.instances]
-    sizes = [text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
+    sizes = [
+        text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")
+    ]
     return [*parts, kind.profile or "whole", kind.gpu_type, *sizes]
 
 

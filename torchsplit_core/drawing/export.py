@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import Scene, layout_scene
+from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.svg import render_svg
-from torchsplit_core.drawing.view import MOST_ITEMS, initially_open, build_view
+from torchsplit_core.drawing.view import MOST_ITEMS, build_view, initially_open
 from torchsplit_core.graph import ALL_STEPS, DominanceInformation, TorchGraph, prepare, region_tree
 from torchsplit_core.graph.dot import dominance_dot, regions_dot
 from torchsplit_core.graph.preparation.steps import chosen_steps
@@ -41,7 +41,9 @@ def render_drawing(
         )
     if what not in get_args(DrawingKind):
         raise InputFault(
-            "--what", f"is {quoted(what)}, not a known drawing", suggestion(what, get_args(DrawingKind), "drawings")
+            "--what",
+            f"is {quoted(what)}, not a known drawing",
+            suggestion(what, get_args(DrawingKind), "drawings"),
         )
     if what != "dataflow":
         if suffix == ".svg":

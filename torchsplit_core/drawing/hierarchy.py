@@ -153,7 +153,8 @@ class Hierarchy:
             module.path,
             parent,
             tuple(parts),
-            sum(self._is_op[part] for part in parts if isinstance(part, int)) + sum(g.count for g in subgroups),
+            sum(self._is_op[part] for part in parts if isinstance(part, int))
+            + sum(g.count for g in subgroups),
             hash((tuple(node_facts), tuple(below))),
         )
         self.groups[identity] = group

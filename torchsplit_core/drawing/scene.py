@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.layered_layout import ROW_GAP, Point, layout_layers
-from torchsplit_core.drawing.view import ViewItem, View
+from torchsplit_core.drawing.view import View, ViewItem
 
 STUB_MIN_READERS = 7
 """From so many readers on one level, a value is drawn as a stub at each of them."""
@@ -212,7 +212,9 @@ class _SceneBuilder:
         ]
         number = {key: i for i, key in enumerate(keys)}
         pairs = [(number[s], number[t]) for s, t in joins]
-        layout = layout_layers([self._size(key) for key in keys], pairs, fast=len(self.items) > CAREFUL_LAYOUT_ITEMS)
+        layout = layout_layers(
+            [self._size(key) for key in keys], pairs, fast=len(self.items) > CAREFUL_LAYOUT_ITEMS
+        )
         lift = ROW_GAP if ports else 0.0
         for key, (x, y), size in zip(keys, layout.corners, map(self._size, keys), strict=True):
             level.place[key] = Box(x, y - lift, *size)
@@ -303,7 +305,9 @@ class _SceneBuilder:
         x = inside.routes[("out", source, 0), BOTTOM][-3][0]
         return _moved_end(points[::-1], x)[::-1]
 
-    def _add_line(self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool) -> None:
+    def _add_line(
+        self, source: int, targets: tuple[int, ...], points: tuple[Point, ...], *, arrow: bool
+    ) -> None:
         self.lines.append(Line(source, targets, tuple(dict.fromkeys(points)), arrow))
 
 

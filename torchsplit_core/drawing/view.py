@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torchsplit_core.drawing.hierarchy import Group, Hierarchy, GroupPart
+from torchsplit_core.drawing.hierarchy import Group, GroupPart, Hierarchy
 
 INITIAL_ITEMS = 24
 """The first view opens modules that hold most of the model while it stays within this many items."""
@@ -119,7 +119,9 @@ class _ViewBuilder:
         """An input, an output or an operation that stands on its own."""
         graph_node = self.hierarchy.graph.by_id[self.hierarchy.nodes[node]]
         label = self.hierarchy.operations[node] if graph_node.kind == "op" else graph_node.id
-        return ViewItem(f"node:{graph_node.id}", graph_node.kind, label, _shape(graph_node.shape), parent, nodes=(node,))
+        return ViewItem(
+            f"node:{graph_node.id}", graph_node.kind, label, _shape(graph_node.shape), parent, nodes=(node,)
+        )
 
     def group(self, group: Group, around: Group, parent: int) -> None:
         """A closed group, an open one with its parts, or the one operation of a module as itself."""
@@ -135,7 +137,9 @@ class _ViewBuilder:
             self.add(ViewItem(f"node:{name}", "op", label, hierarchy.operations[node], parent, nodes=(node,)))
         elif inner.id in self.opened:
             self.items.append(
-                ViewItem(inner.id, inner.kind, label, "", parent, open=True, expandable=True, count=inner.count)
+                ViewItem(
+                    inner.id, inner.kind, label, "", parent, open=True, expandable=True, count=inner.count
+                )
             )
             self.level(inner, len(self.items) - 1)
         else:

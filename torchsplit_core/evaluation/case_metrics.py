@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Literal
 
 from torchsplit_core.deployment.deploy import deploy
-from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.evaluation.cross_gpu_traffic import leaving_share
+from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.edit import with_stages
 from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request
+from torchsplit_core.planning.request.edit import with_stages
 from torchsplit_core.simulation import simulate
 from torchsplit_core.values import (
     InputFault,
@@ -31,9 +31,9 @@ from torchsplit_core.values import (
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
-    IntervalEnds,
     EvaluatedCase,
     EvaluationSettings,
+    IntervalEnds,
     ModelFigures,
 )
 
@@ -69,7 +69,8 @@ def evaluate_case(
     ends: dict[IntervalEnd, _SimulatedPlan] = {}
     if any(model.basis == "estimated" for model in plan.models):
         ends = {
-            end: _SimulatedPlan(request, plan, settings, at_end(request, end)) for end in ("low_rps", "high_rps")
+            end: _SimulatedPlan(request, plan, settings, at_end(request, end))
+            for end in ("low_rps", "high_rps")
         }
     models = _model_figures(request, plan, nominal, ends)
     bases = [model.basis for model in models if model.basis is not None]
@@ -140,14 +141,22 @@ class _SimulatedPlan:
 
 
 def _model_figures(
-    request: PlanRequest, plan: PlanOutcome, nominal: _SimulatedPlan, ends: Mapping[IntervalEnd, _SimulatedPlan]
+    request: PlanRequest,
+    plan: PlanOutcome,
+    nominal: _SimulatedPlan,
+    ends: Mapping[IntervalEnd, _SimulatedPlan],
 ) -> tuple[ModelFigures, ...]:
     planned = {model.name: model for model in plan.models}
     all_figures = []
     for spec in request.models:
         planned_model, load = planned[spec.name], nominal.loads.get(spec.name)
         figures = ModelFigures(
-            spec.name, planned_model.basis, spec.demand_rps, planned_model.throughput_rps, 0.0, spec.max_latency_ms
+            spec.name,
+            planned_model.basis,
+            spec.demand_rps,
+            planned_model.throughput_rps,
+            0.0,
+            spec.max_latency_ms,
         )
         if load is not None:
             figures = replace(

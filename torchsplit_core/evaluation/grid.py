@@ -8,11 +8,11 @@ from itertools import product
 from torchsplit_core.evaluation.mixes import MIXES
 from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
+    ColocationSetting,
     EvaluationSettings,
     Planner,
     Regime,
     Sharing,
-    ColocationSetting,
     Weighting,
 )
 

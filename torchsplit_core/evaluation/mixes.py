@@ -139,7 +139,9 @@ def _colocations(case_mix: Mix, key: CaseKey) -> tuple[Colocation, ...]:
     if key.colocation == "hard":
         return tuple(Colocation((pair.first, pair.second), "hard") for pair in case_mix.pairs)
     mode = key.colocation
-    return tuple(Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in case_mix.pairs)
+    return tuple(
+        Colocation((pair.first, pair.second), mode, pair.bytes_per_request) for pair in case_mix.pairs
+    )
 
 
 def _four_mix() -> Mix:
@@ -201,7 +203,8 @@ def _published_mix(name: str) -> Callable[[], Mix]:
             tuple(model.name for model in request.models),
         )
         pairs = tuple(
-            TensorPair(first, second, IMAGE_BYTES) for first, second in zip(images[::2], images[1::2], strict=False)
+            TensorPair(first, second, IMAGE_BYTES)
+            for first, second in zip(images[::2], images[1::2], strict=False)
         )
         return Mix(description, request, pairs)
 

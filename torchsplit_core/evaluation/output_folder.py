@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchsplit_core.evaluation.report.html_report import report
-from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.bar_charts import bar_charts, chart_svg
 from torchsplit_core.evaluation.report.csv_files import cases_csv, claims_csv, models_csv
+from torchsplit_core.evaluation.report.html_report import report
 from torchsplit_core.files import read_file, replace_file, write_file
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome, EvaluationSettings
@@ -37,7 +37,9 @@ def read_previous(folder: Path, settings: EvaluationSettings) -> EvaluationOutco
         if settings.quick:
             stored_grid, wanted_grid = "the whole grid", "the quick one"
         raise InputFault(
-            str(folder / OUTCOME_FILE), f"is of {stored_grid}, not of {wanted_grid}", "Name another folder, or add --fresh."
+            str(folder / OUTCOME_FILE),
+            f"is of {stored_grid}, not of {wanted_grid}",
+            "Name another folder, or add --fresh.",
         )
     limit = previous.settings.time_limit_s
     if limit != settings.time_limit_s:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from torchsplit_core import __version__
+from torchsplit_core.evaluation.case_metrics import case_without_plan, evaluate_case
 from torchsplit_core.evaluation.claims.verdicts import judge_claims
-from torchsplit_core.evaluation.case_metrics import evaluate_case, case_without_plan
 from torchsplit_core.evaluation.grid import cases, settings_of
 from torchsplit_core.evaluation.mixes import case_request, mix
 from torchsplit_core.planning.baselines.run import Baseline, baselines
@@ -66,7 +66,10 @@ def evaluate(
     keep(outcome(complete=False))
     progress(reused / len(wanted), f"{reused} of {len(wanted)} cases")
     _evaluate_rules(
-        [key for key in wanted if key not in evaluated_cases and key.planner != "planner"], requests, settings, record
+        [key for key in wanted if key not in evaluated_cases and key.planner != "planner"],
+        requests,
+        settings,
+        record,
     )
     _evaluate_plans([key for key in wanted if key not in evaluated_cases], requests, settings, record)
     last = outcome(complete=True)

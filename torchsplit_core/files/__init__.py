@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.files.atomic_write import move_into_place, replace_file
     from torchsplit_core.files.contract import (
         FORMATS,
         read_file,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         write_text,
     )
     from torchsplit_core.files.json_text import TRUSTED_BYTES, UPLOAD_BYTES, measure, parse_json, refuse_large
-    from torchsplit_core.files.atomic_write import move_into_place, replace_file
     from torchsplit_core.files.unchecked import read_unchecked, write_unchecked
 
 __all__ = [

@@ -17,10 +17,10 @@ from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from torchsplit_core.files.validation_faults import fault_of
+from torchsplit_core.files.atomic_write import replace_file
 from torchsplit_core.files.json_text import TRUSTED_BYTES, measure, parse_json, refuse_large
 from torchsplit_core.files.plain_data import leave_out, rename_profiles
-from torchsplit_core.files.atomic_write import replace_file
+from torchsplit_core.files.validation_faults import fault_of
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
 from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
 
@@ -192,7 +192,9 @@ def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
     return _adapter(name).validate_python(plain)
 
 
-def _validate(model: type[BaseModel], data: dict[str, Any], origin: str, *, by_name: bool = False) -> BaseModel:
+def _validate(
+    model: type[BaseModel], data: dict[str, Any], origin: str, *, by_name: bool = False
+) -> BaseModel:
     """The file model of plain data; `own`: of a value, by its field names. Raises InputFault for a broken rule."""
     from pydantic import ValidationError
 

@@ -19,12 +19,12 @@ from torchsplit_core.files.fields import (
     Whole,
 )
 from torchsplit_core.values.evaluation.outcome import (
+    ClaimVerdict,
+    ColocationSetting,
+    ComparisonResult,
     Planner,
     Regime,
-    ComparisonResult,
     Sharing,
-    ColocationSetting,
-    ClaimVerdict,
     Weighting,
 )
 from torchsplit_core.values.status import SolveStatus

@@ -130,9 +130,7 @@ def refuse_large(needed: int, memory_bytes: int, origin: str) -> None:
     if needed > memory_bytes:
         remedy = "Split the file."
         if memory_bytes < TRUSTED_BYTES:
-            remedy = (
-                f"Split the file, or pass it to the command line, which reads up to {TRUSTED_BYTES >> 20} MiB."
-            )
+            remedy = f"Split the file, or pass it to the command line, which reads up to {TRUSTED_BYTES >> 20} MiB."
         raise InputFault(
             origin,
             f"could need {needed >> 20} MiB of memory to read, above the limit of {memory_bytes >> 20} MiB",

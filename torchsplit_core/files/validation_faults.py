@@ -44,7 +44,11 @@ def fault_of(error: ValidationError, model: type[BaseModel], data: Any, origin: 
             problem, remedy = _unknown_value(context["tag"], context["expected_tags"])
     else:
         problem, remedy = problem_of(first)
-        expected_types = [_expected_type(complaint["type"]) for complaint in complaints if _field_path(complaint, data) == path]
+        expected_types = [
+            _expected_type(complaint["type"])
+            for complaint in complaints
+            if _field_path(complaint, data) == path
+        ]
         if len(expected_types) > 1 and all(expected_types):
             nouns = " or ".join(dict.fromkeys(complaint[0] for complaint in expected_types if complaint))
             problem, remedy = f"is {json_words(first['input'])}, not {nouns}", _FORMATS_REMEDY
@@ -164,7 +168,12 @@ def _known_fields(schema: dict[str, Any], path: Sequence[str | int], data: Any) 
             else node.get("items")
             for node in nodes
         )
-        nodes = [alternative for node in inner if isinstance(node, dict) for alternative in _alternatives(node, schema, data)]
+        nodes = [
+            alternative
+            for node in inner
+            if isinstance(node, dict)
+            for alternative in _alternatives(node, schema, data)
+        ]
     return [name for node in nodes for name in node.get("properties", ())]
 
 

@@ -80,7 +80,11 @@ def _node_form(node: GraphNode, reads: list[int]) -> list[object]:
 def _arguments(node: GraphNode, bodies: dict[str, int]) -> list[object]:
     """The arguments by name; a body goes by its place, for torch numbers their names through the model."""
     named_arguments = sorted(item for item in node.arguments.items() if item[0] != MESSAGE)
-    return [[name, _number_bodies(value, bodies)] for name, value in named_arguments] if bodies else [*map(list, named_arguments)]
+    return (
+        [[name, _number_bodies(value, bodies)] for name, value in named_arguments]
+        if bodies
+        else [*map(list, named_arguments)]
+    )
 
 
 def _number_bodies(value: Any, bodies: dict[str, int]) -> Any:

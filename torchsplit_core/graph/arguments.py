@@ -146,7 +146,8 @@ def _check_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -
             raise _fault(where, f"has entries that are not an object of at most {LONGEST_LIST} keys")
         return {
             form: {
-                _name(key, where): _check_value(item, inputs, where, depth + 1) for key, item in content.items()
+                _name(key, where): _check_value(item, inputs, where, depth + 1)
+                for key, item in content.items()
             }
         }
     elif not isinstance(content, (list, tuple)):

@@ -116,7 +116,9 @@ class GraphParts:
         if not isinstance(bodies, Mapping) or not all(isinstance(body, Mapping) for body in bodies.values()):
             raise _wrong("subgraphs", bodies, "an object of graphs")
         intern = self._interned.setdefault
-        self._nodes += [_node_from_dict(entry, len(self._nodes) + index, intern) for index, entry in enumerate(nodes)]
+        self._nodes += [
+            _node_from_dict(entry, len(self._nodes) + index, intern) for index, entry in enumerate(nodes)
+        ]
         self._subgraphs |= {name: graph_from_dict(body) for name, body in bodies.items()}
         self._head |= {key: part[key] for key in _HEAD if key in part}
 

@@ -99,7 +99,9 @@ def symbols_of(size: int | str) -> frozenset[str]:
     if isinstance(size, int):
         return frozenset()
     calls = {node.func for node in ast.walk(_parse_expression(size)) if isinstance(node, ast.Call)}
-    names = (node for node in ast.walk(_parse_expression(size)) if isinstance(node, ast.Name) and node not in calls)
+    names = (
+        node for node in ast.walk(_parse_expression(size)) if isinstance(node, ast.Name) and node not in calls
+    )
     return frozenset(node.id for node in names)
 
 
@@ -153,7 +155,9 @@ def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
             if name not in traced:
                 unknown = {other for size in node.shape or () for other in symbols_of(size)} - traced.keys()
                 is_determined = unknown == {name} and node.output_bytes
-                traced[name] = (_solve_symbol(node, name, traced) if is_determined else None) or graph.traced_batch
+                traced[name] = (
+                    _solve_symbol(node, name, traced) if is_determined else None
+                ) or graph.traced_batch
     symbols = {name: max(1, value * batch_size // graph.traced_batch) for name, value in traced.items()}
     for node in graph.nodes:
         unknown = {name for size in node.shape or () for name in symbols_of(size)} - traced.keys()

@@ -19,8 +19,18 @@ from torchsplit_core.hardware.peaks import GpuPeaks, peak_names, peaks
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.hardware.clock_stability import ClockStability, instability_words, measure_cores
+    from torchsplit_core.hardware.current_state import (
+        CoreTimes,
+        DcgmFigures,
+        LiveGpu,
+        LiveHost,
+        live_gpus,
+        live_host,
+    )
     from torchsplit_core.hardware.devices import available_devices, choose_devices
     from torchsplit_core.hardware.discovery import HostGpu, HostReport, MigInstance, discover_host, open_nvml
+    from torchsplit_core.hardware.interference import NeighbourLoad, neighbour_load
     from torchsplit_core.hardware.layouts import (
         creation_order,
         layout_multisets,
@@ -28,15 +38,13 @@ if TYPE_CHECKING:
         maximal_multisets,
         place_layout,
     )
-    from torchsplit_core.hardware.current_state import CoreTimes, DcgmFigures, LiveGpu, LiveHost, live_gpus, live_host
     from torchsplit_core.hardware.mig_commands import slice_commands
     from torchsplit_core.hardware.mig_setup import restore_from_journal, temporary_slices
-    from torchsplit_core.hardware.interference import NeighbourLoad, neighbour_load
     from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault, gpu_state
-    from torchsplit_core.hardware.clock_stability import ClockStability, instability_words, measure_cores
 
 __all__ = [
     "MOST_CORES",
+    "ClockStability",
     "CoreTimes",
     "DcgmFigures",
     "GpuPeaks",
@@ -49,7 +57,6 @@ __all__ = [
     "NeighbourLoad",
     "Nvml",
     "NvmlFault",
-    "ClockStability",
     "available_devices",
     "catalogue",
     "choose_devices",
@@ -57,11 +64,13 @@ __all__ = [
     "discover_host",
     "gpu_state",
     "gpu_type",
+    "instability_words",
     "layout_multisets",
     "legal_layouts",
     "live_gpus",
     "live_host",
     "maximal_multisets",
+    "measure_cores",
     "neighbour_load",
     "open_nvml",
     "peak_names",
@@ -74,8 +83,6 @@ __all__ = [
     "sliced_types",
     "temporary_slices",
     "unsourced_profiles",
-    "instability_words",
-    "measure_cores",
     "without_mig",
 ]
 

@@ -119,7 +119,14 @@ def _host_type(name: str, cores: int, memory_gib: float | None) -> GpuType:
 def _whole_gpu_type(name: str) -> GpuType:
     """A GPU that knows no MIG: one slot, one compute slice."""
     return GpuType(
-        name, 1, 1, None, peaks(name).sm_count, (), divided="never", whole=_whole_profile(name, compute=1, memory=1)
+        name,
+        1,
+        1,
+        None,
+        peaks(name).sm_count,
+        (),
+        divided="never",
+        whole=_whole_profile(name, compute=1, memory=1),
     )
 
 

@@ -69,7 +69,8 @@ def compute_stability(core: int, runs: Sequence[Sequence[float]]) -> ClockStabil
     """The figures of a core from its runs: when each began (s), and what it took (ms)."""
     low, middle, high = _quantiles([ms for _, ms in runs])
     windows = [
-        statistics.median(ms for _, ms in window_runs) for _, window_runs in groupby(runs, lambda run: int(run[0] / WINDOW_S))
+        statistics.median(ms for _, ms in window_runs)
+        for _, window_runs in groupby(runs, lambda run: int(run[0] / WINDOW_S))
     ]
     fast, _, slow = _quantiles(windows)
     return ClockStability(core, low, middle, high, high / low, slow / fast)

@@ -22,7 +22,13 @@ from torchsplit_core.hardware.mig_commands import (
     legal_layout,
     slice_commands,
 )
-from torchsplit_core.hardware.mig_journal import MigChange, JournalInstance, to_journal_instance, open_journal, take_journal
+from torchsplit_core.hardware.mig_journal import (
+    JournalInstance,
+    MigChange,
+    open_journal,
+    take_journal,
+    to_journal_instance,
+)
 from torchsplit_core.hardware.nvml import GpuInstanceListing, Nvml, NvmlFault
 from torchsplit_core.values import Device, GpuType, InputFault, PlacedProfile
 
@@ -108,7 +114,9 @@ def _plan_change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool)
     return MigChange(gpu.uuid, gpu.name, former, _target_instances(kind, former, profiles))
 
 
-def _target_instances(kind: GpuType, former: tuple[JournalInstance, ...], profiles: Sequence[str]) -> tuple[JournalInstance, ...]:
+def _target_instances(
+    kind: GpuType, former: tuple[JournalInstance, ...], profiles: Sequence[str]
+) -> tuple[JournalInstance, ...]:
     """The former instances with the missing ones beside them, or the wanted ones alone.
 
     An instance that is asked for and has no compute instance gets one.
@@ -132,10 +140,15 @@ def _with_compute_instance(item: JournalInstance) -> JournalInstance:
 
 def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[JournalInstance, ...]:
     placements = [(kind.profile(item.profile), item.start) for item in placed]
-    return tuple(JournalInstance(p.name, p.profile_id, start, p.memory_slices, computes=True) for p, start in placements)
+    return tuple(
+        JournalInstance(p.name, p.profile_id, start, p.memory_slices, computes=True)
+        for p, start in placements
+    )
 
 
-def _apply_instances(nvml: Nvml, index: int, wanted: Sequence[JournalInstance], removable_instances: Sequence[JournalInstance]) -> None:
+def _apply_instances(
+    nvml: Nvml, index: int, wanted: Sequence[JournalInstance], removable_instances: Sequence[JournalInstance]
+) -> None:
     """Make the GPU have the wanted instances, removing of the others only those of `ours`.
 
     Every step looks at what is there, so that it may be cut off anywhere and called again.
@@ -243,7 +256,9 @@ def _unrestored_fault(nvml: Nvml, change: MigChange, journal: Path, refused: Nvm
         return InputFault(where, f"could not be restored{words} (untested on hardware)", remedy)
     differences = [f"{item.profile} at {item.start} is missing" for item in missing]
     differences += [f"{item.profile} at {item.start} is still there" for item in left]
-    differences += [f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other]
+    differences += [
+        f"the compute instance of {item.profile} at {item.start} is not as it was" for item in other
+    ]
     at = f"sudo nvidia-smi mig -i {index}"
     lines = [line for item in left for line in (f"{at} -dci -gi {item.id}", f"{at} -dgi -gi {item.id}")]
     for computes in (True, False):

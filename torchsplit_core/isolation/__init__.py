@@ -31,18 +31,18 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from torchsplit_core.isolation.answer_schema import AnswerSchema, schema_reader
+    from torchsplit_core.isolation.faults import ChildFault, printable
+    from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
+    from torchsplit_core.isolation.run import run_limited
     from torchsplit_core.isolation.sandbox.current_sandbox import remedy_for
     from torchsplit_core.isolation.sandbox.level import IsolationLevel, available_levels, isolation_level
     from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir, remove_stale_temp_dirs
     from torchsplit_core.isolation.trust_policy import execution_refused, require_execution_allowed
-    from torchsplit_core.isolation.faults import ChildFault, printable
-    from torchsplit_core.isolation.answer_schema import AnswerSchema, schema_reader
-    from torchsplit_core.isolation.limits import Limits, default_memory_bytes, is_out_of_memory
-    from torchsplit_core.isolation.run import run_limited
 
 __all__ = [
-    "ChildFault",
     "AnswerSchema",
+    "ChildFault",
     "IsolationLevel",
     "Limits",
     "available_levels",
@@ -50,13 +50,13 @@ __all__ = [
     "execution_refused",
     "is_out_of_memory",
     "isolation_level",
-    "schema_reader",
     "printable",
     "private_temp_dir",
-    "require_execution_allowed",
     "remedy_for",
-    "run_limited",
     "remove_stale_temp_dirs",
+    "require_execution_allowed",
+    "run_limited",
+    "schema_reader",
 ]
 
 __getattr__ = on_demand(

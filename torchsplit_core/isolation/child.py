@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any
 
 from torchsplit_core import extras
+from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
 from torchsplit_core.isolation.sandbox import current_sandbox
 from torchsplit_core.isolation.sandbox.supervisor import start_worker
-from torchsplit_core.isolation.limits import apply_limits, is_out_of_memory
 from torchsplit_core.values import InputFault, InternalFault, last_cause, system_reason
 
 

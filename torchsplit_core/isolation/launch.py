@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from torchsplit_core.isolation.limits import Limits
 from torchsplit_core.isolation.sandbox import seccomp
 from torchsplit_core.isolation.sandbox.access import Access, access_of
 from torchsplit_core.isolation.sandbox.level import IsolationLevel, isolation_level
-from torchsplit_core.isolation.limits import Limits
 
 INHERITED_ENVIRONMENT = (
     "PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",

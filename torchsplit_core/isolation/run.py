@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir
 from torchsplit_core.isolation.faults import (
     PARSE_ERRORS,
     ChildFault,
@@ -24,6 +23,7 @@ from torchsplit_core.isolation.faults import (
 )
 from torchsplit_core.isolation.launch import ConfinedChild, launch
 from torchsplit_core.isolation.limits import Limits, aborted_for_memory
+from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir
 from torchsplit_core.values import InputFault, InternalFault, Progress, ignore_progress
 from torchsplit_core.values.units import GIB
 

@@ -33,7 +33,11 @@ def execution_for_jobs() -> str:
 def without_trust(parameters: Any) -> Any:
     """The parameters of a job (JSON) with every word of trust left out."""
     if isinstance(parameters, dict):
-        return {key: without_trust(value) for key, value in parameters.items() if key not in (TRUSTED_KEY, _LEGACY_TRUST_KEY)}
+        return {
+            key: without_trust(value)
+            for key, value in parameters.items()
+            if key not in (TRUSTED_KEY, _LEGACY_TRUST_KEY)
+        }
     if isinstance(parameters, list | tuple):
         return [without_trust(value) for value in parameters]
     return parameters

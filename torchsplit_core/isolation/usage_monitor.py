@@ -99,7 +99,14 @@ def _processes() -> Iterable[ProcessUsage]:
                     tasks = [f"{proc_path}/task/{task}" for task in os.listdir(f"{proc_path}/task")]
                     proc_path = next(task for task in tasks if _stat_fields(task)[0] not in (b"Z", b"X"))
                 parent, group, threads = int(fields[1]), int(fields[2]), int(fields[17])
-                yield ProcessUsage(int(name), proc_path, parent, group, threads, int(_stat_fields(proc_path)[21]) * PAGE_BYTES)
+                yield ProcessUsage(
+                    int(name),
+                    proc_path,
+                    parent,
+                    group,
+                    threads,
+                    int(_stat_fields(proc_path)[21]) * PAGE_BYTES,
+                )
 
 
 def _stat_fields(proc_path: str) -> list[bytes]:

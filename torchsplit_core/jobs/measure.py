@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core import workflow
 from torchsplit_core.hardware import available_devices, discover_host
 from torchsplit_core.isolation.trust_policy import require_execution_allowed
-from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.job_kinds import MeasureParameters
+from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.trace import local_source
-from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.latency_slo.service_variance import with_lognormal_service
+from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress, quoted
@@ -47,7 +47,10 @@ def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: P
                 front_costs = workflow.with_front_costs(
                     workspace.store.root, outcome, request, measure=True, progress=progress
                 ).front
-                request, local_request = replace(request, front=front_costs), replace(local_request, front=front_costs)
+                request, local_request = (
+                    replace(request, front=front_costs),
+                    replace(local_request, front=front_costs),
+                )
             live.begin(expected_results(outcome, request, parameters.load))
             measurement = workflow.measure(
                 outcome,
@@ -83,7 +86,10 @@ def local_model_sources(
                     local_paths[source] = stack.enter_context(_local_file(workspace, source, parameters))
                 source = local_paths[source]
             models.append(replace(model, source=source))
-        yield replace(request, models=tuple(models)), any(source in parameters.uploads for source in local_paths)
+        yield (
+            replace(request, models=tuple(models)),
+            any(source in parameters.uploads for source in local_paths),
+        )
 
 
 @contextlib.contextmanager
@@ -103,7 +109,9 @@ def _local_file(workspace: Workspace, source: str, parameters: MeasureParameters
 def _mark_stand_ins(measurement: Measurement, parameters: MeasureParameters) -> Measurement:
     """The measurement, saying which models another ran for: their batches are no points of the plan's."""
     in_place = {
-        model.name: parameters.in_place[model.name] for model in measurement.models if model.name in parameters.in_place
+        model.name: parameters.in_place[model.name]
+        for model in measurement.models
+        if model.name in parameters.in_place
     }
     points = tuple(point for point in measurement.points if point.model not in in_place)
     return replace(measurement, points=points, in_place=in_place)
@@ -113,7 +121,9 @@ def expected_results(outcome: PlanOutcome, request: PlanRequest, load: float) ->
     """By model the rate that the plan predicts and the p95 that a short simulation gives (null where none)."""
     plan_simulation = with_lognormal_service(workflow.simulation_request(outcome, request), outcome, request)
     simulation = workflow.under_load(plan_simulation, load)
-    outcome_under_load = workflow.simulate(replace(simulation, requests_per_model=PREVIEW_REQUESTS, replications=1))
+    outcome_under_load = workflow.simulate(
+        replace(simulation, requests_per_model=PREVIEW_REQUESTS, replications=1)
+    )
     planned = {model.name: model.throughput_rps for model in outcome.models}
     return {
         "expected": {

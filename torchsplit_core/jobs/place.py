@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
-from torchsplit_core.jobs.job_kinds import RequestVersionParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters, RequestVersionParameters
 from torchsplit_core.values import InputFault, PlacementRequest, Progress, quoted
-from torchsplit_core.workspace.named_results import sha256_of, exists, store_outcome
+from torchsplit_core.workspace.named_results import exists, sha256_of, store_outcome
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -35,7 +35,9 @@ def placement_frontier_job(
     return {"placement_frontier": name, "status": curve.status, "points": len(curve.points)}
 
 
-def ways_job(workspace: Workspace, parameters: RequestVersionParameters, progress: Progress) -> dict[str, Any]:
+def ways_job(
+    workspace: Workspace, parameters: RequestVersionParameters, progress: Progress
+) -> dict[str, Any]:
     """Place the stored request in every way; each outcome as a contract file under its way's name, and what its
     segments give on their GPUs; how large the published program would be.
 

@@ -12,8 +12,8 @@ from torchsplit_core.jobs.job_kinds import RequestParameters, WhatIfParameters
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.named_results import exists, plan_is_current, store_outcome
+from torchsplit_core.workspace.plan_cache.cache import PlanCache
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -36,7 +36,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays,
     and so does one that other work has come upon.
     """
-    from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled, is_simulated
+    from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
 
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
@@ -82,11 +82,13 @@ def _finish(
     return {"plan": name, "status": outcome.status}
 
 
-def plan_relaxations(request: PlanRequest, outcome: PlanOutcome, cache: PlanCache, progress: Progress) -> None:
+def plan_relaxations(
+    request: PlanRequest, outcome: PlanOutcome, cache: PlanCache, progress: Progress
+) -> None:
     """Plans of the changes that would make an infeasible request possible, kept one by one."""
+    from torchsplit_core.latency_slo.slo_planner import has_response_limit
     from torchsplit_core.planning import plan
     from torchsplit_core.planning.infeasibility.ways_out import questions
-    from torchsplit_core.latency_slo.slo_planner import has_response_limit
 
     progress(0.95, "looking for ways out")
     for relaxed in questions(request, outcome, cache.lookup):

@@ -19,7 +19,7 @@ from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 from torchsplit_core.values import Device, InputFault, Profile, Progress
 from torchsplit_core.workflow.profiling import profile
 from torchsplit_core.workspace import BlobStore
-from torchsplit_core.workspace.named_results import sha256_of, exists
+from torchsplit_core.workspace.named_results import exists, sha256_of
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
@@ -54,7 +54,9 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
     return {"profile": sources[-1], "rows": rows}
 
 
-def _profile_source(workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress) -> int:
+def _profile_source(
+    workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress
+) -> int:
     """Profile one source into the workspace; how many rows it has."""
     with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
         traced = not parameters.trace_again and exists(workspace, "graph", name)
@@ -150,7 +152,9 @@ def _point_state(name: str, device: Device, batch: int, known: Sequence[Measured
             rate = 1000 * batch / point.content["latency"]["p50"]["value"]
             return ProfilePoint(name, device.id, batch, "measured", rate, kept=point.stored_at)
         if point.batch_size == batch and point.kind == "failure" and point.content["kind"] == "batch":
-            return ProfilePoint(name, device.id, batch, "failed", message=point.content["message"], kept=point.stored_at)
+            return ProfilePoint(
+                name, device.id, batch, "failed", message=point.content["message"], kept=point.stored_at
+            )
     return ProfilePoint(name, device.id, batch, "open")
 
 

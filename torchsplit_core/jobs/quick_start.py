@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.jobs.measure import measure_job
 from torchsplit_core.jobs.job_kinds import (
     MeasureParameters,
     ProfileParameters,
@@ -16,6 +15,7 @@ from torchsplit_core.jobs.job_kinds import (
     RequestParameters,
     RunHereParameters,
 )
+from torchsplit_core.jobs.measure import measure_job
 from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.planning.request.edit import DEFAULT_DEMAND_RPS

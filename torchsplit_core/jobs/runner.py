@@ -23,13 +23,18 @@ from typing import Any, Literal
 
 from torchsplit_core import telemetry
 from torchsplit_core.bundle import python_path
-from torchsplit_core.isolation.trust_policy import REFUSED, execution_for_jobs, execution_refused, without_trust
 from torchsplit_core.isolation.trust_policy import EXECUTION_VARIABLE as EXECUTION
+from torchsplit_core.isolation.trust_policy import (
+    REFUSED,
+    execution_for_jobs,
+    execution_refused,
+    without_trust,
+)
 from torchsplit_core.jobs import fork_server
 from torchsplit_core.jobs import job_kinds as jobs_names
 from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.values import InputFault, Progress, last_cause, quoted
-from torchsplit_core.workspace.faults import is_full, fault_from_os_error
+from torchsplit_core.workspace.faults import fault_from_os_error, is_full
 from torchsplit_core.workspace.job_slots import acquire_slot, slot_count
 from torchsplit_core.workspace.store import JobRecord, Store, Workspace
 
@@ -139,7 +144,11 @@ def log(workspace: Workspace, job: str, most_bytes: int = 65536) -> str:
     """The end of what the job's process has printed; empty where it printed nothing. Raises InputFault for an
     unknown id."""
     try:
-        with _progress_path(workspace.store, _record(workspace, job).id).with_suffix(".log").open("rb") as stream:
+        with (
+            _progress_path(workspace.store, _record(workspace, job).id)
+            .with_suffix(".log")
+            .open("rb") as stream
+        ):
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - most_bytes))
             return stream.read().decode(errors="replace")

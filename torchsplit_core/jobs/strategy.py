@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
-from torchsplit_core.jobs.job_kinds import RequestVersionParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import RequestParameters, RequestVersionParameters
 from torchsplit_core.values import InputFault, Profile, Progress, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
-from torchsplit_core.workspace.named_results import sha256_of, exists, store_outcome
+from torchsplit_core.workspace.named_results import exists, sha256_of, store_outcome
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
@@ -29,7 +29,9 @@ def strategy_job(workspace: Workspace, parameters: RequestParameters, progress: 
     return {"strategy": name, "status": outcome.status}
 
 
-def study_job(workspace: Workspace, parameters: RequestVersionParameters, progress: Progress) -> dict[str, Any]:
+def study_job(
+    workspace: Workspace, parameters: RequestVersionParameters, progress: Progress
+) -> dict[str, Any]:
     """What each choice costs changed, fewer nodes, less memory, as JSON values.
 
     Raises InputFault where the stored request is not the one that was asked about, or nothing fits.

@@ -25,7 +25,10 @@ _SOURCES = ".sources"
 def run_paths(workspace: Workspace) -> dict[str, Path]:
     """The folders of a workspace's runs by their names, newest first."""
     entries = reversed(workspace.setting(RUNS_SETTING, []))
-    return {entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"] for entry in entries}
+    return {
+        entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"]
+        for entry in entries
+    }
 
 
 def is_own(workspace: Workspace, path: Path) -> bool:

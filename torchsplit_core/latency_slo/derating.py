@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.latency_slo.isolated_capacity import MaxRate, best_rates
 from torchsplit_core.latency_slo.relaxation import fastest_ms, transfers_ms, without_limits
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
+from torchsplit_core.planning.problem.usable import planned_rps
 from torchsplit_core.values import (
     PlanModel,
     PlannedGpu,
@@ -64,7 +64,9 @@ class DeratedRequests:
     other requests of these models.
     """
 
-    def __init__(self, request: PlanRequest, types: frozenset[str], known: KnownRates, deadline: float) -> None:
+    def __init__(
+        self, request: PlanRequest, types: frozenset[str], known: KnownRates, deadline: float
+    ) -> None:
         self.request = request
         self.types = types
         self.factors: dict[str, float] = {}
@@ -78,7 +80,11 @@ class DeratedRequests:
     @cached_property
     def _variant_names(self) -> dict[tuple[str, str], str]:
         """The request's variant of each way, by model and name."""
-        return {(name, derated.name): derated.variant.name for name, variants in self.derated_variants.items() for derated in variants}
+        return {
+            (name, derated.name): derated.variant.name
+            for name, variants in self.derated_variants.items()
+            for derated in variants
+        }
 
     def _derate_variants(self, model: PlanModel) -> list[_DeratedVariant]:
         tied = any(
@@ -101,7 +107,9 @@ class DeratedRequests:
                     derated.append(_DeratedVariant(name, variant, share, limits or (), stages))
         return derated
 
-    def _best_rates(self, model: PlanModel, variant: Variant, stage: Stage, limit: float) -> tuple[MaxRate, ...]:
+    def _best_rates(
+        self, model: PlanModel, variant: Variant, stage: Stage, limit: float
+    ) -> tuple[MaxRate, ...]:
         key = (model.name, variant.name, stage.name, limit)
         if key not in self._known and time.perf_counter() >= self._deadline:
             return ()
@@ -133,7 +141,9 @@ class DeratedRequests:
             factor = None if least is not None else self.factors.get(spec.name, 1.0)
             if least is not None:
                 wanted = max(least[spec.name], spec.min_throughput_rps or 0.0)
-            variants = tuple(self._derated_variant(spec, derated, factor) for derated in self.derated_variants[spec.name])
+            variants = tuple(
+                self._derated_variant(spec, derated, factor) for derated in self.derated_variants[spec.name]
+            )
             # A model that carries nothing keeps its variants without points: it is in the way, and is told so.
             empty = tuple(
                 replace(item, stages=tuple(replace(s, points=()) for s in item.stages))
@@ -150,11 +160,16 @@ class DeratedRequests:
     def _derated_variant(self, spec: PlanModel, derated: _DeratedVariant, factor: float | None) -> Variant:
         stages = []
         for stage, limit, rates in zip(derated.variant.stages, derated.limits, derated.stages, strict=True):
-            points = tuple(self._derated_point(spec, derated, limit / sum(derated.limits), rate, factor) for rate in rates)
+            points = tuple(
+                self._derated_point(spec, derated, limit / sum(derated.limits), rate, factor)
+                for rate in rates
+            )
             stages.append(replace(stage, points=points))
         return replace(derated.variant, name=derated.name, stages=tuple(stages))
 
-    def _derated_point(self, spec: PlanModel, derated: _DeratedVariant, part: float, rate: MaxRate, factor: float | None) -> Point:
+    def _derated_point(
+        self, spec: PlanModel, derated: _DeratedVariant, part: float, rate: MaxRate, factor: float | None
+    ) -> Point:
         point = rate.point
         if self.request.sharing == "fractional":
             # A latency of share · limit lets no tenant have a smaller share.
@@ -181,7 +196,11 @@ class DeratedRequests:
                 for tenant in item.tenants:
                     key = (tenant.model, tenant.variant, tenant.stage, point_type(gpu.type), item.profile)
                     rate = max(
-                        (carried.get((*key, share), 0.0) for share in LEAST_SHARES if share <= tenant.share + 1e-9),
+                        (
+                            carried.get((*key, share), 0.0)
+                            for share in LEAST_SHARES
+                            if share <= tenant.share + 1e-9
+                        ),
                         default=0.0,
                     )
                     stages = rps_by_model.setdefault(tenant.model, {})
@@ -198,7 +217,15 @@ def with_request_points(
 ) -> tuple[PlannedGpu, ...]:
     """The GPUs with the points of the request; `variants` has its variant by model and name, where that differs."""
     points = {
-        (model.name, variant.name, stage.name, measured_point.gpu_type, measured_point.profile, measured_point.batch_size, measured_point.processes): measured_point
+        (
+            model.name,
+            variant.name,
+            stage.name,
+            measured_point.gpu_type,
+            measured_point.profile,
+            measured_point.batch_size,
+            measured_point.processes,
+        ): measured_point
         for model in request.models
         for variant in model.variants
         for stage in variant.stages

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.latency_slo.service_variance import with_pace
+from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.simulation import simulate_model
 from torchsplit_core.simulation.output_statistics import half_width, mean, percentile
 from torchsplit_core.simulation.validate import PACED_RUNS, validate
@@ -89,7 +89,9 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
         if planned is not None:
             # The planner simulated it longer and by other draws, and lets no plan go that does not hold.
             expected.append(
-                ExpectedResponse(model.name, spec.response_percentile, planned, 0.0, model.slo_ms, promised=True)
+                ExpectedResponse(
+                    model.name, spec.response_percentile, planned, 0.0, model.slo_ms, promised=True
+                )
             )
         else:
             expected.append(_expected_response(spec, simulated, number))
@@ -97,12 +99,18 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
 
 
 def _planned_ms(percentiles: ResponsePercentiles | None, percent: float) -> float | None:
-    return None if percentiles is None else {50.0: percentiles.p50, 95.0: percentiles.p95, 99.0: percentiles.p99}.get(percent)
+    return (
+        None
+        if percentiles is None
+        else {50.0: percentiles.p50, 95.0: percentiles.p95, 99.0: percentiles.p99}.get(percent)
+    )
 
 
 def _expected_response(spec: PlanModel, simulated: SimulationRequest, number: int) -> ExpectedResponse:
     quick = replace(
-        simulated, requests_per_model=min(LOOK_REQUESTS, simulated.requests_per_model), replications=LOOK_REPLICATIONS
+        simulated,
+        requests_per_model=min(LOOK_REQUESTS, simulated.requests_per_model),
+        replications=LOOK_REPLICATIONS,
     )
     if not isinstance(spec.expected_arrivals, MmppArrivals | TraceArrivals):
         first_response, busy = _simulate_response(spec, quick, number)
@@ -112,7 +120,9 @@ def _expected_response(spec: PlanModel, simulated: SimulationRequest, number: in
     return _simulate_response(spec, simulated, number)[0]
 
 
-def _simulate_response(spec: PlanModel, simulated: SimulationRequest, number: int) -> tuple[ExpectedResponse, float]:
+def _simulate_response(
+    spec: PlanModel, simulated: SimulationRequest, number: int
+) -> tuple[ExpectedResponse, float]:
     """The response, and the share of what can be served that arrives."""
     run = simulate_model(simulated, number)
     promised = spec.max_response_ms is not None
@@ -124,4 +134,6 @@ def _simulate_response(spec: PlanModel, simulated: SimulationRequest, number: in
         return ExpectedResponse(spec.name, percent, None, 0.0, limit, promised), utilization
     values = [percentile(times_ms, percent) for times_ms in run.response_ms]
     high = None if run.load.response_high_ms is None else float(np.quantile(values, 0.95))
-    return ExpectedResponse(spec.name, percent, mean(values), half_width(values) or 0.0, limit, promised, high), utilization
+    return ExpectedResponse(
+        spec.name, percent, mean(values), half_width(values) or 0.0, limit, promised, high
+    ), utilization

@@ -108,7 +108,9 @@ def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | 
         return None
     costs = request.front
     model_instances = [(model, list(_instances(outcome, model.name))) for model in request.models]
-    served = [(model, _variant(model, instances), instances) for model, instances in model_instances if instances]
+    served = [
+        (model, _variant(model, instances), instances) for model, instances in model_instances if instances
+    ]
     hosts = sum(bool(gpu.slices) and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
     ms = {model.name: _frontend_ms(costs, model, variant, instances) for model, variant, instances in served}
     share = math.fsum(model.demand_rps * ms[model.name] for model, _, _ in served) / 1e3
@@ -116,14 +118,18 @@ def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | 
     cores, taken = _cores(costs, outcome)
     shared = costs.cores is not None and taken >= cores
     if shared:
-        busy = math.fsum(model.demand_rps * _core_s(variant, instances) for model, variant, instances in served)
+        busy = math.fsum(
+            model.demand_rps * _core_s(variant, instances) for model, variant, instances in served
+        )
         factor = min(factor, cores / (share + busy))
     models = []
     for model, variant, instances in served:
         slices = min(_stage_rps(costs, ms[model.name], instances, stage.name) for stage in variant.stages)
         passed = min(slices, factor * model.demand_rps)
         bytes_known = model.bytes_per_request is not None
-        models.append(FrontendModelLoad(model.name, model.demand_rps, slices, passed, ms[model.name], bytes_known))
+        models.append(
+            FrontendModelLoad(model.name, model.demand_rps, slices, passed, ms[model.name], bytes_known)
+        )
     return FrontendLoad(costs, PlannedFront(factor, share / hosts, shared), tuple(models))
 
 
@@ -146,7 +152,11 @@ def frontend_ms(request: PlanRequest, outcome: PlanOutcome) -> Mapping[str, floa
     if request.front is None or len(hosts) != 1:
         return {}
     model_instances = ((model, list(_instances(outcome, model.name))) for model in request.models)
-    return {model.name: _frontend_ms(request.front, model, _variant(model, instances), instances) for model, instances in model_instances if instances}
+    return {
+        model.name: _frontend_ms(request.front, model, _variant(model, instances), instances)
+        for model, instances in model_instances
+        if instances
+    }
 
 
 REMEDY = (
@@ -161,7 +171,10 @@ def describe_shortfall(load: FrontendLoad) -> str:
     if not short:
         return ""
     if load.carries:
-        rates = ", ".join(f"{model_load.name} {_rate(model_load.passed_rps)} of {_rate(model_load.demand_rps)}" for model_load in short)
+        rates = ", ".join(
+            f"{model_load.name} {_rate(model_load.passed_rps)} of {_rate(model_load.demand_rps)}"
+            for model_load in short
+        )
         return (
             "Between two batches a worker waits for the front, which leaves of the requests/s demanded: "
             f"{rates} ({_basis(load)}). Use larger batches, or more slices."
@@ -212,7 +225,9 @@ def _stage_tenants(instances: Sequence[_PlannedInstance], stage: str) -> list[Te
     return [instance.tenant for instance in instances if instance.tenant.stage == stage]
 
 
-def _frontend_ms(costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[_PlannedInstance]) -> float:
+def _frontend_ms(
+    costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[_PlannedInstance]
+) -> float:
     """ms of the front for a request: its own bytes and, in and out, those across its cuts; a batch for each stage."""
     tenants = [_stage_tenants(instances, stage.name) for stage in variant.stages]
     batches = [_mean_batch(stage) for stage in tenants]
@@ -233,7 +248,9 @@ def worker_busy_ms(computing_ms: float, requests: int, hand_over_ms: float, fron
     return hand_over_ms + max(computing_ms, requests * front_ms)
 
 
-def _stage_rps(costs: FrontCosts, front_ms: float, instances: Sequence[_PlannedInstance], stage: str) -> float:
+def _stage_rps(
+    costs: FrontCosts, front_ms: float, instances: Sequence[_PlannedInstance], stage: str
+) -> float:
     """What the stage's instances serve with the front between their batches."""
     rates = []
     for tenant in _stage_tenants(instances, stage):
@@ -249,7 +266,9 @@ def _core_s(variant: Variant, instances: Sequence[_PlannedInstance]) -> float:
     total = 0.0
     for stage in variant.stages:
         rate = math.fsum(tenant.throughput_rps for tenant in _stage_tenants(instances, stage.name))
-        cores = math.fsum(instance.busy_cores for instance in instances if instance.tenant.stage == stage.name)
+        cores = math.fsum(
+            instance.busy_cores for instance in instances if instance.tenant.stage == stage.name
+        )
         total += cores / rate if rate else 0.0
     return total
 

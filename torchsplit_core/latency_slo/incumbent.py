@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from torchsplit_core.latency_slo.slo_check import limited_models
 from torchsplit_core.planning.infeasibility.notes import open_reasons
 from torchsplit_core.planning.manual.what_if import better
 from torchsplit_core.planning.request.objective import goal_of, reached
 from torchsplit_core.planning.tolerance import equal
-from torchsplit_core.latency_slo.slo_check import limited_models
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -37,7 +37,9 @@ def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: Pl
         if incumbent.gpus or candidate.status == "timeout":
             return incumbent
         # Of a request without a plan the longer search mostly gives the better reasons.
-        settled = incumbent.status == "infeasible" and len(open_reasons(incumbent)) < len(open_reasons(candidate))
+        settled = incumbent.status == "infeasible" and len(open_reasons(incumbent)) < len(
+            open_reasons(candidate)
+        )
         return incumbent if settled else candidate
     if not incumbent.gpus or not better(request, incumbent, candidate):
         return candidate
@@ -47,16 +49,24 @@ def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: Pl
 def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
     """The better plan that stands, with what the other search has proven: its bound, and levels that are the same."""
     goal, incumbent_value, candidate_value = goal_of(request), incumbent.objective, candidate.objective
-    if incumbent_value.value is None or candidate_value.bound is None or candidate_value.proven_levels < incumbent_value.proven_levels:
+    if (
+        incumbent_value.value is None
+        or candidate_value.bound is None
+        or candidate_value.proven_levels < incumbent_value.proven_levels
+    ):
         return incumbent
     values, candidate_values = reached(incumbent_value), reached(candidate_value)
     proven = candidate_value.proven_levels
-    if not all(equal(a, b) for a, b in zip(values[:proven], candidate_values[:proven], strict=True)) or proven >= len(
-        values
-    ):
+    if not all(
+        equal(a, b) for a, b in zip(values[:proven], candidate_values[:proven], strict=True)
+    ) or proven >= len(values):
         return incumbent
     # The bound speaks of the first level that is not proven.
-    also = (incumbent_value.bound,) if incumbent_value.bound is not None and incumbent_value.proven_levels == proven else ()
+    also = (
+        (incumbent_value.bound,)
+        if incumbent_value.bound is not None and incumbent_value.proven_levels == proven
+        else ()
+    )
     tight = goal.held(goal.tightest(candidate_value.bound, *also), values[proven])
     proof = replace(incumbent_value, bound=tight, gap=goal.gap(values[proven], tight), proven_levels=proven)
     return replace(incumbent, objective=proof)

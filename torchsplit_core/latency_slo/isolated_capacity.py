@@ -83,7 +83,11 @@ def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms
 def max_rps_within(times: Mapping[int, float], limit_ms: float, processes: int) -> float:
     """Most requests/s in batches that take no longer than the limit, of all processes."""
     return max(
-        (processes * size / time * 1000 for size, time in interpolate_batch_ms(times).items() if time <= limit_ms),
+        (
+            processes * size / time * 1000
+            for size, time in interpolate_batch_ms(times).items()
+            if time <= limit_ms
+        ),
         default=0.0,
     )
 
@@ -98,7 +102,9 @@ def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
     return batch_ms
 
 
-def _max_rate_rps(model: PlanModel, point: Point, times: Mapping[int, float], limit_ms: float, floor: float) -> float:
+def _max_rate_rps(
+    model: PlanModel, point: Point, times: Mapping[int, float], limit_ms: float, floor: float
+) -> float:
     """Largest rate within the limit, 0 where it is not above the floor."""
     most = point.processes * point.batch_size / times[point.batch_size] * 1000
     prepared = _isolated_model(model, point, times, most)

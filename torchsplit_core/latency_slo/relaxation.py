@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.problem.transfers import bytes_per_request
-from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
 from torchsplit_core.latency_slo.simulation_input import batch_times
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
+from torchsplit_core.planning.problem.transfers import bytes_per_request
+from torchsplit_core.planning.request.objective import goal_of, must_survive
 from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant
 from torchsplit_core.values.units import GB
 
@@ -89,7 +89,9 @@ def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
     return replace(request, models=tuple(models))
 
 
-def _lagrangian_model(request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]) -> PlanModel:
+def _lagrangian_model(
+    request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]
+) -> PlanModel:
     """The model with throughputs E = max(A, (1 + a) G) / (1 + q a) of its points, its rate a minimum.
 
     A slice serves at most A requests/s, and at most G in batches that end within the limit. Of a rate r a share q
@@ -107,7 +109,9 @@ def _lagrangian_model(request: PlanRequest, spec: PlanModel, plain: PlanModel, t
             for number, stage in enumerate(variant.stages):
                 others = sum(quickest) - quickest[number]
                 left = (spec.max_response_ms or 0.0) - transfers_ms(request, variant) - others
-                points = tuple(_lagrangian_point(stage, point, left, multiplier, share) for point in stage.points)
+                points = tuple(
+                    _lagrangian_point(stage, point, left, multiplier, share) for point in stage.points
+                )
                 stages.append(replace(stage, points=points))
             variants.append(replace(variant, stages=tuple(stages)))
         return replace(plain, variants=tuple(variants), min_throughput_rps=offered_by(spec))

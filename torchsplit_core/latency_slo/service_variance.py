@@ -42,7 +42,9 @@ def simulate_with_variance(simulated: SimulationRequest) -> SimulationOutcome:
     return simulate(simulated, draws=max(1, min(MOST_DRAWS, DRAWN_REQUESTS // max(1, requests))))
 
 
-def with_lognormal_service(simulated: SimulationRequest, outcome: PlanOutcome, request: PlanRequest) -> SimulationRequest:
+def with_lognormal_service(
+    simulated: SimulationRequest, outcome: PlanOutcome, request: PlanRequest
+) -> SimulationRequest:
     """The simulation of the plan with the times of each server's batches drawn as its measured sizes vary.
 
     `asked` is what `simulation_request` makes of plan and request, its batch times means. One spread a server, of
@@ -50,14 +52,19 @@ def with_lognormal_service(simulated: SimulationRequest, outcome: PlanOutcome, r
     caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
     """
     points = _points(outcome, request)
-    return replace(simulated, servers=tuple(_with_service_variance(server, points[server.id]) for server in simulated.servers))
+    return replace(
+        simulated,
+        servers=tuple(_with_service_variance(server, points[server.id]) for server in simulated.servers),
+    )
 
 
 def with_pace(simulated: SimulationRequest, outcome: PlanOutcome, request: PlanRequest) -> SimulationRequest:
     """The same of the servers whose points say how their device changes its speed; all others are as they were."""
     points = _points(outcome, request)
     servers = (
-        _with_service_variance(server, points[server.id]) if any(point.pace for point in points[server.id]) else server
+        _with_service_variance(server, points[server.id])
+        if any(point.pace for point in points[server.id])
+        else server
         for server in simulated.servers
     )
     return replace(simulated, servers=tuple(servers))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -67,7 +67,10 @@ def simulation_request(
     # Sorting is stable: equal ones stay as the plan lists them.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     servers = sorted(
-        (_server(instance, waits, hand_over_ms, front.get(instance.tenant.model, 0.0)) for instance in instances),
+        (
+            _server(instance, waits, hand_over_ms, front.get(instance.tenant.model, 0.0))
+            for instance in instances
+        ),
         key=lambda server: server.batch_ms[server.max_batch] / server.max_batch,
     )
     return SimulationRequest(models, tuple(servers))
@@ -118,7 +121,9 @@ def _stage(variant: Variant, tenant: Tenant) -> Stage:
     return next(stage for stage in variant.stages if stage.name == tenant.stage)
 
 
-def _server(instance: _PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float) -> Server:
+def _server(
+    instance: _PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float
+) -> Server:
     """An instance as the servers that its processes are."""
     gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
     id = server_id(gpu, item, tenant)

@@ -11,9 +11,9 @@ import numpy as np
 from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.simulation.arrivals import is_random, offered_rps
 from torchsplit_core.simulation.capacity import capacity_rps
-from torchsplit_core.simulation.tandem import ReplicationRun
 from torchsplit_core.simulation.output_statistics import half_width, mean, percentile, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, prepare_model, replication_count, run_model
+from torchsplit_core.simulation.tandem import ReplicationRun
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, ResponsePercentiles
 from torchsplit_core.values.plan.outcome import ResponseBinding
 
@@ -148,7 +148,10 @@ class SloChecker:
         upper = _upper(percentiles)
         if upper > limit:
             return None
-        clear = _utilization(spec, prepared) <= BUSY and mean(percentiles) + CLEAR * (upper - mean(percentiles)) <= limit
+        clear = (
+            _utilization(spec, prepared) <= BUSY
+            and mean(percentiles) + CLEAR * (upper - mean(percentiles)) <= limit
+        )
         if is_random(prepared.model.arrivals) and not clear:
             longer = prepared.requests * (10 if _utilization(spec, prepared) > BUSY else 1)
             other = replace(prepared, requests=longer, seed=OTHER_SEED)
@@ -159,7 +162,9 @@ class SloChecker:
             mean([percentile(without_warmup(run.response_ms, WARMUP), percent) for run in runs])
             for percent in (50, 95, 99)
         ]
-        return CheckedResponse(ResponsePercentiles(*response_ms), upper, bound_by(prepared, runs[0], spec.response_percentile))
+        return CheckedResponse(
+            ResponsePercentiles(*response_ms), upper, bound_by(prepared, runs[0], spec.response_percentile)
+        )
 
     def _sustained_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
         key = (spec.name, prepared.number, _server_key(prepared))
@@ -169,7 +174,11 @@ class SloChecker:
 
     def _search_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
         """By halves, with the same draws at every rate."""
-        quick = prepared if _is_trace(spec) else replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests))
+        quick = (
+            prepared
+            if _is_trace(spec)
+            else replace(prepared, requests=min(QUICK_REQUESTS, prepared.requests))
+        )
         limit = spec.max_response_ms or 0.0
         high = HIGHEST_FACTOR
         if not _is_trace(spec) and offered_by(spec):

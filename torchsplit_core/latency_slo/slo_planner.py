@@ -14,6 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torchsplit_core.latency_slo.relaxation import fastest_ms, relax, transfers_ms, without_limits
+from torchsplit_core.latency_slo.slo_check import SloChecker, limited_models
+from torchsplit_core.latency_slo.slo_search import Candidate, SloSearch
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.outcome.levels import Levels, levels_of
@@ -24,9 +27,6 @@ from torchsplit_core.planning.request.objective import goal_of, level_count, val
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import verify
-from torchsplit_core.latency_slo.relaxation import fastest_ms, relax, transfers_ms, without_limits
-from torchsplit_core.latency_slo.slo_search import Candidate, SloSearch
-from torchsplit_core.latency_slo.slo_check import SloChecker, limited_models
 from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     Conflict,

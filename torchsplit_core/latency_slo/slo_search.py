@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from torchsplit_core.latency_slo.derating import DeratedRequests, KnownRates, with_request_points
+from torchsplit_core.latency_slo.relaxation import halve_limits, relax, without_limits
+from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited_models, offered_by
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import for_the_worst, goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
-from torchsplit_core.latency_slo.derating import DeratedRequests, KnownRates, with_request_points
-from torchsplit_core.latency_slo.relaxation import halve_limits, relax, without_limits
-from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited_models, offered_by
 from torchsplit_core.values import (
     PlannedGpu,
     PlanOutcome,
@@ -51,7 +51,12 @@ class SloSearch:
     """Looks for plans that hold, the best first; `best` is the best yet."""
 
     def __init__(
-        self, request: PlanRequest, types: frozenset[str], judge: SloChecker, deadline: float, progress: Progress
+        self,
+        request: PlanRequest,
+        types: frozenset[str],
+        judge: SloChecker,
+        deadline: float,
+        progress: Progress,
     ) -> None:
         self.request, self.judge = request, judge
         self.deadline, self.progress = deadline, progress
@@ -64,7 +69,9 @@ class SloSearch:
         self.derated = [DeratedRequests(request, types, known, deadline)]
         if request.sharing == "fractional":
             # Plans of whole slices are plans too, and waiting is shorter on them.
-            self.derated.append(DeratedRequests(replace(request, sharing="exclusive"), types, known, deadline))
+            self.derated.append(
+                DeratedRequests(replace(request, sharing="exclusive"), types, known, deadline)
+            )
 
     def left(self) -> float:
         """Seconds."""
@@ -185,14 +192,18 @@ class SloSearch:
                 factor = sustained[spec.name]
                 if spec.name in self.failing:
                     missing = min(2.0, max(1.02, 1.0 / factor if factor else 2.0))
-                    least[spec.name] = max(least.get(spec.name, 0.0), has[spec.name] * missing, offered_by(spec))
+                    least[spec.name] = max(
+                        least.get(spec.name, 0.0), has[spec.name] * missing, offered_by(spec)
+                    )
             replanned = self._plan_gpus(derated, derated.minimum_request(least))
             if replanned is None:
                 return
             gpus = replanned
         self._accept(gpus)
 
-    def _learn_factors(self, derated: DeratedRequests, make_request: Callable[[], PlanRequest | None]) -> Iterator[None]:
+    def _learn_factors(
+        self, derated: DeratedRequests, make_request: Callable[[], PlanRequest | None]
+    ) -> Iterator[None]:
         """Plan, simulate, set every model's factor to what its slices really carry together, plan again."""
         seen: set[object] = set()
         worst = 0.0

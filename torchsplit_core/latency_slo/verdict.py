@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.latency_slo import verdict_text as words
+from torchsplit_core.latency_slo.expected_response import ExpectedResponse, expected_responses
+from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_shortfall, frontend_load
+from torchsplit_core.latency_slo.verdict_text import Fact
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness, sureness
 from torchsplit_core.planning.sureness.words import figure, named
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.latency_slo import verdict_text as words
-from torchsplit_core.latency_slo.expected_response import ExpectedResponse, expected_responses
-from torchsplit_core.latency_slo.frontend import FrontendLoad, frontend_load, describe_shortfall
-from torchsplit_core.latency_slo.verdict_text import Fact
 from torchsplit_core.values import InputFault, PlannedModel, PlanOutcome, PlanRequest, slice_name
 
 Level = Literal["green", "amber", "red"]
@@ -71,7 +71,11 @@ def _unknown(why: str) -> PlanVerdict:
 def _verdict_on(request: PlanRequest, plan: PlanOutcome, confidence: Sureness) -> PlanVerdict:
     unserved = tuple(model.name for model in confidence.models if not model.throughput_rps)
     expected = expected_responses(request, plan)
-    late = () if isinstance(expected, str) else tuple(response for response in expected if not response.within_limit)
+    late = (
+        ()
+        if isinstance(expected, str)
+        else tuple(response for response in expected if not response.within_limit)
+    )
     excess, unknown = _memory(plan)
     front = frontend_load(request, plan)
     facts = words.list_facts(confidence, expected, late, excess, unknown, unserved, front)
@@ -99,19 +103,26 @@ def _level(
     if not confidence.meets:
         short = {model.name for model in confidence.models if not model.meets}
         more = words.describe_other_late([response for response in late if response.model not in short])
-        if _only_minima_required(request) and not any(_below_minimum(request, model) for model in confidence.models):
+        if _only_minima_required(request) and not any(
+            _below_minimum(request, model) for model in confidence.models
+        ):
             return "amber", words.describe_minima_only(confidence) + more
-        return "red", words.describe_below_demand(confidence) + words.describe_missing_figures(request) + more + better
+        return "red", words.describe_below_demand(confidence) + words.describe_missing_figures(
+            request
+        ) + more + better
     if front is not None and (held_up := describe_shortfall(front)):
         return "red", words.describe_frontend_shortfall(confidence, held_up)
     if any(response.promised and response.exceeds for response in late):
         return "red", words.describe_met_but_late(confidence, late) + better
     if late or not confidence.meets_low:
-        return "amber", words.describe_met_but_late(confidence, late) if confidence.meets_low else words.describe_met_at_nominal(
+        return "amber", words.describe_met_but_late(
             confidence, late
-        )
+        ) if confidence.meets_low else words.describe_met_at_nominal(confidence, late)
     if isinstance(expected, str):
-        return "amber", f"{words.describe_met(confidence, 0)} Whether limits hold under load is not known: {expected}"
+        return (
+            "amber",
+            f"{words.describe_met(confidence, 0)} Whether limits hold under load is not known: {expected}",
+        )
     return "green", words.describe_met(confidence, len(expected))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from torchsplit_core.latency_slo.expected_response import ExpectedResponse
+from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_frontend
 from torchsplit_core.planning.request.coverage import without_figures
 from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness
 from torchsplit_core.planning.sureness.words import (
@@ -15,8 +17,6 @@ from torchsplit_core.planning.sureness.words import (
     nominal_words,
     share_percent,
 )
-from torchsplit_core.latency_slo.expected_response import ExpectedResponse
-from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_frontend
 from torchsplit_core.values import PlannedModel, PlanRequest
 
 FactAnswer = Literal["yes", "no", "unknown", "not asked"]
@@ -69,7 +69,9 @@ def _response_fact(expected: tuple[ExpectedResponse, ...] | str, late: Sequence[
     exceeding = [response for response in late if response.exceeds]
     if exceeding:
         return Fact(question, "no", _list_late(exceeding))
-    return Fact(question, "unknown", f"too close to tell: {_list_late(late)}") if late else Fact(question, "yes")
+    return (
+        Fact(question, "unknown", f"too close to tell: {_list_late(late)}") if late else Fact(question, "yes")
+    )
 
 
 def _frontend_fact(front: FrontendLoad) -> Fact:
@@ -89,7 +91,10 @@ def _memory_fact(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
 def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedModel]) -> str:
     """Which batches take longer than they may."""
     limits = {model.name: model.max_latency_ms for model in request.models}
-    excesses = [f"{model_.name} {_format_ms(model_.latency_ms)} of {_format_ms(limits[model_.name])} ms" for model_ in slow]
+    excesses = [
+        f"{model_.name} {_format_ms(model_.latency_ms)} of {_format_ms(limits[model_.name])} ms"
+        for model_ in slow
+    ]
     verb = "is" if len(slow) == 1 else "are"
     return f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: {named(excesses)}."
 
@@ -125,7 +130,9 @@ def describe_minima_only(confidence: Sureness) -> str:
 def describe_frontend_shortfall(confidence: Sureness, short: str) -> str:
     """Every demand is met by the slices, and not all of it passes the front."""
     total = len(confidence.models)
-    them = f"The slices give all {total} models" if total > 1 else f"The slices give {confidence.models[0].name}"
+    them = (
+        f"The slices give all {total} models" if total > 1 else f"The slices give {confidence.models[0].name}"
+    )
     return f"{them} the demand, but not all of it passes. {short}"
 
 
@@ -136,7 +143,9 @@ def describe_other_late(late: Sequence[ExpectedResponse]) -> str:
 
 def describe_met_but_late(confidence: Sureness, late: Sequence[ExpectedResponse]) -> str:
     """Every demand is met, and not every limit holds once requests queue."""
-    without_queues = "" if any(response.promised for response in late) else " Without queues every limit holds."
+    without_queues = (
+        "" if any(response.promised for response in late) else " Without queues every limit holds."
+    )
     return f"{_all_models_met(confidence)}, but under load {_describe_late(late, str(len(confidence.models)))}.{without_queues}"
 
 
@@ -198,7 +207,11 @@ def _count_of_models(number: int, total: int) -> str:
 
 def _all_models_met(confidence: Sureness) -> str:
     total = len(confidence.models)
-    return f"All {total} models get their demand" if total > 1 else f"{confidence.models[0].name} gets its demand"
+    return (
+        f"All {total} models get their demand"
+        if total > 1
+        else f"{confidence.models[0].name} gets its demand"
+    )
 
 
 def _worst_first(models: Iterable[ModelSureness]) -> list[ModelSureness]:
@@ -207,7 +220,10 @@ def _worst_first(models: Iterable[ModelSureness]) -> list[ModelSureness]:
 
 def _format_shares(models: Sequence[ModelSureness]) -> str:
     return named(
-        [f"{model.name} {share_percent(model.share) if model.throughput_rps else 'not served'}" for model in models]
+        [
+            f"{model.name} {share_percent(model.share) if model.throughput_rps else 'not served'}"
+            for model in models
+        ]
     )
 
 

@@ -44,7 +44,9 @@ def worst_response(outcome: PlanOutcome, request: PlanRequest) -> WorstResponse 
         WorstResponse(model.name, simulate_model(simulated, number).load.response_ms.p95, model.slo_ms)
         for number, model in enumerate(simulated.models)
     ]
-    return max([response for response in responses if response.limit_ms is not None] or responses, key=_limit_share)
+    return max(
+        [response for response in responses if response.limit_ms is not None] or responses, key=_limit_share
+    )
 
 
 def _limit_share(response: WorstResponse) -> float:

@@ -83,7 +83,9 @@ def objective_value(candidate: PartitionCandidate, objective: Objective) -> floa
     return candidate.max_load_ms if objective == "throughput" else (candidate.latency_ms or 0.0)
 
 
-def replace_candidates(outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]) -> PartitionOutcome:
+def replace_candidates(
+    outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]
+) -> PartitionOutcome:
     """The outcome with other candidates of the same request, best first; its bound holds for these too."""
     value = objective_value(candidates[0], outcome.objective)
     bound = outcome.bound_ms or 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph, contract
-from torchsplit_core.partitioning.candidates import rank_distinct, make_candidate
+from torchsplit_core.partitioning.candidates import make_candidate, rank_distinct
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.partitioning.verify import verify_candidate
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionDevices, PartitionRequest

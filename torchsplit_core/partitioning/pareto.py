@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.partitioning.candidates import rank_distinct, objective_value, replace_candidates
+from torchsplit_core.partitioning.candidates import objective_value, rank_distinct, replace_candidates
 from torchsplit_core.partitioning.provider import PartitionProvider
 from torchsplit_core.values import InputFault, PartitionCandidate, PartitionOutcome, Progress, ignore_progress
 from torchsplit_core.values.errors import quoted
@@ -77,7 +77,9 @@ def pareto_candidates(
         if outcome.candidates and memory_bytes is None:
             regions = provider.region_candidates(request)
             all_candidates = (*outcome.candidates, *regions)
-            outcome = replace_candidates(outcome, rank_distinct(all_candidates, len(all_candidates), objective))
+            outcome = replace_candidates(
+                outcome, rank_distinct(all_candidates, len(all_candidates), objective)
+            )
         outcomes[count] = outcome
         candidates += outcome.candidates
     return ParetoOutcome(undominated(candidates, objective), outcomes)
@@ -91,7 +93,10 @@ def undominated(
     front: list[PartitionCandidate] = []
     for candidate in ranked:  # whatever dominates it comes before it
         candidate_figures = figures(candidate, objective)
-        if not any(all(a <= b for a, b in zip(figures(better, objective), candidate_figures, strict=True)) for better in front):
+        if not any(
+            all(a <= b for a, b in zip(figures(better, objective), candidate_figures, strict=True))
+            for better in front
+        ):
             front.append(candidate)
     return tuple(front)
 

@@ -22,11 +22,11 @@ from torchsplit_core.graph import (
 )
 from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.partitioning.blocks.block_graph import contract
-from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
 from torchsplit_core.partitioning.blocks.colocation import colocation_groups
-from torchsplit_core.partitioning.blocks.stage_memory import StageMemory
+from torchsplit_core.partitioning.blocks.cut_sizes import CutSizes
 from torchsplit_core.partitioning.blocks.stage_costs import batch_sensitivities, stage_times
-from torchsplit_core.partitioning.candidates import rank_distinct, make_candidate, objective_value
+from torchsplit_core.partitioning.blocks.stage_memory import StageMemory
+from torchsplit_core.partitioning.candidates import make_candidate, objective_value, rank_distinct
 from torchsplit_core.partitioning.search.heterogeneous_dp import best_prefix_placements
 from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.partitioning.solve import solve_partition

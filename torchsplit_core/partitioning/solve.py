@@ -18,11 +18,16 @@ from dataclasses import replace
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph, check_request, contract
 from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
-from torchsplit_core.partitioning.candidates import rank_distinct, fits_memory, make_candidate, objective_value
-from torchsplit_core.partitioning.search.free_assignment import EXACT_BLOCKS, best_free_assignment
+from torchsplit_core.partitioning.candidates import (
+    fits_memory,
+    make_candidate,
+    objective_value,
+    rank_distinct,
+)
 from torchsplit_core.partitioning.search.device_placement import search_placements
-from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
+from torchsplit_core.partitioning.search.free_assignment import EXACT_BLOCKS, best_free_assignment
 from torchsplit_core.partitioning.search.gap_closing import close_gap
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.partitioning.verify import RELATIVE, verify_outcome
 from torchsplit_core.values import (
     PartitionCandidate,
@@ -96,14 +101,18 @@ def _equal_devices(
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], float, bool]:
     """Candidates of least largest load, the bound, and whether the best is proved."""
-    prefix_candidates = _prefix_candidates(graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics)
+    prefix_candidates = _prefix_candidates(
+        graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics
+    )
     bound = simple_bound_ms(graph)
     best = min((candidate.max_load_ms for candidate in prefix_candidates), default=float("inf"))
     if best <= bound * (1 + RELATIVE):
         return prefix_candidates, bound, False
     progress(0.4, "searching beyond single orders")
     if graph.request.contiguous:
-        more, bound, proved = _contiguous_candidates(graph, prefix_candidates, bound, deadline, progress, statistics)
+        more, bound, proved = _contiguous_candidates(
+            graph, prefix_candidates, bound, deadline, progress, statistics
+        )
     else:
         more, proved = _free_candidates(graph, prefix_candidates, deadline, progress, statistics)
     return prefix_candidates + more, bound, proved

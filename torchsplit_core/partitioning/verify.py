@@ -58,7 +58,9 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
     for edge in request.edges:
         node_stage, target_stage = stage_of[edge.source], stage_of[edge.target]
         if request.contiguous and target_stage < node_stage:
-            raise InternalFault(f"edge {edge.source} -> {edge.target} runs back from stage {node_stage} to {target_stage}")
+            raise InternalFault(
+                f"edge {edge.source} -> {edge.target} runs back from stage {node_stage} to {target_stage}"
+            )
         if node_stage != target_stage:
             leaving[node_stage].add(edge.source)
             entering[target_stage].add(edge.source)
@@ -71,9 +73,13 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
     ]
     _check_equal("loads_ms", candidate.loads_ms, tuple(loads))
     _check_equal("max_load_ms", (candidate.max_load_ms,), (max(loads),))
-    latency_ms = math.fsum(math.fsum(times[i]) + cost * sum(size[s] for s in entering[i]) for i in range(count))
+    latency_ms = math.fsum(
+        math.fsum(times[i]) + cost * sum(size[s] for s in entering[i]) for i in range(count)
+    )
     if candidate.latency_ms is not None or request.objective == "latency":
-        _check_equal("latency_ms", (-1.0 if candidate.latency_ms is None else candidate.latency_ms,), (latency_ms,))
+        _check_equal(
+            "latency_ms", (-1.0 if candidate.latency_ms is None else candidate.latency_ms,), (latency_ms,)
+        )
     _check_equal(
         "cut_bytes", candidate.cut_bytes, tuple(sum(size[s] for s in leaving[i]) for i in range(count - 1))
     )
@@ -101,6 +107,7 @@ def _stage_time_factors(request: PartitionRequest, candidate: PartitionCandidate
 
 def _check_equal(name: str, stated: tuple[float, ...], recomputed: tuple[float, ...]) -> None:
     if len(stated) != len(recomputed) or any(
-        not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=1e-9) for a, b in zip(stated, recomputed, strict=True)
+        not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=1e-9)
+        for a, b in zip(stated, recomputed, strict=True)
     ):
         raise InternalFault(f"{name} is {stated}, recomputed {recomputed}")

@@ -86,7 +86,9 @@ def fleet_svg(
     return f"<div>{shown}{below}{legend(groups, style, strips=not compact)}</div>"
 
 
-def _with_utilisation(style: MapStyle, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None) -> MapStyle:
+def _with_utilisation(
+    style: MapStyle, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None
+) -> MapStyle:
     """The look of one card, with what its GPUs do on average."""
     if busy is None:
         return style
@@ -131,7 +133,9 @@ def _matches(group: GpuGroup, find: str) -> bool:
     """Whether what is looked for is part of a name on the card, whatever the case."""
     wanted = find.strip().casefold()
     names = [*group.ids, group.type]
-    names += [name for item in group.slices for name in (item.profile, *(tenant.model for tenant in item.tenants))]
+    names += [
+        name for item in group.slices for name in (item.profile, *(tenant.model for tenant in item.tenants))
+    ]
     return any(wanted in name.casefold() for name in names)
 
 
@@ -142,7 +146,9 @@ def _member_list(group: GpuGroup) -> str:
     slices = "".join(
         f"<li>{escaped(place_words(item))}: "
         + (
-            ", ".join(f"{escaped(tenant.model)} {short(tenant.throughput_rps, 'req/s')}" for tenant in item.tenants)
+            ", ".join(
+                f"{escaped(tenant.model)} {short(tenant.throughput_rps, 'req/s')}" for tenant in item.tenants
+            )
             or "free"
         )
         + "</li>"

@@ -70,11 +70,18 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
 
 def _without_figures(item: PlannedSlice) -> PlannedSlice:
     """A slice as it is compared but for what the solver reckoned, which is the same up to rounding."""
-    return replace(item, tenants=tuple(replace(tenant, share=0.0, throughput_rps=0.0) for tenant in item.tenants))
+    return replace(
+        item, tenants=tuple(replace(tenant, share=0.0, throughput_rps=0.0) for tenant in item.tenants)
+    )
 
 
 def _figures(slices: Sequence[PlannedSlice]) -> list[float]:
-    return [figure for item in slices for tenant in item.tenants for figure in (tenant.share, tenant.throughput_rps)]
+    return [
+        figure
+        for item in slices
+        for tenant in item.tenants
+        for figure in (tenant.share, tenant.throughput_rps)
+    ]
 
 
 def ranges(ids: Sequence[str]) -> str:

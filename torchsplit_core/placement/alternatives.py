@@ -52,9 +52,13 @@ def alternatives(
     return tuple(outcomes)
 
 
-def _variant_requests(request: PlacementRequest, gpus_per_node: int) -> Sequence[tuple[str, PlacementRequest]]:
+def _variant_requests(
+    request: PlacementRequest, gpus_per_node: int
+) -> Sequence[tuple[str, PlacementRequest]]:
     pipelines = min(MOST_REPLICAS, len(request.gpus))
-    variants = [(f"--replicas {pipelines}", replace(request, max_replicas=pipelines))] if pipelines > 1 else []
+    variants = (
+        [(f"--replicas {pipelines}", replace(request, max_replicas=pipelines))] if pipelines > 1 else []
+    )
     # Engines cut a layer among a power of two of GPUs: heads divide by it.
     sharing = 1 << (min(gpus_per_node, MOST_SHARING).bit_length() - 1)
     if sharing == 1:

@@ -14,7 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.model.instance import SearchResult, InFlightLimit, ProblemInstance, Segments, BatchShares, SegmentValue
+from torchsplit_core.placement.model.instance import (
+    BatchShares,
+    InFlightLimit,
+    ProblemInstance,
+    SearchResult,
+    Segments,
+    SegmentValue,
+)
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.placement.replicas import PipelineSetResult, search_pipelines
 from torchsplit_core.placement.replicas.pipelines import EQUAL, sum_and_order
@@ -53,7 +60,9 @@ def search_blocks(
             _block_instance(model, instance, blocks), most, time_limit_s=seconds, progress=_ignore_progress
         )
         # What a pipeline of blocks is worth is reckoned from the GPUs themselves.
-        mapped = sum_and_order(instance, [_expand_blocks(pipeline, blocks) for pipeline in block_result.pipelines])
+        mapped = sum_and_order(
+            instance, [_expand_blocks(pipeline, blocks) for pipeline in block_result.pipelines]
+        )
         if mapped[0] > value:
             value, best = mapped
             progress(value, bound)
@@ -61,7 +70,9 @@ def search_blocks(
     statistics = {**clock.counts, "search_s": clock.passed_s()}
     if most > 1:
         return PipelineSetResult(value, value if proven else max(value, bound), proven, best, statistics)
-    return SearchResult(value, value if proven else max(value, bound), proven, best[0] if best else (), statistics)
+    return SearchResult(
+        value, value if proven else max(value, bound), proven, best[0] if best else (), statistics
+    )
 
 
 def _sizes(most: int) -> list[int]:
@@ -80,7 +91,9 @@ def _blocks(instance: ProblemInstance, size: int) -> list[Block]:
     ]
 
 
-def _block_instance(model: SegmentModel, instance: ProblemInstance, blocks: Sequence[Block]) -> ProblemInstance:
+def _block_instance(
+    model: SegmentModel, instance: ProblemInstance, blocks: Sequence[Block]
+) -> ProblemInstance:
     """Every block as one GPU; those of one type, memory, inside link and size are of one kind."""
     sorts: dict[tuple[str, float, float, int], int] = {}
     kinds, kinds_of_blocks = [], []
@@ -104,7 +117,9 @@ def _block_instance(model: SegmentModel, instance: ProblemInstance, blocks: Sequ
             return block_value(at(segments)[0]), None
 
         flight = InFlightLimit(flight.tokens, flight.link_tokens, flight.sequences, of_pipeline)
-    return ProblemInstance(instance.layers, tuple(kinds), links, 1, block_value(instance.value), flight=flight)
+    return ProblemInstance(
+        instance.layers, tuple(kinds), links, 1, block_value(instance.value), flight=flight
+    )
 
 
 def _relaxed_instance(model: SegmentModel, instance: ProblemInstance) -> ProblemInstance:

@@ -41,7 +41,11 @@ def compare(request: PlacementRequest, *, progress: Progress = ignore_progress) 
     """
     validate(request)
     alone, *others = division_requests(request)
-    methods = [alone, (COUNTS, as_counts_request(request)), *((f"particular GPUs, {label}", method) for label, method in others)]
+    methods = [
+        alone,
+        (COUNTS, as_counts_request(request)),
+        *((f"particular GPUs, {label}", method) for label, method in others),
+    ]
     seconds = request.solver.time_limit_s / len(methods)
     compared = []
     for number, (label, method) in enumerate(methods):
@@ -93,16 +97,21 @@ def _delivered(request: PlacementRequest, outcome: PlacementOutcome) -> float | 
         (part.end_layer - part.start_layer + 1, tuple(sorted(index_of[gpu] for gpu in part.gpu_ids)))
         for part in outcome.segments
     )
-    real = evaluate_pipeline(build_instance(SegmentModel(replace(request, same_type_segments=True))), segments)
+    real = evaluate_pipeline(
+        build_instance(SegmentModel(replace(request, same_type_segments=True))), segments
+    )
     return real.value if real is not None else 0.0
 
 
 def comparison_rows(compared: Sequence[ComparedMethod]) -> Iterator[tuple[str, ...]]:
     """A line a solver for people: its name, what it promises, what its GPUs give, the proof, how many GPUs."""
     for method in compared:
-        every = [part for other in method.outcome.replicas for part in other.segments] or method.outcome.segments
+        every = [
+            part for other in method.outcome.replicas for part in other.segments
+        ] or method.outcome.segments
         gpus = sum(part.num_gpus for part in every)
         promised, given = (
-            "n/a" if value is None else f"{value:.6g}" for value in (method.outcome.throughput, method.delivered)
+            "n/a" if value is None else f"{value:.6g}"
+            for value in (method.outcome.throughput, method.delivered)
         )
         yield method.label, promised, given, method.outcome.status, str(gpus or "n/a")

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from torchsplit_core.placement.block_search import search_blocks, exceeds_enumeration
+from torchsplit_core.placement.block_search import exceeds_enumeration, search_blocks
 from torchsplit_core.placement.latency.in_flight import best_pipeline
 from torchsplit_core.placement.literal.size import literal_size
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.model.memory import missing_memory
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.placement.outcome.infeasibility import explain_infeasibility
@@ -58,13 +58,16 @@ def place(
 
         size = literal_size(instance)
         progress(
-            0.0, f"building the literal program, {size.describe()}" if size else "building the literal program"
+            0.0,
+            f"building the literal program, {size.describe()}" if size else "building the literal program",
         )
         result = solve_literal(instance, time_limit_s=limit)
     else:
 
         def tell(value: float, bound: float) -> None:
-            progress(min(1.0, (time.perf_counter() - begun) / limit), _describe_progress(request, value, bound))
+            progress(
+                min(1.0, (time.perf_counter() - begun) / limit), _describe_progress(request, value, bound)
+            )
 
         first = warm_start_from(request, warm_start) if warm_start is not None else None
         if exceeds_enumeration(model, instance):
@@ -103,14 +106,21 @@ def _statistics(
     return {**statistics, **seconds, **result.statistics}
 
 
-def _build_outcome(model: SegmentModel, instance: ProblemInstance, result: SearchResult | PipelineSetResult) -> PlacementOutcome:
+def _build_outcome(
+    model: SegmentModel, instance: ProblemInstance, result: SearchResult | PipelineSetResult
+) -> PlacementOutcome:
     request = model.request
     if isinstance(result, PipelineSetResult) and result.pipelines:
         return replicas_outcome(model, instance, result)
     if isinstance(result, PipelineSetResult) or not result.segments:
         if result.proven:
             return PlacementOutcome(
-                "infeasible", None, None, None, message=explain_infeasibility(model, instance), units=request.units
+                "infeasible",
+                None,
+                None,
+                None,
+                message=explain_infeasibility(model, instance),
+                units=request.units,
             )
         bound = result.bound if math.isfinite(result.bound) else None
         return PlacementOutcome(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.profiling.roofline import estimate_rows, estimated_nodes
     from torchsplit_core.profiling.library import (
         library_profiles,
         measured_library,
@@ -20,12 +19,13 @@ if TYPE_CHECKING:
     from torchsplit_core.profiling.measuring.annotators import DeviceAnnotator, RuntimeAnnotator
     from torchsplit_core.profiling.measuring.measurement import measure
     from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
+    from torchsplit_core.profiling.roofline import estimate_rows, estimated_nodes
 
 __all__ = [
     "DeviceAnnotator",
     "MeasuredPoint",
-    "RuntimeAnnotator",
     "MeasurementSettings",
+    "RuntimeAnnotator",
     "estimate_rows",
     "estimated_nodes",
     "library_profiles",

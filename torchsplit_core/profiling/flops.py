@@ -22,11 +22,11 @@ from typing import Literal
 from torchsplit_core.graph.sizes import Sizes, dtype_name, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.operations import (
+    CONTIGUOUS_VIEWS,
     COPY_IF_NONCONTIGUOUS,
     CREATIONS,
     FLOPS_PER_ELEMENT,
     GATHERS,
-    CONTIGUOUS_VIEWS,
     NONCONTIGUOUS_VIEWS,
     VIEWS,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.memory import CUDA_CONTEXT_BYTES, MemoryEstimate, estimate_memory
-from torchsplit_core.profiling.pace import rounds_of, fit_pace
+from torchsplit_core.profiling.pace import fit_pace, rounds_of
 from torchsplit_core.profiling.points import MeasurementLog, MeasurementSettings
 from torchsplit_core.values import (
     Device,
@@ -58,7 +58,9 @@ def build_measured_model(
     # What is compiled is another program than the process ran that told its memory.
     compiled_model = bool(settings.compile_mode)
     pace = (
-        fit_pace([rounds_of(point.content, measuring_child_only=compiled_model) for point in batches]) if device.kind == "cpu" else None
+        fit_pace([rounds_of(point.content, measuring_child_only=compiled_model) for point in batches])
+        if device.kind == "cpu"
+        else None
     )
     rows = tuple(
         replace(_row(point.content, graph, device, profile), sequence_length=length, pace=pace)

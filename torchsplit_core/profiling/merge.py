@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from torchsplit_core.profiling.roofline import estimated_nodes
 from torchsplit_core.profiling.measured_model import MeasuredModel, slowest_row
+from torchsplit_core.profiling.roofline import estimated_nodes
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow, sequence_lengths
 
 Key = tuple[str, str, str | None, int, int, int | None]
@@ -24,10 +24,18 @@ def merge(source: str, measurements: Sequence[MeasuredModel], estimated: Sequenc
     for row in (row for measurement in measurements for row in measurement.rows):
         by_key.setdefault(_key(row), []).append(row)
     rows = {key: slowest_row(_best_basis_rows(several)) for key, several in by_key.items()}
-    nodes = next((measurement.nodes for measurement in sorted(measurements, key=_on_processor) if measurement.nodes), ())
-    notes = [note if len(measurements) == 1 else f"{_device_of(measurement)}: {note}" for measurement in measurements for note in measurement.notes]
+    nodes = next(
+        (measurement.nodes for measurement in sorted(measurements, key=_on_processor) if measurement.nodes),
+        (),
+    )
+    notes = [
+        note if len(measurements) == 1 else f"{_device_of(measurement)}: {note}"
+        for measurement in measurements
+        for note in measurement.notes
+    ]
     shared = {
-        name: measurements[0].environment[name] for name in ("torch", "python", "platform", "seed", "eval_mode")
+        name: measurements[0].environment[name]
+        for name in ("torch", "python", "platform", "seed", "eval_mode")
     }
     environment = shared | {
         "nodes_basis": "measured" if nodes else "estimated",

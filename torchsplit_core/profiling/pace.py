@@ -60,12 +60,19 @@ def fit_pace(points: Sequence[Sequence[RoundSegments]]) -> Pace | None:
     A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
     speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and `BETWEEN`.
     """
-    rounds_by_point = [[_coarsened(timing_round) for timing_round in point if timing_round] for point in points]
+    rounds_by_point = [
+        [_coarsened(timing_round) for timing_round in point if timing_round] for point in points
+    ]
     rounds_by_point = [point for point in rounds_by_point if len(point) > 1]
     if not rounds_by_point:
         return None
     sigma, seconds = _fit_within_rounds([timing_round for point in rounds_by_point for timing_round in point])
-    drift = _drift([[_weighted_mean(timing_round, sigma, seconds) for timing_round in point] for point in rounds_by_point])
+    drift = _drift(
+        [
+            [_weighted_mean(timing_round, sigma, seconds) for timing_round in point]
+            for point in rounds_by_point
+        ]
+    )
     if max(sigma, drift) < LEAST_CV:
         return None
     return Pace(_cv(sigma), seconds, _cv(math.hypot(drift, BETWEEN_RUNS_SD)))
@@ -153,16 +160,26 @@ def _fit_within_rounds(rounds: Sequence[NDArray[np.float64]]) -> tuple[float, fl
 
 def _covariance(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> NDArray[np.float64]:
     lags = np.abs(timing_round[:, 0][:, None] - timing_round[:, 0][None, :])
-    covariance: NDArray[np.float64] = sigma * sigma * np.exp(-lags / seconds) + np.diag(timing_round[:, 2] + VARIANCE_FLOOR)
+    covariance: NDArray[np.float64] = sigma * sigma * np.exp(-lags / seconds) + np.diag(
+        timing_round[:, 2] + VARIANCE_FLOOR
+    )
     return covariance
 
 
 def _log_likelihood(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> float:
-    return _restricted_log_likelihood(_covariance(timing_round, sigma, seconds), np.ones((len(timing_round), 1)), timing_round[:, 1])
+    return _restricted_log_likelihood(
+        _covariance(timing_round, sigma, seconds), np.ones((len(timing_round), 1)), timing_round[:, 1]
+    )
 
 
-def _weighted_mean(timing_round: NDArray[np.float64], sigma: float, seconds: float) -> tuple[float, float, float]:
+def _weighted_mean(
+    timing_round: NDArray[np.float64], sigma: float, seconds: float
+) -> tuple[float, float, float]:
     """The middle of a look (s), its mean and the variance of that."""
     inverse = np.linalg.inv(_covariance(timing_round, sigma, seconds))
     weight = float(inverse.sum())
-    return float(timing_round[:, 0].mean()), float(inverse.sum(axis=0) @ timing_round[:, 1]) / weight, 1 / weight
+    return (
+        float(timing_round[:, 0].mean()),
+        float(inverse.sum(axis=0) @ timing_round[:, 1]) / weight,
+        1 / weight,
+    )

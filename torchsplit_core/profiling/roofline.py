@@ -28,8 +28,8 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import GpuPeaks, gpu_type, peak_names, peaks, plain_profiles, unsourced_profiles
 from torchsplit_core.profiling.flops import NodeCost, node_costs
 from torchsplit_core.profiling.library import LIBRARY_GPU
-from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
 from torchsplit_core.profiling.measured_model import memory_parts
+from torchsplit_core.profiling.memory import MemoryEstimate, estimate_memory
 from torchsplit_core.values import GpuType, InputFault, NodeProfile, ProfileRow, SliceProfile, profile_words
 from torchsplit_core.values.units import GB
 
@@ -45,7 +45,9 @@ class RooflineConstants:
     device_s: float
 
 
-FITTED_CONSTANTS = RooflineConstants(convolution=0.572, matmul=0.62, memory=0.520, host_s=28.4e-6, device_s=7.0e-6)
+FITTED_CONSTANTS = RooflineConstants(
+    convolution=0.572, matmul=0.62, memory=0.520, host_s=28.4e-6, device_s=7.0e-6
+)
 """`matmul` rests on the library's BERT alone, whose sequence length is not published (128 tokens assumed)."""
 
 CONVOLUTION_INTERVAL = (0.81, 1.15)
@@ -111,7 +113,9 @@ def slice_rates(peak: GpuPeaks, gpu: GpuType, profile: SliceProfile) -> SliceRat
     )
 
 
-def node_time_s(cost: NodeCost, rates: SliceRates, constants: RooflineConstants = FITTED_CONSTANTS) -> float | None:
+def node_time_s(
+    cost: NodeCost, rates: SliceRates, constants: RooflineConstants = FITTED_CONSTANTS
+) -> float | None:
     """Device time of one operation in seconds; None where a peak it needs is not sourced."""
     if not cost.kernel_count:
         return 0.0

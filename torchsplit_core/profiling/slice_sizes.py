@@ -54,7 +54,9 @@ def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
     count = profile.removeprefix(EMULATED_PREFIX)
     if profile.startswith(EMULATED_PREFIX) and count.isascii() and count.isdigit() and int(count):
         return SliceSize(float(count), 1.0)
-    slice_profile = next((candidate for candidate in gpu.profiles if candidate.name == profile and candidate.sm_count), None)
+    slice_profile = next(
+        (candidate for candidate in gpu.profiles if candidate.name == profile and candidate.sm_count), None
+    )
     if slice_profile is None or not slice_profile.sm_count:
         return None
     return SliceSize(float(slice_profile.sm_count), slice_profile.memory_slices / gpu.memory_slices)
@@ -94,5 +96,7 @@ def slice_advice(gpu: GpuType, samples: Sequence[Sample]) -> SliceAdvice | None:
         width_now=math.sqrt(widest.width_now),
         next_slice=by_size[recommendation.size],
         batch_size=recommendation.batch_size,
-        width_after=math.sqrt(max(size_uncertainty.width_after for size_uncertainty in recommendation.uncertainty)),
+        width_after=math.sqrt(
+            max(size_uncertainty.width_after for size_uncertainty in recommendation.uncertainty)
+        ),
     )

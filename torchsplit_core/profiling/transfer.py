@@ -137,7 +137,9 @@ def transfer(
                 notes.append(f"{gpu.name}: rows of it are there already and stay as they are")
                 continue
             for name in profiles:
-                unmeasured_points += _unmeasured_points(gpu, gpu.profile(name), memory, precision, notes, too_small)
+                unmeasured_points += _unmeasured_points(
+                    gpu, gpu.profile(name), memory, precision, notes, too_small
+                )
         rows += _rows(group[0], references, unmeasured_points)
     return TransferResult(tuple(rows), tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(too_small)))
 
@@ -171,8 +173,16 @@ def _peak_tflops(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
     tflops = tuple(figure for figure in figures if figure is not None)
     if len(tflops) < len(figures):
         what = ("TF32" if peak.fp32_tflops else "FP32") if precision == "fp32" else precision.upper()
-        published = [candidate for candidate in PRECISIONS if candidate != "fp32" and _peak(peak, candidate) is not None]
-        remedy = f"Give the precision of the rows (--precision {'|'.join(published)})." if published else MEASURE_REMEDY
+        published = [
+            candidate
+            for candidate in PRECISIONS
+            if candidate != "fp32" and _peak(peak, candidate) is not None
+        ]
+        remedy = (
+            f"Give the precision of the rows (--precision {'|'.join(published)})."
+            if published
+            else MEASURE_REMEDY
+        )
         raise _missing(peak.name, f"{what} peak", remedy)
     return tflops
 
@@ -197,7 +207,10 @@ class ReferenceCurves:
     interval_width: float
 
     def estimates(
-        self, slices: Sequence[SlicePeaks], points: Sequence[tuple[int, int]], spread: float = LOG_PEAK_RATIO_SPREAD
+        self,
+        slices: Sequence[SlicePeaks],
+        points: Sequence[tuple[int, int]],
+        spread: float = LOG_PEAK_RATIO_SPREAD,
     ) -> list[tuple[float, float, float, float]]:
         """Of each slice at its (batch size, processes): requests/s, low, high, latency in ms.
 
@@ -219,13 +232,20 @@ class ReferenceCurves:
                 zip(slices, queries, self.curves.times(queries), strict=True)
             ):
                 distance = min(_distance(target, near, unit) for near in self.slices)
-                width = math.hypot(batch_time.half_width, spread * math.hypot(MIN_DISTANCE, distance), self.interval_width)
+                width = math.hypot(
+                    batch_time.half_width, spread * math.hypot(MIN_DISTANCE, distance), self.interval_width
+                )
                 rate = 1000.0 * query.processes * query.batch_size / batch_time.time_ms
                 low, high = rate / math.exp(width), rate * math.exp(width)
                 if unit == 0:
                     estimates.append((rate, low, high, batch_time.latency_ms))
                 else:
-                    estimates[index] = (estimates[index][0], min(low, estimates[index][1]), max(high, estimates[index][2]), estimates[index][3])
+                    estimates[index] = (
+                        estimates[index][0],
+                        min(low, estimates[index][1]),
+                        max(high, estimates[index][2]),
+                        estimates[index][3],
+                    )
         return estimates
 
 
@@ -234,7 +254,9 @@ def _distance(first: SlicePeaks, second: SlicePeaks, unit: int) -> float:
     return max(abs(compute), abs(math.log(first.gb_per_s / second.gb_per_s)))
 
 
-def reference_curves(group: Sequence[ProfileRow | ProfileFailure], precision: Precision) -> Iterator[ReferenceCurves]:
+def reference_curves(
+    group: Sequence[ProfileRow | ProfileFailure], precision: Precision
+) -> Iterator[ReferenceCurves]:
     """The curves of each GPU type that the stage has rows of: of what was measured or emulated, else of estimates."""
     rows = [entry for entry in group if isinstance(entry, ProfileRow) and entry.throughput_rps > 0]
     trusted = [row for row in rows if row.basis != "estimated"] or rows
@@ -244,7 +266,9 @@ def reference_curves(group: Sequence[ProfileRow | ProfileFailure], precision: Pr
         if gpu is None or whole is None:
             continue
         located = [
-            (row, row_peaks) for row in trusted if row.gpu_type == name and (row_peaks := _row_peaks(gpu, row, precision))
+            (row, row_peaks)
+            for row in trusted
+            if row.gpu_type == name and (row_peaks := _row_peaks(gpu, row, precision))
         ]
         if not located:
             continue
@@ -262,7 +286,9 @@ def reference_curves(group: Sequence[ProfileRow | ProfileFailure], precision: Pr
         ]
         widths = [_interval_width(row) for row, _ in located if row.basis == "estimated"]
         slices = tuple(dict.fromkeys(row_peaks for _, row_peaks in located))
-        yield ReferenceCurves(whole, fit_model(samples), slices, sorted(widths)[len(widths) // 2] if widths else 0.0)
+        yield ReferenceCurves(
+            whole, fit_model(samples), slices, sorted(widths)[len(widths) // 2] if widths else 0.0
+        )
 
 
 def _row_peaks(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeaks | None:
@@ -270,10 +296,18 @@ def _row_peaks(gpu: GpuType, row: ProfileRow, precision: Precision) -> SlicePeak
     name = row.profile or WHOLE_GPU
     whole = slice_peaks(gpu, gpu.profile(WHOLE_GPU), precision)
     count = name.removeprefix(EMULATED_PREFIX)
-    if name.startswith(EMULATED_PREFIX) and whole is not None and count.isascii() and count.isdigit() and int(count):
+    if (
+        name.startswith(EMULATED_PREFIX)
+        and whole is not None
+        and count.isascii()
+        and count.isdigit()
+        and int(count)
+    ):
         sms = float(count)
         return SlicePeaks(tuple(tera * sms / whole.sms for tera in whole.tflops), whole.gb_per_s, sms)
-    slice_profile = next((candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None)
+    slice_profile = next(
+        (candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None
+    )
     measured_peaks = None if slice_profile is None else slice_peaks(gpu, slice_profile, precision)
     if measured_peaks is not None and whole is not None and row.basis == "emulated":
         return SlicePeaks(measured_peaks.tflops, whole.gb_per_s, measured_peaks.sms)
@@ -294,7 +328,9 @@ class _MemoryNeed:
     smallest_slice_gib: float
 
     def fits(self, slice_gib: float) -> bool:
-        return (self.smallest_slice_gib if self.measured_gib is None else self.measured_gib) <= slice_gib + 1e-9
+        return (
+            self.smallest_slice_gib if self.measured_gib is None else self.measured_gib
+        ) <= slice_gib + 1e-9
 
 
 def _memory_needs(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[int, int], _MemoryNeed]:
@@ -318,7 +354,9 @@ def _slice_gib(row: ProfileRow) -> float:
     if gpu is None:
         return math.inf
     name = WHOLE_GPU if not row.profile or row.profile.startswith(EMULATED_PREFIX) else row.profile
-    slice_profile = next((candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None)
+    slice_profile = next(
+        (candidate for candidate in (*gpu.profiles, gpu.whole) if candidate and candidate.name == name), None
+    )
     return math.inf if slice_profile is None or slice_profile.memory_gib is None else slice_profile.memory_gib
 
 
@@ -350,18 +388,25 @@ def _unmeasured_points(
     fitting = [point for point, needs in memory.items() if needs.fits(profile.memory_gib)]
     if len(fitting) < len(memory):
         too_small.append(label)
-    return [_UnmeasuredPoint(gpu.name, profile.name, target, point, memory[point].measured_gib) for point in fitting]
+    return [
+        _UnmeasuredPoint(gpu.name, profile.name, target, point, memory[point].measured_gib)
+        for point in fitting
+    ]
 
 
 def _rows(
-    first: ProfileRow | ProfileFailure, known_from: Sequence[ReferenceCurves], points: Sequence[_UnmeasuredPoint]
+    first: ProfileRow | ProfileFailure,
+    known_from: Sequence[ReferenceCurves],
+    points: Sequence[_UnmeasuredPoint],
 ) -> list[ProfileRow]:
     """A row for each point, of several grounds by the one that knows it best."""
     estimated = [unmeasured.peaks for unmeasured in points], [unmeasured.point for unmeasured in points]
     by_reference = [ground.estimates(*estimated) for ground in known_from]
     rows = []
     for index, unmeasured in enumerate(points):
-        rate, low, high, latency = min((estimates[index] for estimates in by_reference), key=lambda each: each[2] / each[1])
+        rate, low, high, latency = min(
+            (estimates[index] for estimates in by_reference), key=lambda each: each[2] / each[1]
+        )
         rows.append(
             ProfileRow(
                 stage=first.stage,

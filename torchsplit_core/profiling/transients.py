@@ -24,7 +24,7 @@ from math import prod
 from torchsplit_core.graph.sizes import Sizes, element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.flops import NodeCost, op_name
-from torchsplit_core.profiling.operations import COPY_IF_NONCONTIGUOUS, CONTIGUOUS_VIEWS, NONCONTIGUOUS_VIEWS
+from torchsplit_core.profiling.operations import CONTIGUOUS_VIEWS, COPY_IF_NONCONTIGUOUS, NONCONTIGUOUS_VIEWS
 from torchsplit_core.values import GraphNode
 
 CHANNEL_BLOCK = 8
@@ -48,7 +48,15 @@ ELEMENTWISE = frozenset({
 
 UPSAMPLING = ("upsample_nearest2d", "upsample_bilinear2d")
 
-_COPIES_INPUTS = ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "linear", "addmm", "bmm")
+_COPIES_INPUTS = (
+    "layer_norm",
+    "native_layer_norm",
+    "group_norm",
+    "native_group_norm",
+    "linear",
+    "addmm",
+    "bmm",
+)
 
 
 class Layouts:

@@ -110,7 +110,9 @@ class BatchQueue:
     def drain(self) -> list[PendingRequest]:
         """Everything that waits, taken out."""
         requests = [
-            request for entry in self._entries for request in (entry.requests if isinstance(entry, Batch) else [entry])
+            request
+            for entry in self._entries
+            for request in (entry.requests if isinstance(entry, Batch) else [entry])
         ]
         self._entries.clear()
         self.rows = 0

@@ -69,9 +69,13 @@ def bind_slices(
             if device is None:
                 missing.append(f"{gpu.id} {gpu.type}: {profile_words(item.profile)}")
             else:
-                bound_slices.append(BoundSlice(_slice_id(gpu, item), gpu.id, item.profile, item.start, device))
+                bound_slices.append(
+                    BoundSlice(_slice_id(gpu, item), gpu.id, item.profile, item.start, device)
+                )
     if missing:
-        devices = ", ".join(f"{device.id} ({device.profile or device.name})" for device in available_devices(report))
+        devices = ", ".join(
+            f"{device.id} ({device.profile or device.name})" for device in available_devices(report)
+        )
         has_gpu = any(device.kind == "cuda" for device in available_devices(report))
         raise InputFault(
             "the plan",
@@ -100,7 +104,9 @@ def _bind_to_cores(gpu: HostGpu, item: PlannedSlice, report: HostReport, host_co
     """The slice on the cores that its start counts to."""
     count = profile_cores(item.profile) or 0
     chosen = tuple(host_cores[item.start : item.start + count])
-    return BoundSlice(_slice_id(gpu, item), gpu.id, item.profile, item.start, _cores_device(count, report), chosen)
+    return BoundSlice(
+        _slice_id(gpu, item), gpu.id, item.profile, item.start, _cores_device(count, report), chosen
+    )
 
 
 def _cores_device(count: int, report: HostReport) -> Device:
@@ -122,7 +128,12 @@ def _bind_round_robin(hosts: Iterable[Host], report: HostReport, allowed: list[i
                 chosen = tuple(sorted({allowed[(offset + index) % len(allowed)] for index in range(count)}))
                 offset += count
                 yield BoundSlice(
-                    _slice_id(gpu, item), gpu.id, item.profile, item.start, _cores_device(count, report), chosen
+                    _slice_id(gpu, item),
+                    gpu.id,
+                    item.profile,
+                    item.start,
+                    _cores_device(count, report),
+                    chosen,
                 )
 
 
@@ -130,7 +141,11 @@ def _claim_device(gpu: HostGpu, item: PlannedSlice, free: list[Device]) -> Devic
     """The first device here that is this slice and no other has taken: on the GPU of its index, else on any of it."""
     profile = item.profile or None
     kind = "mig" if profile else "cuda"
-    fitting = [device for device in free if (device.kind, device.gpu_type, device.profile) == (kind, gpu.type, profile)]
+    fitting = [
+        device
+        for device in free
+        if (device.kind, device.gpu_type, device.profile) == (kind, gpu.type, profile)
+    ]
     if not fitting:
         return None
     claimed = min(fitting, key=lambda device: device.gpu_index != gpu.index)
@@ -140,7 +155,11 @@ def _claim_device(gpu: HostGpu, item: PlannedSlice, free: list[Device]) -> Devic
 
 def _emulate_slice(gpu: HostGpu, item: PlannedSlice, report: HostReport) -> Device | None:
     """A whole GPU of that type, held to the slice's SMs where it is one of MIG. Untested on hardware."""
-    gpus = [device for device in available_devices(report) if device.kind == "cuda" and device.gpu_type == gpu.type]
+    gpus = [
+        device
+        for device in available_devices(report)
+        if device.kind == "cuda" and device.gpu_type == gpu.type
+    ]
     if not gpus:
         return None
     chosen = min(gpus, key=lambda device: device.gpu_index != gpu.index)

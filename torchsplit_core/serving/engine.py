@@ -45,14 +45,20 @@ class Engine:
                 ServedStage(
                     model,
                     position,
-                    [worker for worker in self.slots if worker.spec.model == model.name and worker.spec.position == position],
+                    [
+                        worker
+                        for worker in self.slots
+                        if worker.spec.model == model.name and worker.spec.position == position
+                    ],
                 )
                 for position in range(len(model.stages))
             ]
             for model in serving_plan.models
         }
         self.schedulers = {
-            name: FairScheduler({slot.tenant: slot.spec.share for slot in self.slots if slot.spec.slice == name})
+            name: FairScheduler(
+                {slot.tenant: slot.spec.share for slot in self.slots if slot.spec.slice == name}
+            )
             for name in serving_plan.shared_slices
         }
         self.inputs: dict[str, tuple[TensorPort, ...]] = {}
@@ -61,8 +67,7 @@ class Engine:
         self._in_flight: set[PendingRequest] = set()
         self.pool = WorkerPool(self.slots, metrics, self._on_worker_ready, self._on_worker_lost)
         self._batch_rows: dict[str, int] = {
-            name: min(slot.spec.max_batch for slot in stages[0].slots)
-            for name, stages in self.stages.items()
+            name: min(slot.spec.max_batch for slot in stages[0].slots) for name, stages in self.stages.items()
         }
 
     # --- start and end ---
@@ -178,7 +183,9 @@ class Engine:
             pieces.append(PendingRequest(count, blocks, loop.create_future(), now))
         return pieces
 
-    def _expire(self, stages: Sequence[ServedStage], requests: Sequence[PendingRequest], limit_s: float) -> None:
+    def _expire(
+        self, stages: Sequence[ServedStage], requests: Sequence[PendingRequest], limit_s: float
+    ) -> None:
         problem = f"gave no answer within {limit_s:g} s"
         late = RequestFault(stages[0].model.name, problem, "Ask again later, or allow more time.", 504)
         self._fail(requests, late)
@@ -246,7 +253,8 @@ class Engine:
         begin = time.perf_counter()
         # Before a later stage all of a batch have waited alike.
         waited = sum(
-            (begin - (batch.enqueued_at if stage.position else request.enqueued_at)) * request.rows for request in batch.requests
+            (begin - (batch.enqueued_at if stage.position else request.enqueued_at)) * request.rows
+            for request in batch.requests
         )
         blocks: list[bytes | memoryview] = [batch.payload]
         sizes: list[int] | None = None

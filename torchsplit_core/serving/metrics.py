@@ -127,7 +127,9 @@ class ServerMetrics:
             **make,
         )
         self._connections = Gauge("torchsplit_connections", "Connections that are open", **make)
-        self._active_requests = Gauge("torchsplit_requests_at_work", "Requests that wait for their answer", **make)
+        self._active_requests = Gauge(
+            "torchsplit_requests_at_work", "Requests that wait for their answer", **make
+        )
         self._held = Gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet", **make)
         self._request_counters: dict[tuple[str, int], Any] = {}
         self._response_histograms: dict[str, Any] = {}

@@ -93,7 +93,10 @@ class ExampleInput:
         for name, value in (*labelled, *kwargs.items()):
             count = len(pytree.tree_leaves(value))
             leaf_names += [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
-        return tuple(TorchPort(leaf_names[i], self.leaves[i].dtype, tuple(self.leaves[i].shape[1:])) for i in self.tensor_indices)
+        return tuple(
+            TorchPort(leaf_names[i], self.leaves[i].dtype, tuple(self.leaves[i].shape[1:]))
+            for i in self.tensor_indices
+        )
 
 
 class ModelRunner:
@@ -139,7 +142,9 @@ class StageRunner:
             slots = [self.manifest.inputs[index] for index in self.example.tensor_indices]
             self.inputs = tuple(
                 TorchPort(slot.name or "", leaf.dtype, tuple(leaf.shape[1:]))
-                for slot, leaf in zip(slots, (self.example.leaves[i] for i in self.example.tensor_indices), strict=True)
+                for slot, leaf in zip(
+                    slots, (self.example.leaves[i] for i in self.example.tensor_indices), strict=True
+                )
             )
         self.outputs = _manifest_outputs(self.manifest) if self.last else ()
 

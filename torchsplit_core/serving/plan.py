@@ -86,7 +86,9 @@ class ServingPlan:
         return tuple(name for name, users in tenants.items() if len(users) > 1)
 
 
-def plan_serving(outcome: PlanOutcome, request: PlanRequest, bound_slices: Sequence[BoundSlice]) -> ServingPlan:
+def plan_serving(
+    outcome: PlanOutcome, request: PlanRequest, bound_slices: Sequence[BoundSlice]
+) -> ServingPlan:
     """The roster of a plan whose slices stand at `places`.
 
     Raises InputFault where the plan has no slices or is of another request, and for a model without a source or a
@@ -94,11 +96,14 @@ def plan_serving(outcome: PlanOutcome, request: PlanRequest, bound_slices: Seque
     """
     # The simulation's own order and batch sizes: what is served is what is simulated.
     servers = {
-        simulated.id: (number, simulated) for number, simulated in enumerate(simulation_request(outcome, request).servers)
+        simulated.id: (number, simulated)
+        for number, simulated in enumerate(simulation_request(outcome, request).servers)
     }
     requested = {model.name: model for model in request.models}
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
-    slice_at = {(bound_slice.gpu, bound_slice.profile, bound_slice.start): bound_slice for bound_slice in bound_slices}
+    slice_at = {
+        (bound_slice.gpu, bound_slice.profile, bound_slice.start): bound_slice for bound_slice in bound_slices
+    }
     workers: list[WorkerSpec] = []
     variants: dict[str, Variant] = {}
     for gpu in outcome.gpus:
@@ -122,7 +127,9 @@ def plan_serving(outcome: PlanOutcome, request: PlanRequest, bound_slices: Seque
                 )
                 workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
     models = tuple(
-        _served_model(requested[name], variants[name], waits.get(name, 0.0)) for name in requested if name in variants
+        _served_model(requested[name], variants[name], waits.get(name, 0.0))
+        for name in requested
+        if name in variants
     )
     idle = (
         f"{name} has no instance in this plan and is not served" for name in requested if name not in variants
@@ -135,12 +142,17 @@ def plan_serving(outcome: PlanOutcome, request: PlanRequest, bound_slices: Seque
     )
 
 
-def _memory_warnings(outcome: PlanOutcome, slice_at: Mapping[tuple[str, str, int], BoundSlice]) -> Iterator[str]:
+def _memory_warnings(
+    outcome: PlanOutcome, slice_at: Mapping[tuple[str, str, int], BoundSlice]
+) -> Iterator[str]:
     """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
     for gpu in outcome.gpus:
         for item in gpu.slices:
             bound_slice = slice_at[gpu.id, item.profile, item.start]
-            needed_gib, available_gib = sum(tenant.memory_gib or 0.0 for tenant in item.tenants), bound_slice.device.memory_gib
+            needed_gib, available_gib = (
+                sum(tenant.memory_gib or 0.0 for tenant in item.tenants),
+                bound_slice.device.memory_gib,
+            )
             if bound_slice.cores and available_gib is not None and needed_gib > available_gib:
                 yield (
                     f"{bound_slice.id}: its tenants need {needed_gib:.3g} GiB, and {bound_slice.device.name} have {available_gib:.3g} GiB of "

@@ -123,11 +123,16 @@ class RayFrontend:
         return _error_response(RequestFault("", f"unknown model {quoted(name)}", remedy, 404))
 
     async def _infer(self, model: Mapping[str, Any], request: Request) -> Response:
-        inputs = [TensorPort(entry["name"], entry["datatype"], tuple(entry["shape"][1:])) for entry in model["inputs"]]
+        inputs = [
+            TensorPort(entry["name"], entry["datatype"], tuple(entry["shape"][1:]))
+            for entry in model["inputs"]
+        ]
         output_values = {entry["name"]: entry["value"] for entry in model["outputs"]}
         max_bytes = max_body_bytes(inputs)
         body = decompress(await request.body(), request.headers.get("content-encoding", ""), max_bytes)
-        parsed = parse_request(body, parse_json_length(request.headers.get(LENGTH_HEADER)), inputs, list(output_values))
+        parsed = parse_request(
+            body, parse_json_length(request.headers.get(LENGTH_HEADER)), inputs, list(output_values)
+        )
         if parsed.rows > model["max_batch"]:
             raise too_many_rows(inputs[0].name, parsed.rows, model["max_batch"])
         values = {
@@ -141,7 +146,9 @@ class RayFrontend:
             problem = f"gave no answer within {parsed.timeout_s:g} s"
             raise RequestFault(model["name"], problem, "Ask again later, or allow more time.", 504) from None
         outputs = {name: values[value] for name, value in output_values.items()}
-        ports = [TensorPort(name, _datatype(tensor), tuple(tensor.shape[1:])) for name, tensor in outputs.items()]
+        ports = [
+            TensorPort(name, _datatype(tensor), tuple(tensor.shape[1:])) for name, tensor in outputs.items()
+        ]
         text, length = encode_response(parsed, model["name"], ports, list(map(_bytes, outputs.values())))
         return Response(text, headers=content_headers(length))
 

@@ -20,7 +20,7 @@ from typing import IO, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, private_temp_dir
+from torchsplit_core.isolation import AnswerSchema, Limits, private_temp_dir, schema_reader
 from torchsplit_core.isolation.faults import exceeded_limit_fault, printable, printable_line
 from torchsplit_core.isolation.launch import ConfinedChild, launch
 from torchsplit_core.model_source import parse_source
@@ -220,7 +220,9 @@ class WorkerProcess:
             await reply
         return self.read_result(reply)
 
-    def send_batch(self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None) -> asyncio.Future[Message]:
+    def send_batch(
+        self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None
+    ) -> asyncio.Future[Message]:
         """Begin with a batch; `answer` takes the future once it is done."""
         assert self._connection is not None
         head: dict[str, Any] = {"rows": rows}

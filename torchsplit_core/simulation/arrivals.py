@@ -39,7 +39,9 @@ def request_count(arrivals: Arrivals, requests: int) -> int:
     return len(arrivals.times_s) if isinstance(arrivals, TraceArrivals) else requests
 
 
-def arrival_times_ms(arrivals: Arrivals, requests: int, rng: np.random.Generator, factor: float = 1.0) -> Times:
+def arrival_times_ms(
+    arrivals: Arrivals, requests: int, rng: np.random.Generator, factor: float = 1.0
+) -> Times:
     """Milliseconds of so many arrivals, never falling; of a trace from its first. The same draws for every factor."""
     if isinstance(arrivals, TraceArrivals):
         times = np.asarray(arrivals.times_s, dtype=np.float64)

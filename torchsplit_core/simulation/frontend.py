@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.arrivals import offered_rps, arrival_times_ms
+from torchsplit_core.simulation.arrivals import arrival_times_ms, offered_rps
 from torchsplit_core.values import SimulationRequest, TraceArrivals
 from torchsplit_core.values.simulation.request import Arrivals
 
@@ -66,7 +66,11 @@ def limit_requests(traffic: Sequence[FrontendTraffic], number: int, wanted: int)
 
 
 def frontend_departures_ms(
-    traffic: Sequence[FrontendTraffic], number: int, model_arrivals_ms: Times, seed: tuple[int, int], factor: float
+    traffic: Sequence[FrontendTraffic],
+    number: int,
+    model_arrivals_ms: Times,
+    seed: tuple[int, int],
+    factor: float,
 ) -> Times:
     """When each request of a model leaves the front, in ms on the axis of its own arrivals, in their order.
 
@@ -78,7 +82,10 @@ def frontend_departures_ms(
         return model_arrivals_ms
     zero = _first_ms(model_traffic.arrivals, factor)
     until = zero + float(model_arrivals_ms[-1])
-    arrivals = [model_arrivals_ms if flow is model_traffic else _arrivals_until(flow, until, seed, factor) - zero for flow in traffic]
+    arrivals = [
+        model_arrivals_ms if flow is model_traffic else _arrivals_until(flow, until, seed, factor) - zero
+        for flow in traffic
+    ]
     times = np.concatenate(arrivals)
     spans = np.repeat([flow.ms for flow in traffic], [len(flow) for flow in arrivals])
     order = np.argsort(times, kind="stable")

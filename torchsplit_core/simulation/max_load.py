@@ -22,7 +22,9 @@ Steps = Generator[tuple[float, str], None, HighestLoad]
 """What of the search is done (0 to 1, in words) before every simulation of one model; what was found."""
 
 
-def find_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel], progress: Progress) -> HighestLoad:
+def find_max_load(
+    request: SimulationRequest, prepared: Sequence[PreparedModel], progress: Progress
+) -> HighestLoad:
     """The search at one go."""
     steps = search_max_load(request, prepared)
     while True:
@@ -42,7 +44,9 @@ def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel
     percent = request.find.percentile
     limited = [model for model in prepared if model.model.slo_ms is not None]
     tries = _LoadTrials(request, limited, percent)
-    high = min(capacity_rps(model) / (offered_rps(model.model.arrivals) or capacity_rps(model)) for model in limited)
+    high = min(
+        capacity_rps(model) / (offered_rps(model.model.arrivals) or capacity_rps(model)) for model in limited
+    )
     bounded = any(is_random(model.model.arrivals) for model in limited)
     low = None
     first = high
@@ -81,10 +85,16 @@ class _LoadTrials:
 
     def _keeps_limit(self, model: PreparedModel, factor: float) -> bool:
         offered = offered_rps(model.model.arrivals)
-        if is_random(model.model.arrivals) and offered is not None and offered * factor >= capacity_rps(model):
+        if (
+            is_random(model.model.arrivals)
+            and offered is not None
+            and offered * factor >= capacity_rps(model)
+        ):
             return False
         percentiles = []
         for replication in range(replication_count(model, self.request.replications)):
             run = run_model(model, replication, factor)
-            percentiles.append(percentile(without_warmup(run.response_ms, self.request.warmup_share), self.percent))
+            percentiles.append(
+                percentile(without_warmup(run.response_ms, self.request.warmup_share), self.percent)
+            )
         return mean(percentiles) <= (model.model.slo_ms or 0.0)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.simulation.time_base import Instants
 from torchsplit_core.simulation.station import Batches, Station
+from torchsplit_core.simulation.time_base import Instants
 
 
 class _Server:

@@ -9,12 +9,29 @@ from fractions import Fraction
 
 import numpy as np
 
-from torchsplit_core.simulation.arrivals import request_count, is_random, arrival_times_ms
-from torchsplit_core.simulation.tandem import ReplicationRun, run_tandem
-from torchsplit_core.simulation.time_base import TimeBase, Instants, choose_time_base, as_fraction, to_decimal_ticks
+from torchsplit_core.simulation.arrivals import arrival_times_ms, is_random, request_count
+from torchsplit_core.simulation.frontend import (
+    FrontendTraffic,
+    frontend_departures_ms,
+    frontend_traffic,
+    limit_requests,
+)
 from torchsplit_core.simulation.pace_process import PaceProcess
-from torchsplit_core.simulation.frontend import FrontendTraffic, frontend_departures_ms, limit_requests, frontend_traffic
-from torchsplit_core.simulation.station import Factors, PaceFunction, draw_factors, make_station, duration_units
+from torchsplit_core.simulation.station import (
+    Factors,
+    PaceFunction,
+    draw_factors,
+    duration_units,
+    make_station,
+)
+from torchsplit_core.simulation.tandem import ReplicationRun, run_tandem
+from torchsplit_core.simulation.time_base import (
+    Instants,
+    TimeBase,
+    as_fraction,
+    choose_time_base,
+    to_decimal_ticks,
+)
 from torchsplit_core.simulation.validate import PACED_RUNS
 from torchsplit_core.values import (
     DeterministicArrivals,
@@ -78,7 +95,9 @@ def prepare_model(request: SimulationRequest, number: int, draws: int = 1) -> Pr
         if server.model == model.name:
             of_stage[server.stage].append((place, server))
     stages = tuple(tuple(of_stage[name]) for name in model.stages)
-    return PreparedModel(number, model, stages, requests, request.queue, request.seed, draws=draws, frontend=frontend)
+    return PreparedModel(
+        number, model, stages, requests, request.queue, request.seed, draws=draws, frontend=frontend
+    )
 
 
 def replication_count(prepared: PreparedModel, wanted: int) -> int:
@@ -96,7 +115,9 @@ def replication_count(prepared: PreparedModel, wanted: int) -> int:
 def run_model(prepared: PreparedModel, replication: int, factor: float = 1.0) -> ReplicationRun:
     """One replication, with every rate times `factor`; the same draws for every factor."""
     rng = np.random.default_rng([prepared.seed, prepared.number, replication, 0])
-    exact_arrivals = _arrivals_in_ticks(prepared) if factor == 1 and not prepared.paces and not prepared.frontend else None
+    exact_arrivals = (
+        _arrivals_in_ticks(prepared) if factor == 1 and not prepared.paces and not prepared.frontend else None
+    )
     time_base, arrivals = exact_arrivals or (
         TimeBase(),
         arrival_times_ms(prepared.model.arrivals, prepared.requests, rng, factor),

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.simulation.time_base import Instants
 from torchsplit_core.simulation.station import Batches, Station
+from torchsplit_core.simulation.time_base import Instants
 
 
 def serve_shared_queue(arrivals: Instants, stations: Sequence[Station]) -> Batches:
@@ -46,7 +46,9 @@ def _serve_unbatched(arrivals: Instants, servers: Station) -> Batches:
         residue_arrivals = arrivals[first :: servers.count]
         before = np.arange(len(residue_arrivals)) * time
         # What is added back may lie a rounding below the arrival that was taken from.
-        starts[first :: servers.count] = np.maximum(np.maximum.accumulate(residue_arrivals - before) + before, residue_arrivals)
+        starts[first :: servers.count] = np.maximum(
+            np.maximum.accumulate(residue_arrivals - before) + before, residue_arrivals
+        )
     sizes = np.ones(len(arrivals), dtype=np.int64)
     return Batches(starts, starts + time, sizes, np.full(len(arrivals), servers.entry))
 
@@ -200,7 +202,9 @@ def _serve_with_wait(arrivals: Instants, stations: Sequence[Station]) -> Batches
     station_of = [station for station in stations for _ in range(station.count)]
     kinds: dict[tuple[int, Any], _ServerClass] = {}
     for number, server in enumerate(station_of):
-        kind = kinds.setdefault((server.max_batch, server.max_wait), _ServerClass(server.max_batch, server.max_wait))
+        kind = kinds.setdefault(
+            (server.max_batch, server.max_wait), _ServerClass(server.max_batch, server.max_wait)
+        )
         kind.idle.append(number)
     for kind in kinds.values():
         heapify(kind.idle)

@@ -9,13 +9,13 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.arrivals import request_count, is_random, offered_rps
+from torchsplit_core.simulation.arrivals import is_random, offered_rps, request_count
 from torchsplit_core.simulation.capacity import capacity_rps, is_stable
-from torchsplit_core.simulation.tandem import ReplicationRun
-from torchsplit_core.simulation.output_statistics import half_width, mean, response_statistics, without_warmup
 from torchsplit_core.simulation.frontend import MOST_PASSED, frontend_capacity_rps
 from torchsplit_core.simulation.max_load import find_max_load
+from torchsplit_core.simulation.output_statistics import half_width, mean, response_statistics, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, prepare_model, replication_count, run_model
+from torchsplit_core.simulation.tandem import ReplicationRun
 from torchsplit_core.simulation.validate import request_warnings, validate
 from torchsplit_core.values import (
     HalfWidths,
@@ -77,12 +77,17 @@ def simulate(
         if any(model.slo_ms is None for model in request.models):
             warnings.append("Models without a slo_ms do not limit the highest load.")
         max_load = find_max_load(
-            request, prepared, lambda share, text: progress(simulate_share + (1 - simulate_share) * share, text)
+            request,
+            prepared,
+            lambda share, text: progress(simulate_share + (1 - simulate_share) * share, text),
         )
     statistics: dict[str, str | int | float] = {
         "simulate_s": simulated - began,
         "find_s": perf_counter() - simulated,
-        "requests": sum(prepared_model.requests * replication_count(prepared_model, request.replications) for prepared_model in prepared),
+        "requests": sum(
+            prepared_model.requests * replication_count(prepared_model, request.replications)
+            for prepared_model in prepared
+        ),
     }
     return SimulationOutcome(
         tuple(models),
@@ -100,7 +105,10 @@ def _run_replications(request: SimulationRequest, prepared: PreparedModel) -> Mo
     has_statistics = load.response_ms.mean is not None
     warnings = (_unstable_warning(load, prepared),) if load.stable is False else ()
     return ModelRun(
-        load, _server_loads(prepared, runs), (*warnings, *_reduced_requests_warnings(request, prepared)), counted if has_statistics else ()
+        load,
+        _server_loads(prepared, runs),
+        (*warnings, *_reduced_requests_warnings(request, prepared)),
+        counted if has_statistics else (),
     )
 
 
@@ -143,7 +151,9 @@ def _model_load(
             known = [figure[name] for figure in figures]
             # Replications in which nothing is drawn are all the same one.
             widths[name] = 0.0 if alike and request.replications > 1 else half_width(known)
-    response = {name: mean([figure[name] for figure in figures]) for name in figures[0]} if has_statistics else {}
+    response = (
+        {name: mean([figure[name] for figure in figures]) for name in figures[0]} if has_statistics else {}
+    )
     if has_statistics:
         response["max"] = max(figure["max"] for figure in figures)
     attainment = None
@@ -202,7 +212,11 @@ def _server_loads(prepared: PreparedModel, runs: Sequence[ReplicationRun]) -> di
         busy = []
         requests, batches = np.zeros(most), np.zeros(most)
         for run, batch_log in served:
-            spans = np.bincount(batch_log.entries, weights=run.time_base.to_ms(batch_log.ends - batch_log.starts), minlength=most)
+            spans = np.bincount(
+                batch_log.entries,
+                weights=run.time_base.to_ms(batch_log.ends - batch_log.starts),
+                minlength=most,
+            )
             busy.append(spans / run.length_ms)
             requests += np.bincount(batch_log.entries, weights=batch_log.sizes, minlength=most)
             batches += np.bincount(batch_log.entries, minlength=most)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from torchsplit_core.simulation.time_base import TimeBase, Instants, as_fraction
+from torchsplit_core.simulation.time_base import Instants, TimeBase, as_fraction
 from torchsplit_core.values import Server, Service
 
 Factors = Sequence[float] | None
@@ -89,7 +89,9 @@ class Durations(dict[int, Any]):
         return self[size]
 
 
-def make_station(entry: int, server: Server, time_base: TimeBase, factors: Factors, pace: PaceFunction | None = None) -> Station:
+def make_station(
+    entry: int, server: Server, time_base: TimeBase, factors: Factors, pace: PaceFunction | None = None
+) -> Station:
     """A server of the request in the clock's unit."""
     wait = time_base.from_ms(as_fraction(server.max_wait_ms))
     durations = Durations(server.batch_ms, time_base)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.time_base import TimeBase, Instants
 from torchsplit_core.simulation.per_server_queues import serve_per_server_queues
 from torchsplit_core.simulation.shared_queue import serve_shared_queue
 from torchsplit_core.simulation.station import Batches, Station
+from torchsplit_core.simulation.time_base import Instants, TimeBase
 from torchsplit_core.values.simulation.request import QueueKind
 
 QUEUE_DISCIPLINES: dict[QueueKind, Callable[[Instants, Sequence[Station]], Batches]] = {
@@ -72,4 +72,10 @@ def run_tandem(
     response = np.empty(count, dtype=arrivals.dtype)
     response[request_indices] = left - arrivals[request_indices]
     length = left.max() - arrivals[0]
-    return ReplicationRun(time_base.to_ms(response), time_base.to_ms(waited), float(time_base.to_ms(length)), tuple(served), time_base)
+    return ReplicationRun(
+        time_base.to_ms(response),
+        time_base.to_ms(waited),
+        float(time_base.to_ms(length)),
+        tuple(served),
+        time_base,
+    )

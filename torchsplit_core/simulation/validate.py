@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchsplit_core.simulation.arrivals import request_count, offered_rps
+from torchsplit_core.simulation.arrivals import offered_rps, request_count
 from torchsplit_core.simulation.station import batch_time
 from torchsplit_core.values import (
     DeterministicArrivals,

@@ -35,7 +35,9 @@ class Matrix:
     data: NDArray[np.float64]
 
 
-def csc_from_entries(values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]) -> Matrix:
+def csc_from_entries(
+    values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]
+) -> Matrix:
     """The matrix that is the sum of entries, each a value at a row and a column."""
     row, column = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
     where, place = np.unique(column * shape[0] + row, return_inverse=True)

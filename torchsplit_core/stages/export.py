@@ -14,7 +14,14 @@ from typing import Any
 
 from torchsplit_core.files import read_text
 from torchsplit_core.files.fields import Whole
-from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, printable, require_execution_allowed, run_limited
+from torchsplit_core.isolation import (
+    AnswerSchema,
+    Limits,
+    printable,
+    require_execution_allowed,
+    run_limited,
+    schema_reader,
+)
 from torchsplit_core.isolation.sandbox.temp_dirs import remove_tree
 from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.stages.export_folder import check_target, install_parts

@@ -18,8 +18,8 @@ from torchsplit_core.files import write_text
 from torchsplit_core.graph.architecture import OF_FORMER_SCHEME, former_architecture_hash
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import ExportedClient, example_arguments, load_client, open_model
-from torchsplit_core.partitioning.extraction.stage_program import build_program
 from torchsplit_core.partitioning.extraction.stage_drafts import Division, divide
+from torchsplit_core.partitioning.extraction.stage_program import build_program
 from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.manifest_entries import (
     describe_links,
@@ -225,7 +225,9 @@ def _verify(
             stage = torch.export.load(directory / part.file).module(check_guards=False)
             for known_values in values:
                 stage_outputs = stage(*(known_values[value.name] for value in part.inputs))
-                known_values.update(zip((value.name for value in part.outputs), map(keep_value, stage_outputs), strict=True))
+                known_values.update(
+                    zip((value.name for value in part.outputs), map(keep_value, stage_outputs), strict=True)
+                )
             del stage
     slots, _, _ = describe_results(program)
     for known_values, leaves in zip(values, expected, strict=True):

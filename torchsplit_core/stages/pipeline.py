@@ -92,7 +92,9 @@ class StagePipeline:
                 "was called on a pipeline that is closed or runs already",
                 "Open another.",
             )
-        feeder = self._feeder = Feeder(self._first, self._live_values[0], (self._bind(batch) for batch in batches))
+        feeder = self._feeder = Feeder(
+            self._first, self._live_values[0], (self._bind(batch) for batch in batches)
+        )
         finished = False
         try:
             for number in self._monitor.results(feeder, self.batch_timeout_s):

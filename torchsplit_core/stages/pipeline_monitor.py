@@ -147,9 +147,7 @@ class PipelineMonitor:
         deadline = time.monotonic() + SETTLE_S
         with selectors.DefaultSelector() as selector:
             self._register(selector)
-            while (left := deadline - time.monotonic()) > 0 and not any(
-                stage.fault for stage in self.stages
-            ):
+            while (left := deadline - time.monotonic()) > 0 and not any(stage.fault for stage in self.stages):
                 if not selector.get_map():
                     break
                 self._poll(selector, selector.select(left))

@@ -14,7 +14,9 @@ from torchsplit_core.values import InputFault, StageManifest, StageValue, quoted
 REMEDY = "Pass arguments like those of get_example_inputs()."
 
 
-def bind_arguments(manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(
+    manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The model's inputs by name. Raises InputFault for another structure, dtype, rank, fixed size or constant."""
     structure = pytree.treespec_loads(manifest.input_structure)
     names = structure.child(1).context or []

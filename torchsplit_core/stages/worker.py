@@ -82,4 +82,6 @@ def _parse_part(content: dict[str, Any]) -> StagePart:
     def values(entries: list[dict[str, Any]]) -> tuple[StageValue, ...]:
         return tuple(StageValue(entry["name"], entry["kind"]) for entry in entries)
 
-    return StagePart(**{**content, "inputs": values(content["inputs"]), "outputs": values(content["outputs"])})
+    return StagePart(
+        **{**content, "inputs": values(content["inputs"]), "outputs": values(content["outputs"])}
+    )

@@ -80,7 +80,11 @@ def format_errors(errors: Sequence[FamilyError]) -> list[str]:
     formatted = [
         f"{family.family}: {family.rows} rows, error median {family.median:.1%}, mean {family.mean:.1%}, p90 {family.p90:.1%}, "
         f"bias {family.bias:+.1%}, {family.coverage:.0%} inside the interval"
-        + (f", regret at most {max(family.regrets):.1%} in {len(family.regrets)} groups" if family.regrets else "")
+        + (
+            f", regret at most {max(family.regrets):.1%} in {len(family.regrets)} groups"
+            if family.regrets
+            else ""
+        )
         for family in errors
     ]
     if len(errors) > 1:

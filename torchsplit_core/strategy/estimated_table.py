@@ -75,7 +75,9 @@ class TrainingTable:
         for row, step in zip(self.rows, self.estimates, strict=True):
             entry: dict[str, object] = dict(zip(self.header, row, strict=True))
             entry.update(
-                dict.fromkeys(ADDED_COLUMNS) if step is None else dict(zip(ADDED_COLUMNS, _figures(step), strict=True))
+                dict.fromkeys(ADDED_COLUMNS)
+                if step is None
+                else dict(zip(ADDED_COLUMNS, _figures(step), strict=True))
             )
             entries.append(entry)
         return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -88,7 +90,9 @@ class TrainingTable:
         summary_lines += format_errors(self.errors)
         if self.memory_errors:
             ordered = sorted(self.memory_errors)
-            summary_lines.append(f"peak memory: {len(ordered)} rows, error median {ordered[len(ordered) // 2]:.1%}")
+            summary_lines.append(
+                f"peak memory: {len(ordered)} rows, error median {ordered[len(ordered) // 2]:.1%}"
+            )
         return summary_lines
 
 

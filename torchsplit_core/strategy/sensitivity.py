@@ -90,7 +90,9 @@ def _variations(request: StrategyRequest, best: StrategyCandidate) -> Iterator[t
         yield from ((choice, value) for value in values if value != current)
 
 
-def _vary_choice(request: StrategyRequest, choice: str, value: int | str | bool, solve: Solve) -> ChoiceVariation:
+def _vary_choice(
+    request: StrategyRequest, choice: str, value: int | str | bool, solve: Solve
+) -> ChoiceVariation:
     fix = replace(request.fix, **{choice: value})  # type: ignore[arg-type]
     try:
         outcome = solve(replace(request, fix=fix, top_k=1))
@@ -118,7 +120,13 @@ def _scale_fleet(request: StrategyRequest, solve: Solve) -> Iterator[FleetVariat
             continue
         if outcome.candidates:
             candidate = outcome.candidates[0]
-            yield FleetVariation(nodes, candidate.devices, candidate.seconds_per_step, candidate.samples_per_s, candidate.memory_gib.total)
+            yield FleetVariation(
+                nodes,
+                candidate.devices,
+                candidate.seconds_per_step,
+                candidate.samples_per_s,
+                candidate.memory_gib.total,
+            )
         else:
             yield FleetVariation(nodes, nodes * per_node, None, None, None)
 

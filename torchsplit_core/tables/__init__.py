@@ -8,8 +8,8 @@ Whatever is wrong with a table is one InputFault that lists every bad row with i
 from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import COLUMNS, Column, guess_mapping
 from torchsplit_core.tables.import_result import Imported
-from torchsplit_core.tables.profile_merging import merge_profiles
 from torchsplit_core.tables.profile_csv import read_profile_csv
+from torchsplit_core.tables.profile_merging import merge_profiles
 from torchsplit_core.tables.read_any import TableKind, detect, read_any
 from torchsplit_core.tables.sheet import LARGEST_TABLE_BYTES, LARGEST_TABLE_ROWS, Sheet, decode, read_sheet
 from torchsplit_core.tables.triton_csv import read_model_analyzer, read_perf_analyzer
@@ -22,8 +22,8 @@ __all__ = [
     "BadCell",
     "Column",
     "Imported",
-    "TableKind",
     "Sheet",
+    "TableKind",
     "decode",
     "detect",
     "guess_mapping",

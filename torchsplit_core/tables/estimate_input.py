@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from torchsplit_core.curves import Query, Sample
 from torchsplit_core.tables.cell_parsing import BadCell, CellFault
 from torchsplit_core.tables.columns import describe_columns, resolve_mapping
-from torchsplit_core.tables.record_fields import RecordFields, ColumnLayout, column_layout, read_record
 from torchsplit_core.tables.import_result import report_bad_rows
+from torchsplit_core.tables.record_fields import ColumnLayout, RecordFields, column_layout, read_record
 from torchsplit_core.tables.row_parsing import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet
 from torchsplit_core.tables.slice_parsing import parse_slice_size
@@ -88,7 +88,9 @@ def _layout(sheet: Sheet, mapping: Mapping[str, str], origin: str) -> ColumnLayo
 
 
 def _gpu_types(sheet: Sheet, layout: ColumnLayout) -> frozenset[str]:
-    return frozenset(filter(None, (RecordFields(record, layout).text("gpu_type") for record in sheet.records)))
+    return frozenset(
+        filter(None, (RecordFields(record, layout).text("gpu_type") for record in sheet.records))
+    )
 
 
 def _query(fields: RecordFields, gpu_types: frozenset[str]) -> Query:

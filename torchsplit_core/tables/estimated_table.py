@@ -80,7 +80,13 @@ class EstimatedTable:
     def json_text(self) -> str:
         """The same as a JSON list, one object a row; the query's own cells are text, what is added are numbers."""
         rows = [
-            dict(zip((*self.header, *ESTIMATE_COLUMNS), (*row, *_rounded_figures(estimate), estimate.basis), strict=True))
+            dict(
+                zip(
+                    (*self.header, *ESTIMATE_COLUMNS),
+                    (*row, *_rounded_figures(estimate), estimate.basis),
+                    strict=True,
+                )
+            )
             for row, estimate in zip(self.rows, self.estimates, strict=True)
         ]
         return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -50,7 +50,9 @@ def report_bad_rows(
     )
 
 
-def group_profiles(entries: Sequence[tuple[str, ProfileRow | ProfileFailure]], origin: str) -> tuple[Profile, ...]:
+def group_profiles(
+    entries: Sequence[tuple[str, ProfileRow | ProfileFailure]], origin: str
+) -> tuple[Profile, ...]:
     """One profile a model, rows and failures in the order of the file."""
     rows: dict[str, list[ProfileRow]] = {}
     failures: dict[str, list[ProfileFailure]] = {}

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.tables.columns import resolve_mapping
-from torchsplit_core.tables.record_fields import column_layout, read_record
 from torchsplit_core.tables.import_result import Imported, group_profiles, report_bad_rows
-from torchsplit_core.tables.row_parsing import ParsedProfileRow, latency_of, describe_point, parse_row
+from torchsplit_core.tables.record_fields import column_layout, read_record
+from torchsplit_core.tables.row_parsing import ParsedProfileRow, describe_point, latency_of, parse_row
 from torchsplit_core.tables.sheet import read_sheet
-from torchsplit_core.tables.slice_parsing import known_gpu, check_gpu_type
+from torchsplit_core.tables.slice_parsing import check_gpu_type, known_gpu
 from torchsplit_core.values import InputFault, ProfileRow
 
 ODD_LATENCY_RATIO = 20.0

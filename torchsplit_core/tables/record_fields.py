@@ -62,14 +62,19 @@ class RecordFields:
 
     def count(self, column: str, largest: int) -> int:
         comma = self.layout.decimal_comma
-        return self.read(column, lambda text: cell_parsing.parse_count(text, decimal_comma=comma, largest=largest))
+        return self.read(
+            column, lambda text: cell_parsing.parse_count(text, decimal_comma=comma, largest=largest)
+        )
 
     def positive(self, column: str) -> float:
-        return self.read(column, lambda text: cell_parsing.parse_positive(text, decimal_comma=self.layout.decimal_comma))
+        return self.read(
+            column, lambda text: cell_parsing.parse_positive(text, decimal_comma=self.layout.decimal_comma)
+        )
 
     def not_negative(self, column: str) -> float:
         return self.read(
-            column, lambda text: cell_parsing.parse_not_negative(text, decimal_comma=self.layout.decimal_comma)
+            column,
+            lambda text: cell_parsing.parse_not_negative(text, decimal_comma=self.layout.decimal_comma),
         )
 
     def optional(self, column: str) -> float | None:
@@ -86,7 +91,9 @@ class RecordFields:
         return text
 
 
-def read_record(record: Record, layout: ColumnLayout, read: Callable[[RecordFields], Value]) -> Value | BadCell:
+def read_record(
+    record: Record, layout: ColumnLayout, read: Callable[[RecordFields], Value]
+) -> Value | BadCell:
     """What `read` makes of the record, or the first cell that forbids it."""
     if any(record.cells[layout.width :]):
         return BadCell(

@@ -56,10 +56,16 @@ def parse_row(fields: RecordFields) -> ParsedProfileRow:
     stage = fields.name("stage") if fields.has("stage") else "whole"
     gpu_type = fields.name("gpu_type")
     chosen = choose_slice(gpu_type, fields.text("profile"), fields.text("compute_slices"))
-    if chosen is None and "compute_slices" in fields.layout.index_of and "profile" not in fields.layout.index_of:
+    if (
+        chosen is None
+        and "compute_slices" in fields.layout.index_of
+        and "profile" not in fields.layout.index_of
+    ):
         raise CellFault("is empty", "Give the slice.", "compute_slices")
     profile = chosen.name if chosen else None
-    ambiguous_slice = f"{chosen.name}, not {' or '.join(chosen.alternatives)}" if chosen and chosen.alternatives else ""
+    ambiguous_slice = (
+        f"{chosen.name}, not {' or '.join(chosen.alternatives)}" if chosen and chosen.alternatives else ""
+    )
     batch_size = fields.count("batch_size", LARGEST_BATCH)
     processes = fields.count("processes", LARGEST_PROCESSES) if fields.has("processes") else 1
     device = fields.name("device") if fields.has("device") else None
@@ -73,7 +79,8 @@ def parse_row(fields: RecordFields) -> ParsedProfileRow:
             batch_size=batch_size,
             processes=processes,
             reason=_reason(fields),
-            message=cell_parsing.unescape_formula(fields.text("failure_message")) or "throughput 0 in the table",
+            message=cell_parsing.unescape_formula(fields.text("failure_message"))
+            or "throughput 0 in the table",
             device=device,
             sequence_length=length,
         )

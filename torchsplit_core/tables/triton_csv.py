@@ -12,11 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from torchsplit_core.tables.cell_parsing import BadCell, CellFault
-from torchsplit_core.tables.record_fields import RecordFields, column_layout, read_record
 from torchsplit_core.tables.import_result import Imported, group_profiles, report_bad_rows
+from torchsplit_core.tables.record_fields import RecordFields, column_layout, read_record
 from torchsplit_core.tables.row_parsing import LARGEST_BATCH, LARGEST_PROCESSES
 from torchsplit_core.tables.sheet import Sheet, read_sheet
-from torchsplit_core.tables.triton_runs import TritonRun, choose_runs, describe_runs, profile_row, resolve_slice
+from torchsplit_core.tables.triton_runs import (
+    TritonRun,
+    choose_runs,
+    describe_runs,
+    profile_row,
+    resolve_slice,
+)
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MB
 
@@ -53,7 +59,9 @@ def read_model_analyzer(
     do. Processes are the instances of the Instance Group. Raises InputFault for another file, runs at a fixed
     request rate, an unknown GPU or slice, and bad rows (all in one).
     """
-    sheet = _read_triton_sheet(text, origin, "Model Analyzer's metrics-model-inference.csv", is_model_analyzer)
+    sheet = _read_triton_sheet(
+        text, origin, "Model Analyzer's metrics-model-inference.csv", is_model_analyzer
+    )
     latency = _latency_column(sheet.header, "{} Latency (ms)")
     grouped = "Instance Group" in sheet.header
 

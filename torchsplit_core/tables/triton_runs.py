@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.tables.cell_parsing import CellFault
 from torchsplit_core.tables.row_parsing import latency_of
-from torchsplit_core.tables.slice_parsing import choose_slice, check_gpu_type
+from torchsplit_core.tables.slice_parsing import check_gpu_type, choose_slice
 from torchsplit_core.values import InputFault, ProfileRow
 
 
@@ -73,7 +73,9 @@ def profile_row(run: TritonRun, gpu_type: str, profile: str | None) -> ProfileRo
     )
 
 
-def describe_runs(runs: Sequence[TritonRun], chosen: Sequence[TritonRun], latency_column: str | None) -> tuple[str, ...]:
+def describe_runs(
+    runs: Sequence[TritonRun], chosen: Sequence[TritonRun], latency_column: str | None
+) -> tuple[str, ...]:
     """What the user must know of how these figures came about."""
     notes = [
         "the client measured: latencies include the way to the server, and throughputs the time an instance "

@@ -29,9 +29,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from torchsplit_core import __version__
 from torchsplit_core.isolation import printable
 from torchsplit_core.telemetry.active_span import ActiveSpan
-from torchsplit_core.telemetry.span_reader import SpanRecord, read_spans
 from torchsplit_core.telemetry.schema import PREFIX, SPANS
 from torchsplit_core.telemetry.settings import TelemetrySettings
+from torchsplit_core.telemetry.span_reader import SpanRecord, read_spans
 from torchsplit_core.values import InputFault, system_reason
 
 REQUEST_TIMEOUT_S = 1.0
@@ -148,7 +148,9 @@ def _readable_span(record: SpanRecord) -> ReadableSpan:
         context=context(record.span_id),
         parent=context(record.parent_id) if record.parent_id else None,
         resource=Resource({"service.name": record.service, "service.version": __version__}),
-        attributes={name: _attribute_value(value) for name, value in record.attributes if _is_exportable(value)},
+        attributes={
+            name: _attribute_value(value) for name, value in record.attributes if _is_exportable(value)
+        },
         status=failed,
         start_time=record.start_unix_ns,
         end_time=record.end_unix_ns,
@@ -169,7 +171,9 @@ def _is_exportable(value: object) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
-def _attribute_value(value: object) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
+def _attribute_value(
+    value: object,
+) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
     """A value of the kinds OTLP has; anything else as its text."""
     if isinstance(value, bool | int | float | str):
         return value

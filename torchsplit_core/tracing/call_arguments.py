@@ -14,7 +14,13 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import GraphModule, Node
 
-from torchsplit_core.graph.arguments import limit_depth, encode_mapping, encode_list, encode_number, encode_text
+from torchsplit_core.graph.arguments import (
+    encode_list,
+    encode_mapping,
+    encode_number,
+    encode_text,
+    limit_depth,
+)
 from torchsplit_core.tracing.naming import operation_target
 
 WriteSize = Callable[[str], int | str]
@@ -31,7 +37,9 @@ class CallArguments:
         if node.op == "output":
             self.arguments = self._encode_results(node.args[0])
         else:
-            self.arguments = {name: limit_depth(self._encode(value)) for name, value in _named_arguments(node)}
+            self.arguments = {
+                name: limit_depth(self._encode(value)) for name, value in _named_arguments(node)
+            }
 
     def _encode_results(self, results: Any) -> dict[str, Any]:
         """What a graph gives back says more than its reads only where one of it is no value of the graph."""

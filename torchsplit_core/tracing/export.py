@@ -19,12 +19,11 @@ from torchsplit_core.graph.serialization import graph_to_dict
 from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import (
     example_arguments,
-    name_source,
     load_client,
+    name_source,
     not_a_module,
     open_model,
 )
-from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.draft_export import describe_assumptions, export_draft
 from torchsplit_core.tracing.export_faults import ExportFailure, fault_of_export, fault_of_fixed_batch
 from torchsplit_core.tracing.export_inputs import (
@@ -32,11 +31,12 @@ from torchsplit_core.tracing.export_inputs import (
     TRACED_BATCH,
     Arguments,
     DynamicSizes,
-    find_dynamic_sizes,
     explicit_keywords,
+    find_dynamic_sizes,
 )
 from torchsplit_core.tracing.export_results import mend_results, register_dataclasses
 from torchsplit_core.tracing.fixed_batch import record_fixing_lines
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.values import InputFault, Progress
 
 SEED = 0

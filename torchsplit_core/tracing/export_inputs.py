@@ -49,13 +49,17 @@ class DynamicSizes:
         def check(leaf: Any, name: Any) -> None:
             value = values.get(name) if isinstance(name, str) else None
             if isinstance(value, torch.Tensor):
-                pairs.extend((str(name), d) for d in wanted.get(id(leaf), ()) if not _is_dynamic(value.shape[d]))
+                pairs.extend(
+                    (str(name), d) for d in wanted.get(id(leaf), ()) if not _is_dynamic(value.shape[d])
+                )
 
         pytree.tree_map(check, (self.args, self.kwargs), tuple(names))
         return pairs[0] if pairs else None
 
 
-def find_dynamic_sizes(args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None) -> DynamicSizes:
+def find_dynamic_sizes(
+    args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None
+) -> DynamicSizes:
     """What follows the batch: the sizes that differ in `other`, inputs of OTHER_BATCH rows.
 
     Without `other`, dimension 0 wherever it has TRACED_BATCH rows. Raises InputFault where nothing
@@ -115,7 +119,9 @@ def _is_dynamic(size: int | torch.SymInt) -> bool:
 
 
 @contextmanager
-def explicit_keywords(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+def explicit_keywords(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[None]:
     """Inside, forward has a parameter of its own for every keyword that its **kwargs takes.
 
     torch 2.13 counts such keywords twice when it looks up their free sizes, and stops. Raises
@@ -132,7 +138,9 @@ def explicit_keywords(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
             f"Return what it takes ({', '.join(map(str, parameters)) or 'nothing'}), keywords as (args, kwargs).",
         ) from error
     named = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    extra = {name for parameter in parameters if parameter not in named for name in bound.get(parameter.name, ())}
+    extra = {
+        name for parameter in parameters if parameter not in named for name in bound.get(parameter.name, ())
+    }
     if not extra:
         yield
         return

@@ -76,7 +76,9 @@ def _run_once(
     with foreign_code("forward on the example inputs", REMEDY), torch.no_grad():
         result = register_dataclasses(model(*args, **kwargs))
     leaves, structure = pytree.tree_flatten_with_path(result)
-    unsupported = [(pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, EXPORTABLE_TYPES)]
+    unsupported = [
+        (pytree.keystr(path), leaf) for path, leaf in leaves if not isinstance(leaf, EXPORTABLE_TYPES)
+    ]
     return (unsupported[0] if unsupported else None), structure
 
 

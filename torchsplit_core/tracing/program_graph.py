@@ -35,7 +35,9 @@ def convert_program(program: ExportedProgram, traced_batch: int) -> TorchGraph:
     for spec in program.graph_signature.input_specs:
         fixed = isinstance(spec.arg, ConstantArgument)
         kinds[spec.arg.name] = ("constant" if fixed else KINDS[spec.kind], spec.target or "")
-    return _Converter(SymbolNames(), traced_batch).graph(program.graph_module, kinds, _tied_weights(program), "")
+    return _Converter(SymbolNames(), traced_batch).graph(
+        program.graph_module, kinds, _tied_weights(program), ""
+    )
 
 
 def _tied_weights(program: ExportedProgram) -> dict[str, str]:

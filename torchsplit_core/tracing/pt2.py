@@ -82,7 +82,9 @@ def _read_archive(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[
     if len(programs) > 1:
         names = ", ".join(match["name"] for _, match in programs[:5])
         raise InputFault(
-            where, f"holds {len(programs)} programs: {_printable(names)}", "Save each program to a file of its own."
+            where,
+            f"holds {len(programs)} programs: {_printable(names)}",
+            "Save each program to a file of its own.",
         )
     member, match = programs[0]
     weights: dict[str, str] = {}

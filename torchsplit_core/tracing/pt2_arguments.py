@@ -10,7 +10,15 @@ import hashlib
 import json
 from typing import Any
 
-from torchsplit_core.graph.arguments import LEAST_WHOLE, MOST_WHOLE, limit_depth, encode_mapping, encode_list, encode_number, encode_text
+from torchsplit_core.graph.arguments import (
+    LEAST_WHOLE,
+    MOST_WHOLE,
+    encode_list,
+    encode_mapping,
+    encode_number,
+    encode_text,
+    limit_depth,
+)
 from torchsplit_core.tracing.naming import operation_target
 
 # torch._export.serde.schema.ScalarType

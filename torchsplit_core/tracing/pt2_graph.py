@@ -178,7 +178,9 @@ class ProgramReader:
         made: set[str] = set()
         for name in passed:
             if ties.get(name, name) == name:
-                yield _check_inputs_made(self._leaf(name, *kinds.get(name, ("input", "")), graph.tensors), made)
+                yield _check_inputs_made(
+                    self._leaf(name, *kinds.get(name, ("input", "")), graph.tensors), made
+                )
         for entry in entries:
             operation, *picks = self._operation(entry, graph.tensors, ties, outer)
             for node in (operation, *picks):

@@ -9,7 +9,7 @@ from torchsplit_core import extras
 from torchsplit_core.graph.architecture import hash_model_architecture
 from torchsplit_core.graph.serialization import GraphParts, graph_from_dict
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import Limits, schema_reader, run_limited
+from torchsplit_core.isolation import Limits, run_limited, schema_reader
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 

@@ -36,7 +36,9 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 def model_digest(model: nn.Module) -> str:
     """SHA-256 over names, shapes and types of a model's weights and buffers: whose a checkpoint can be."""
-    lines = sorted(f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items())
+    lines = sorted(
+        f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items()
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -112,7 +114,9 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, An
         "model": get_model_state_dict(model),
         "optimizer": get_optimizer_state_dict(model, optimizer, options=FLAT),
     }
-    return {what: {name_in_model(name): entry for name, entry in state.items()} for what, state in states.items()}
+    return {
+        what: {name_in_model(name): entry for name, entry in state.items()} for what, state in states.items()
+    }
 
 
 def _local_entries(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +124,9 @@ def _local_entries(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any
     return {name: state[name_in_model(name)] for name in names}
 
 
-def load_checkpoint(path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def load_checkpoint(
+    path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     """Bring a checkpoint into this process's part of the model and the optimizer.
 
     Random numbers go on where every rank of the checkpoint has its successor, else from the run's seed and the step.
@@ -145,7 +151,9 @@ def load_checkpoint(path: Path, manifest: Manifest, model: nn.Module, optimizer:
         ) from error
     set_model_state_dict(model, _local_entries(get_model_state_dict(model), state["model"]))
     optimizer_state = get_optimizer_state_dict(model, optimizer, options=FLAT)
-    set_optimizer_state_dict(model, optimizer, _local_entries(optimizer_state, state["optimizer"]), options=FLAT)
+    set_optimizer_state_dict(
+        model, optimizer, _local_entries(optimizer_state, state["optimizer"]), options=FLAT
+    )
     if same:
         try:
             _set_random_state(state["random"][str(rank)])

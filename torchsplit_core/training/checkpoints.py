@@ -118,7 +118,12 @@ def read_manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint of which every file is as it was written. Raises InputFault for any other."""
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        manifest = Manifest(**{**data, "files": {name: tuple(size_and_digest) for name, size_and_digest in data["files"].items()}})
+        manifest = Manifest(
+            **{
+                **data,
+                "files": {name: tuple(size_and_digest) for name, size_and_digest in data["files"].items()},
+            }
+        )
         _check_types(manifest)
         if path.name != _name(manifest.step):
             raise ValueError("step")

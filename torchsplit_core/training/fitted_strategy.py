@@ -14,7 +14,17 @@ from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
 from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, ParallelConfig, Precision, TrainingJob
 
-COMMON_CHOICES = ("data", "tensor", "context", "expert", "micro_batch", "interleave", "shard", "recompute", "offload")
+COMMON_CHOICES = (
+    "data",
+    "tensor",
+    "context",
+    "expert",
+    "micro_batch",
+    "interleave",
+    "shard",
+    "recompute",
+    "offload",
+)
 """Choices that the stages of a pipeline have in common."""
 
 
@@ -40,7 +50,9 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
         return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):
         job = given.training.job()
-        return RunStrategy(ParallelConfig(**given.fix.given()), replace(job, precision=precision or job.precision))  # type: ignore[arg-type]
+        return RunStrategy(
+            ParallelConfig(**given.fix.given()), replace(job, precision=precision or job.precision)
+        )  # type: ignore[arg-type]
     raise InputFault(
         "the strategy",
         f"is a {type(given).__name__}, neither a strategy nor a strategy request that fixes its choices",

@@ -24,7 +24,7 @@ from torchsplit_core.training.monitor.launch_record import LaunchRecord
 from torchsplit_core.training.periodic import run_periodically
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, Progress, ignore_progress
-from torchsplit_core.values.strategy.run import Exports, ElasticNodes, RunOptions, RunStrategy, RunSummary
+from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions, RunStrategy, RunSummary
 
 if TYPE_CHECKING:
     from torchsplit_core.training.attempts.rendezvous import LocalRendezvous, RendezvousRound, StoreRendezvous
@@ -95,14 +95,18 @@ def train(
         stop_on_request(run.path),
         export_metrics(run.path, exports or Exports()),
         sample_gpus(run.path, run.node) as gpus,
-        telemetry.span(telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices) as run_span,
+        telemetry.span(
+            telemetry.schema.TRAIN, model=parsed.text, processes=fitted.choices.devices
+        ) as run_span,
     ):
         if fitted.choices.pipeline < strategy.choices.pipeline:
             words = f"{fitted.choices.pipeline} of the strategy's {strategy.choices.pipeline} stages"
             run.log_event("scaled", f"{words}, the most that divide {_processes(fitted.choices.devices)}")
         restarts = _supervise(run, parsed.text, trust, fitted, options, count, nodes)
         last = run.last_step()
-        run_span.set(step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name())
+        run_span.set(
+            step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name()
+        )
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
 
 
@@ -164,7 +168,9 @@ def _supervise(
         if failure.out_of_memory:
             _reduce_memory(run, strategy, options, failure)
             failed_attempts = 0
-        elif failed_attempts >= MAX_FAILED_ATTEMPTS and _revert_stages(run, f"{MAX_FAILED_ATTEMPTS} starts did not get past step {reached}"):
+        elif failed_attempts >= MAX_FAILED_ATTEMPTS and _revert_stages(
+            run, f"{MAX_FAILED_ATTEMPTS} starts did not get past step {reached}"
+        ):
             failed_attempts = 0
         may_shrink = failure.killed and strategy.choices.data > 1 and not options.shares and nodes is None
         if failed_attempts >= MAX_FAILED_ATTEMPTS and may_shrink:
@@ -187,7 +193,9 @@ def _exit_reason(reports: Path) -> ExitReason | None:
     """How a start is over by what its ranks left; None where it was lost."""
     from torchsplit_core.training.rank import ExitReason, exit_file
 
-    return next((reason for reason in get_args(ExitReason) if any(reports.glob(exit_file(reason, "*")))), None)
+    return next(
+        (reason for reason in get_args(ExitReason) if any(reports.glob(exit_file(reason, "*")))), None
+    )
 
 
 def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
@@ -198,7 +206,9 @@ def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
     if not overrides.layers:
         return False
     save_overrides(run.path, replace(overrides, layers=(), stay=True, under_way=None))
-    run.log_event("layers_back", f"{why}: the blocks that moved go back to their stages, and stay there", rank)
+    run.log_event(
+        "layers_back", f"{why}: the blocks that moved go back to their stages, and stay there", rank
+    )
     return True
 
 
@@ -210,7 +220,9 @@ def _reduce_memory(run: RunFolder, strategy: RunStrategy, options: RunOptions, f
     if _revert_stages(run, f"rank {failure.rank} ran out of memory", failure.rank):
         return
     world = run.facts().get("processes") or strategy.choices.devices
-    config = memory_config_of(apply_overrides(fit_to_world_size(strategy, world), options, run.path)[0]).reduced()
+    config = memory_config_of(
+        apply_overrides(fit_to_world_size(strategy, world), options, run.path)[0]
+    ).reduced()
     if config is None:
         raise InputFault(
             f"rank {failure.rank}",
@@ -221,7 +233,9 @@ def _reduce_memory(run: RunFolder, strategy: RunStrategy, options: RunOptions, f
         run.path,
         replace(read_overrides(run.path), micro_batch=config.micro_batch, recompute=config.recompute),
     )
-    words = f"rank {failure.rank} ran out of memory: goes on with {config.describe()}, the global batch as it was"
+    words = (
+        f"rank {failure.rank} ran out of memory: goes on with {config.describe()}, the global batch as it was"
+    )
     run.log_event("out_of_memory", words, failure.rank)
 
 
@@ -230,7 +244,13 @@ def _drop_replica(strategy: RunStrategy) -> RunStrategy:
     return fit_to_world_size(strategy, choices.devices // choices.data * (choices.data - 1))
 
 
-def _run_attempt(task: RankTask, run: RunFolder, count: int, rendezvous: StoreRendezvous | LocalRendezvous, current_round: RendezvousRound) -> RankFailure:
+def _run_attempt(
+    task: RankTask,
+    run: RunFolder,
+    count: int,
+    rendezvous: StoreRendezvous | LocalRendezvous,
+    current_round: RendezvousRound,
+) -> RankFailure:
     """One start of all processes; how they ended, which they never do well. Raises KeyboardInterrupt when stopped."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -297,12 +317,16 @@ def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Han
     local_reports = [(report, number) for report, number in reports_by_time if report["node"] == node]
     short_rank = next((number for report, number in local_reports if report.get("short_of_memory")), rank)
     rank = rank if exit_code < 0 else short_rank
-    rank_report = next((report for report, number in reports_by_time if number == rank), {"error": f"ended with {exit_code}"})
+    rank_report = next(
+        (report for report, number in reports_by_time if number == rank), {"error": f"ended with {exit_code}"}
+    )
     if rank_report.get("others"):
         return RankFailure(rank, f"lost the others ({rank_report['error']})", remote=True)
     if exit_code < 0:
         return RankFailure(rank, f"was ended by {signal.Signals(-exit_code).name}", killed=True)
-    return RankFailure(rank, f"failed: {rank_report['error']}", out_of_memory=bool(rank_report.get("short_of_memory")))
+    return RankFailure(
+        rank, f"failed: {rank_report['error']}", out_of_memory=bool(rank_report.get("short_of_memory"))
+    )
 
 
 def _check_cores(count: int) -> None:

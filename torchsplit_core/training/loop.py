@@ -119,7 +119,9 @@ class TrainingRun:
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
         # A group of its own: checkpoints are written by another thread, between this one's exchanges.
         self.checkpointer = AsyncCheckpointer(folder, self.checkpoints, dist.new_group(backend="gloo"))
-        self.rebalancer = Rebalancer(self.batches, strategy, options, self.device, self._log_event, self.pipeline)
+        self.rebalancer = Rebalancer(
+            self.batches, strategy, options, self.device, self._log_event, self.pipeline
+        )
         self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = 0, False, True
         self._loss_sum = 0.0
         self._step_samples = self._rank_samples = 0
@@ -135,7 +137,9 @@ class TrainingRun:
         """Whether it has ended because the next start of the processes goes on with other stages."""
         self._migration: StageMigration | None = None
         if self.rebalancer.stage_balancer:
-            self._migration = StageMigration(folder, self.rank, began_s or time.time(), self.rebalancer, self.checkpointer)
+            self._migration = StageMigration(
+                folder, self.rank, began_s or time.time(), self.rebalancer, self.checkpointer
+            )
 
     def _make_pipeline(self, model: nn.Module, mesh: DeviceMesh) -> PipelineEngine | None:
         """Where the strategy has a pipeline."""
@@ -208,7 +212,11 @@ class TrainingRun:
         while self.step < self.last_step:
             began = self._begin_step()
             for micro_batch in self.batches.iter_micro_batches(self.step):
-                self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = micro_batch.samples, micro_batch.last, False
+                self._micro_batch_samples, self._is_last_micro_batch, self._backward_called = (
+                    micro_batch.samples,
+                    micro_batch.last,
+                    False,
+                )
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = micro_batch.last
@@ -300,9 +308,15 @@ class TrainingRun:
         step = self.step + 1
         checkpoint_steps = self.checkpoints.steps()
         where = f"step {step}, rank {', '.join(map(str, ranks))}"
-        last = f"the checkpoint of step {checkpoint_steps[-1]} is kept" if checkpoint_steps else "there is no checkpoint yet"
+        last = (
+            f"the checkpoint of step {checkpoint_steps[-1]} is kept"
+            if checkpoint_steps
+            else "there is no checkpoint yet"
+        )
         if self.rank == 0:
-            self.folder.log_event("not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0])
+            self.folder.log_event(
+                "not_finite", f"the {what} of {where} is not a finite number; {last}", ranks[0]
+            )
         raise InputFault(
             f"the {what} of {where}",
             f"is {value if what == 'loss' else 'nan or inf'}; nothing of that step was taken, and {last}",
@@ -315,7 +329,9 @@ class TrainingRun:
             self.folder.add_step(
                 self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
             )
-        if (self._checkpoint_requested or self.step % self.options.checkpoint_every == 0) and self.step < self.last_step:
+        if (
+            self._checkpoint_requested or self.step % self.options.checkpoint_every == 0
+        ) and self.step < self.last_step:
             self.reporter.start_phase()
             self.save()
             self.reporter.record_phase("checkpoint")

@@ -122,7 +122,9 @@ def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str,
     parallelize_module(model, mesh, {name: TENSOR_STYLES[style]() for name, style in plan.items()})
 
 
-def apply_fsdp(model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision) -> nn.Module:
+def apply_fsdp(
+    model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision
+) -> nn.Module:
     """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
     inner = mesh if choices.shard == "hsdp" else mesh["data"]
     # The passes of a pipeline are in one another: weights stay whole from the first to the last.

@@ -10,7 +10,9 @@ INTERVAL_S = 0.5
 
 
 @contextlib.contextmanager
-def run_periodically(callback: Callable[[], object], name: str, every_s: float = INTERVAL_S) -> Iterator[None]:
+def run_periodically(
+    callback: Callable[[], object], name: str, every_s: float = INTERVAL_S
+) -> Iterator[None]:
     """Look every `every_s` meanwhile, in a thread of that name; the last look has ended when this has."""
     ended = threading.Event()
 

@@ -33,7 +33,11 @@ def join_process_group(rendezvous: Path | Address | None = None) -> None:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     if "RANK" in os.environ and rendezvous:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        with _store_by_folder(rendezvous, rank) if isinstance(rendezvous, Path) else _store_by_agents(rendezvous, rank) as store:
+        with (
+            _store_by_folder(rendezvous, rank)
+            if isinstance(rendezvous, Path)
+            else _store_by_agents(rendezvous, rank) as store
+        ):
             dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     elif "RANK" in os.environ:
         dist.init_process_group(backend)
@@ -58,7 +62,10 @@ def _store_by_folder(folder: Path, rank: int) -> Iterator[dist.TCPStore]:
 @contextlib.contextmanager
 def _store_by_agents(agents: Address, rank: int) -> Iterator[dist.TCPStore]:
     """The same, said at the agents' store: a folder that machines share may show a new file late."""
-    host, agent_store = os.environ["MASTER_ADDR"], dist.TCPStore(*agents, is_master=False, wait_for_workers=False)
+    host, agent_store = (
+        os.environ["MASTER_ADDR"],
+        dist.TCPStore(*agents, is_master=False, wait_for_workers=False),
+    )
     # The agents choose a port each time that they start the processes of a round: it stands for this time.
     name = f"torchsplit.port/{os.environ['TORCHELASTIC_RUN_ID']}/{host}:{os.environ['MASTER_PORT']}"
     if rank > 0:

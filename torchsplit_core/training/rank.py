@@ -79,7 +79,12 @@ def train_in_rank(task: RankTask) -> None:
             folder.log_event("joined", f"process {os.getpid()}", dist.get_rank())
             _train(task, folder, heartbeat, began_s)
         except Exception as error:
-            _report(Path(task.reports), task.node, error, PEER_FAILURE_WAIT_S if task.agents else PEER_FAILURE_WAIT_LOCAL_S)
+            _report(
+                Path(task.reports),
+                task.node,
+                error,
+                PEER_FAILURE_WAIT_S if task.agents else PEER_FAILURE_WAIT_LOCAL_S,
+            )
             raise
         finally:
             if dist.is_initialized():
@@ -97,7 +102,9 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
-    fitted = [apply_overrides(fit_to_world_size(task.strategy, dist.get_world_size()), task.options, folder.path)]
+    fitted = [
+        apply_overrides(fit_to_world_size(task.strategy, dist.get_world_size()), task.options, folder.path)
+    ]
     # What the first rank has read counts: another node may be writing it.
     dist.broadcast_object_list(fitted, src=0)
     strategy, options = fitted[0]

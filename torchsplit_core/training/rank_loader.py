@@ -89,7 +89,9 @@ class RankBatches:
     def iter_micro_batches(self, step: int) -> Iterator[MicroBatch]:
         """This rank's passes of that step."""
         indices = self.indices(step)
-        parts = split_micro_batches(self.rank_indices(step), count_micro_batches(self.counts(len(indices)), self.micro_batch))
+        parts = split_micro_batches(
+            self.rank_indices(step), count_micro_batches(self.counts(len(indices)), self.micro_batch)
+        )
         for number, part in enumerate(parts, start=1):
             yield MicroBatch(self.batch(part or indices[:1]), len(part), number == len(parts))
 

@@ -51,7 +51,9 @@ class Resumption:
             before = self.folder.facts().get("nodes")
             self.folder.write_facts(self.facts, FIXED)
             self._log_node_changes(before)
-            checkpoint = self.checkpoints.newest(lambda words: self.folder.log_event("checkpoint_damaged", words, 0))
+            checkpoint = self.checkpoints.newest(
+                lambda words: self.folder.log_event("checkpoint_damaged", words, 0)
+            )
             if checkpoint:
                 path, manifest = checkpoint
                 check_model(path, manifest, self.facts["source"], self.digest)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.values.model_protocols import CLIENT_TEMPLATE, SplitClient, TrainClient
     from torchsplit_core.values.device import Device, DeviceKind, SlicesToMake
     from torchsplit_core.values.errors import (
         InputFault,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         point_type,
         profile_words,
     )
+    from torchsplit_core.values.model_protocols import CLIENT_TEMPLATE, SplitClient, TrainClient
     from torchsplit_core.values.partition import (
         GraphEdge,
         PartitionCandidate,
@@ -122,8 +122,8 @@ if TYPE_CHECKING:
     )
     from torchsplit_core.values.simulation.request import (
         DeterministicArrivals,
-        MaxLoadSearch,
         GammaArrivals,
+        MaxLoadSearch,
         MmppArrivals,
         PoissonArrivals,
         RateState,
@@ -148,7 +148,6 @@ __all__ = [
     "Device",
     "DeviceKind",
     "FailureReason",
-    "MaxLoadSearch",
     "FleetEntry",
     "FrontierPoint",
     "GammaArrivals",
@@ -164,6 +163,7 @@ __all__ = [
     "LayoutReason",
     "LinearCoefficients",
     "LinearThroughput",
+    "MaxLoadSearch",
     "MemoryParts",
     "MmppArrivals",
     "ModelBinding",

@@ -91,7 +91,9 @@ def suggestion(name: object, known: Iterable[str], kind: str = "names") -> str:
     text = str(name).strip().lower()
     by_lower = {candidate.lower(): candidate for candidate in reversed(names)}
     prefixed = [candidate for lower, candidate in by_lower.items() if text and lower.startswith(text)][::-1]
-    near = prefixed[:3] or [by_lower[candidate] for candidate in get_close_matches(text, by_lower, n=3, cutoff=0.6)]
+    near = prefixed[:3] or [
+        by_lower[candidate] for candidate in get_close_matches(text, by_lower, n=3, cutoff=0.6)
+    ]
     if near:
         return f"Did you mean {_either(near)}?"
     if not names:

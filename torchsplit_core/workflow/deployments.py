@@ -65,7 +65,14 @@ def deploy(
     verdict_text = plan_verdict(request, outcome).sentence
     if used:
         # All that can be refused is, before the parts are written, which takes minutes.
-        make(outcome, chosen, request, {(m.name, v.name): placeholder_manifest(m, v) for m, v in used}, model_images, verdict_text)
+        make(
+            outcome,
+            chosen,
+            request,
+            {(m.name, v.name): placeholder_manifest(m, v) for m, v in used},
+            model_images,
+            verdict_text,
+        )
         _check_sources(used, [_model_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):
@@ -106,9 +113,7 @@ def _check_sources(used: Sequence[tuple[PlanModel, Variant]], folders: Sequence[
 
 
 def _unwritable_fault(path: Path, error: OSError) -> InputFault:
-    return InputFault(
-        "--output", f"{path} cannot be written: {system_reason(error)}", "Name another folder."
-    )
+    return InputFault("--output", f"{path} cannot be written: {system_reason(error)}", "Name another folder.")
 
 
 def default_formats(outcome: PlanOutcome, model_images: Mapping[str, CustomImage] | None) -> tuple[str, ...]:

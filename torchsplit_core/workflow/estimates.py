@@ -89,7 +89,9 @@ def with_estimated_points(
     ), notes
 
 
-def _check_transfers(transfers: Sequence[TransferResult], rows: Sequence[ProfileRow], to: Sequence[str]) -> tuple[str, ...]:
+def _check_transfers(
+    transfers: Sequence[TransferResult], rows: Sequence[ProfileRow], to: Sequence[str]
+) -> tuple[str, ...]:
     """Notes on what was found, each once. Raises InputFault where it is nothing."""
     from torchsplit_core.hardware import peak_names
 

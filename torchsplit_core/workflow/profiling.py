@@ -22,11 +22,11 @@ from torchsplit_core.hardware import (
     catalogue,
     choose_devices,
     gpu_state,
+    instability_words,
+    measure_cores,
     open_nvml,
     restore_from_journal,
     temporary_slices,
-    instability_words,
-    measure_cores,
 )
 from torchsplit_core.profiling.points import MeasuredPoint, MeasurementSettings
 from torchsplit_core.telemetry import schema, span
@@ -79,9 +79,9 @@ def profile(
     """
     from torchsplit_core.graph.architecture import uses_former_scheme
     from torchsplit_core.graph.sizes import bytes_per_request
-    from torchsplit_core.profiling.roofline import estimate_rows
     from torchsplit_core.profiling.interpolation import interpolate_slices
     from torchsplit_core.profiling.merge import merge
+    from torchsplit_core.profiling.roofline import estimate_rows
 
     archive = source.endswith(".pt2")
     length = settings.sequence_length if settings else None
@@ -105,7 +105,9 @@ def profile(
     if archive and not trust:
         assert graph is not None
         return graph, _not_executed(source, graph, estimate(graph, types, sorted(grid)))
-    run = _ProfileRun(source, trust, settings or MeasurementSettings(), batch_sizes, store, since, on_graph, progress)
+    run = _ProfileRun(
+        source, trust, settings or MeasurementSettings(), batch_sizes, store, since, on_graph, progress
+    )
     if store is not None:
         restore_slices(store)
     results: tuple[MeasuredModel, ...] = ()
@@ -172,7 +174,10 @@ class _ProfileRun:
         }
 
         def work(group: tuple[Device, ...]) -> list[MeasuredModel]:
-            return [self._measure_device(device, graph, concurrent[device.id] if at_once else 1) for device in group]
+            return [
+                self._measure_device(device, graph, concurrent[device.id] if at_once else 1)
+                for device in group
+            ]
 
         if len(groups) == 1:
             return tuple(work(groups[0]))
@@ -203,7 +208,11 @@ class _ProfileRun:
 
     def _measure_device(self, device: Device, graph: TorchGraph | None, concurrent: int) -> MeasuredModel:
         from torchsplit_core.graph.architecture import former_architecture_hash
-        from torchsplit_core.workspace.measured_points import PointStore, old_batch_sizes, exclusive_measurement
+        from torchsplit_core.workspace.measured_points import (
+            PointStore,
+            exclusive_measurement,
+            old_batch_sizes,
+        )
 
         counts = (1, *sorted({*self.settings.processes} - {1}))
         done = 0
@@ -230,11 +239,16 @@ class _ProfileRun:
                 )
             )
             result = self._measure_points(device, graph, concurrent, 1, self.batch_sizes, advance)
-            sizes = [*(row.batch_size for row in result.rows), *(failure.batch_size for failure in result.failures)]
+            sizes = [
+                *(row.batch_size for row in result.rows),
+                *(failure.batch_size for failure in result.failures),
+            ]
             for count in counts[1:]:
                 done += 1
                 try:
-                    concurrent_result = self._measure_points(device, result.graph, concurrent, count, sizes, advance)
+                    concurrent_result = self._measure_points(
+                        device, result.graph, concurrent, count, sizes, advance
+                    )
                 except InputFault as fault:
                     # What one process alone gave stands.
                     result = replace(result, notes=(*result.notes, f"{count} processes: {fault}"))
@@ -248,7 +262,9 @@ class _ProfileRun:
         state: dict[str, Any] = {"state_before": before, "state_after": after} if before or after else {}
         if self.store is not None:
             former = former_architecture_hash(result.graph)
-            if old := old_batch_sizes(PointStore(self.store, self._points_key(device, concurrent, 1)), former):
+            if old := old_batch_sizes(
+                PointStore(self.store, self._points_key(device, concurrent, 1)), former
+            ):
                 state |= {"old_points": list(old)}
         environment = {**result.environment, "slices_measured_at_once": concurrent, **state, **front}
         return replace(result, environment=environment)

@@ -53,7 +53,7 @@ def with_front_costs(
 
 def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
     """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
-    from torchsplit_core.latency_slo.frontend import frontend_load, describe_shortfall
+    from torchsplit_core.latency_slo.frontend import describe_shortfall, frontend_load
 
     load = frontend_load(request, outcome)
     return "" if load is None else describe_shortfall(load)

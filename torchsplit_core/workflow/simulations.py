@@ -39,7 +39,9 @@ def under_load(request: SimulationRequest, factor: float) -> SimulationRequest:
         return request
     return replace(
         request,
-        models=tuple(replace(model, arrivals=_scale_arrivals(model.arrivals, factor)) for model in request.models),
+        models=tuple(
+            replace(model, arrivals=_scale_arrivals(model.arrivals, factor)) for model in request.models
+        ),
     )
 
 
@@ -59,8 +61,8 @@ def simulation_request(
 
     Servers whose points say how their device changes its speed draw that, and how their batches vary beside it.
     """
-    from torchsplit_core.latency_slo.simulation_input import simulation_request as make
     from torchsplit_core.latency_slo.service_variance import with_pace
+    from torchsplit_core.latency_slo.simulation_input import simulation_request as make
 
     return with_pace(make(outcome, request, arrivals), outcome, request)
 

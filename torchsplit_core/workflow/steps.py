@@ -148,12 +148,12 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     costs, the outcome says what that carries of it, see `responding.front`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
+    from torchsplit_core.latency_slo.frontend import with_frontend
+    from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
     from torchsplit_core.planning import plan as plain
     from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
     from torchsplit_core.planning.request.validate import check_owed, validate
-    from torchsplit_core.latency_slo.frontend import with_frontend
-    from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
 
     check_owed(request)
     validate(request)
@@ -174,7 +174,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
         return outcome
     from torchsplit_core.planning.explanation.explain import explain_plan
 
-    explanation = explain_plan(request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text))
+    explanation = explain_plan(
+        request, outcome, progress=lambda share, text: progress(0.7 + 0.3 * share, text)
+    )
     if explanation is not None and has_response_limit(request):
         warnings = (*outcome.warnings, "The explanation leaves waiting out: it is of service times alone.")
         outcome = replace(outcome, warnings=warnings)

@@ -108,7 +108,11 @@ def _usable_first(
     if not shown:
         return outcome
     fastest = shown[0]
-    near = [candidate for candidate in examined if candidate.seconds_per_step <= fastest.high_s and _is_usable(request, candidate)]
+    near = [
+        candidate
+        for candidate in examined
+        if candidate.seconds_per_step <= fastest.high_s and _is_usable(request, candidate)
+    ]
     if near and near[0] not in shown:
         shown = (*shown[:-1], near[0])
     ranked = sorted(shown, key=lambda candidate: candidate not in near)
@@ -119,7 +123,9 @@ def _usable_first(
             f" First stands {describe_choices(ranked[0].choices)}, which can be exported and trained: it "
             f"{describe_slowdown(loss)}, which is within the interval of the estimate."
         )
-    marked = tuple(replace(candidate, not_exportable=not_exportable(request, candidate)) for candidate in ranked)
+    marked = tuple(
+        replace(candidate, not_exportable=not_exportable(request, candidate)) for candidate in ranked
+    )
     return replace(outcome, candidates=marked, message=message)
 
 
@@ -131,7 +137,9 @@ def _is_usable(request: StrategyRequest, candidate: StrategyCandidate) -> bool:
     if not_exportable(request, candidate) is not None:
         return False
     try:
-        fit_to_world_size(run_strategy_of(candidate, precision=request.training.precision), candidate.choices.devices)
+        fit_to_world_size(
+            run_strategy_of(candidate, precision=request.training.precision), candidate.choices.devices
+        )
     except InputFault:
         return False
     return True

@@ -6,15 +6,19 @@
 from torchsplit_core.workspace.blobs import BlobStore
 from torchsplit_core.workspace.database import SCHEMA, Database
 from torchsplit_core.workspace.faults import StoreFault, disk_problem
-from torchsplit_core.workspace.maintenance import make_daily_copy, remove_orphaned_job_files, remove_orphaned_runs
+from torchsplit_core.workspace.maintenance import (
+    make_daily_copy,
+    remove_orphaned_job_files,
+    remove_orphaned_runs,
+)
 
 __all__ = [
     "SCHEMA",
     "BlobStore",
     "Database",
     "StoreFault",
-    "make_daily_copy",
     "disk_problem",
+    "make_daily_copy",
     "remove_orphaned_job_files",
     "remove_orphaned_runs",
 ]

@@ -17,11 +17,11 @@ from typing import Any
 from torchsplit_core.values import InputFault, Progress
 from torchsplit_core.workspace.archive_reader import LARGEST_ENTRY_BYTES, open_archive, unpacked_bytes
 from torchsplit_core.workspace.faults import check_quota
-from torchsplit_core.workspace.untrusted_files import IN_PROCESS_BYTES, MEMORY_BYTES, run_on_file
-from torchsplit_core.workspace.untrusted_files import LIMITS as FOREIGN_LIMITS
 from torchsplit_core.workspace.store import Store, Workspace
 from torchsplit_core.workspace.sweep_archive import sweep_entries
 from torchsplit_core.workspace.sweeps import write_sweep
+from torchsplit_core.workspace.untrusted_files import IN_PROCESS_BYTES, MEMORY_BYTES, run_on_file
+from torchsplit_core.workspace.untrusted_files import LIMITS as FOREIGN_LIMITS
 
 CHECK_TARGET = "torchsplit_core.workspace.archive:check_in_child"
 LIMITS = replace(FOREIGN_LIMITS, wall_s=120.0, cpu_s=120, memory_bytes=MEMORY_BYTES + LARGEST_ENTRY_BYTES)

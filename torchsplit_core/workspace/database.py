@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from torchsplit_core.values import InputFault
-from torchsplit_core.workspace.faults import WHERE, StoreFault, free_bytes, disk_full_fault, fault_from_os_error, read_only_fault
+from torchsplit_core.workspace.faults import (
+    WHERE,
+    StoreFault,
+    disk_full_fault,
+    fault_from_os_error,
+    free_bytes,
+    read_only_fault,
+)
 
 T = TypeVar("T")
 

@@ -133,7 +133,9 @@ class DraftStore:
                 (*self._key, *values),
             ).fetchall()
         for ground, request, plan, *rest in rows:
-            yield StoredDraft(ground, _draft_request(request), None if plan is None else read_compressed(plan), *rest)
+            yield StoredDraft(
+                ground, _draft_request(request), None if plan is None else read_compressed(plan), *rest
+            )
 
 
 def _draft_request(content: bytes) -> PlanRequest:

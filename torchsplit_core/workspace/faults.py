@@ -97,7 +97,9 @@ def quota_bytes() -> int:
         gib = 0.0
     if not 0 < gib < 2**30:  # also NaN
         raise InputFault(
-            QUOTA_VARIABLE, f"is {quoted(setting)}, not a number of GiB above 0", f"Give for example {DEFAULT_QUOTA_GIB:g}."
+            QUOTA_VARIABLE,
+            f"is {quoted(setting)}, not a number of GiB above 0",
+            f"Give for example {DEFAULT_QUOTA_GIB:g}.",
         )
     return round(gib * GIB)
 

@@ -71,7 +71,9 @@ def release_slot_meanwhile() -> Iterator[None]:
     os.close(slot.handle)
     yield
     # Work that was ended while it waited needs none.
-    _held_slots.append(_HeldSlot(slot.folder, slot.on_queue_position, _wait_for_slot(slot.folder, slot.on_queue_position)))
+    _held_slots.append(
+        _HeldSlot(slot.folder, slot.on_queue_position, _wait_for_slot(slot.folder, slot.on_queue_position))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from torchsplit_core.values.names import free_name
 from torchsplit_core.workspace import (
     BlobStore,
     Database,
-    make_daily_copy,
     disk_problem,
+    make_daily_copy,
     remove_orphaned_job_files,
     remove_orphaned_runs,
 )
@@ -364,7 +364,9 @@ class Workspace:
         """
         kind, blobs = checked_kind(kind), self.store.blobs
         by_name = {checked_name(name): data for name, data in contents}
-        incoming = {(kind, name): (hashlib.sha256(data).hexdigest(), len(data)) for name, data in by_name.items()}
+        incoming = {
+            (kind, name): (hashlib.sha256(data).hexdigest(), len(data)) for name, data in by_name.items()
+        }
         with blobs.write_lock():
             with self.store.connect() as database:
                 check_space(database, blobs, self.id, incoming)

@@ -73,7 +73,9 @@ def read_sweeps(
     return tuple(sweeps.items())
 
 
-def _read_sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool) -> StoredSweep:
+def _read_sweep(
+    where: str, entry: Mapping[str, Any], read: Callable[[str], str], verify: bool
+) -> StoredSweep:
     values, plans = entry.get("values"), entry.get("plans")
     if not isinstance(values, list) or not isinstance(plans, list):
         raise InputFault(where, "has values or plans that are not lists", EXPORT_AGAIN)
@@ -110,7 +112,9 @@ def _read_sweep(where: str, entry: Mapping[str, Any], read: Callable[[str], str]
             memory_bytes=UPLOAD_BYTES,
         )[1]
         for fault in violations(requests[value], outcome) if verify else ():
-            raise InputFault(f"{where} at {value:g}", f"the plan is none of its request: {fault}", EXPORT_AGAIN)
+            raise InputFault(
+                f"{where} at {value:g}", f"the plan is none of its request: {fault}", EXPORT_AGAIN
+            )
         stored_plans[value] = StoredPlan(outcome, limit_s)
     return StoredSweep(what, request, stored_plans)
 

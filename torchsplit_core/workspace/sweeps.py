@@ -84,7 +84,9 @@ class SweepStore:
         what = SweepRequest(header["parameter"], header["target"], tuple(header["values"]))
         by_key = {digest: StoredPlan(_read(text), limit_s) for digest, limit_s, text in rows}
         plans = {
-            value: by_key[key] for value, key in zip(what.values, header["keys"], strict=True) if key in by_key
+            value: by_key[key]
+            for value, key in zip(what.values, header["keys"], strict=True)
+            if key in by_key
         }
         return StoredSweep(what, _read(row[1]), plans)
 
@@ -114,7 +116,13 @@ def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, swe
     """Make a whole sweep the scenario's, in a transaction of the caller's."""
     requests = sweep_requests(sweep.request, sweep.what)
     key = (workspace, scenario)
-    _begin(database, key, sweep.what, sweep.request, {value: request_hash(request) for value, request in requests})
+    _begin(
+        database,
+        key,
+        sweep.what,
+        sweep.request,
+        {value: request_hash(request) for value, request in requests},
+    )
     for plan in sweep.plans.values():
         _save_plan(database, key, plan.outcome, plan.limit_s)
 
@@ -143,7 +151,9 @@ def _begin(
             )
 
 
-def _save_plan(database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float) -> None:
+def _save_plan(
+    database: sqlite3.Connection, key: tuple[str, str], outcome: PlanOutcome, limit_s: float
+) -> None:
     database.execute(
         "INSERT OR REPLACE INTO sweep_plans VALUES (?, ?, ?, ?, ?)",
         (*key, outcome.request_sha256, limit_s, write_text(outcome)),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.files import UPLOAD_BYTES, measure, read_text, refuse_large
-from torchsplit_core.isolation import ChildFault, Limits, schema_reader, private_temp_dir, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, private_temp_dir, run_limited, schema_reader
 from torchsplit_core.values import InputFault, Progress
 
 LARGEST_CONTRACT_BYTES = 192 * 2**20

@@ -63,7 +63,9 @@ class VersionStore:
                 return
             details = _parse_details(newest[6])
             if newest[5] is None or note is None or note == details["note"]:
-                self._write(newest[0], newest[1], request_artifact, plan_artifact, details["changes"], details["note"])
+                self._write(
+                    newest[0], newest[1], request_artifact, plan_artifact, details["changes"], details["note"]
+                )
                 return
         number = newest[0] + 1 if newest else 1
         changes = changed_words(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
@@ -141,7 +143,11 @@ class VersionStore:
         note: str,
     ) -> None:
         request = compress_text(self.workspace.get_bytes(request_artifact.kind, request_artifact.name))
-        plan = None if plan_artifact is None else self.workspace.get_bytes(plan_artifact.kind, plan_artifact.name)
+        plan = (
+            None
+            if plan_artifact is None
+            else self.workspace.get_bytes(plan_artifact.kind, plan_artifact.name)
+        )
         outcome: PlanOutcome | None = None if plan_artifact is None else self._value(plan_artifact)
         figures = None if outcome is None else figures_of(outcome)
         details = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import INK, Theme, axis, with_opacity, apply_layout, legend_mark, log_axis, theme_name
+from app.charts.theme import INK, Theme, apply_layout, axis, legend_mark, log_axis, theme_name, with_opacity
 from torchsplit_core.pictures.colours import PALETTE
 
 HEIGHT_PX = 260

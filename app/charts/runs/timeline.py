@@ -9,7 +9,7 @@ from datetime import datetime
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, INK, RED, axis, apply_layout, theme_name
+from app.charts.theme import AMBER, INK, RED, apply_layout, axis, theme_name
 
 ROW_PX = 26
 GOOD, PLAIN = "#37a06a", "#3f66cc"

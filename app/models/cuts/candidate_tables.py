@@ -32,7 +32,10 @@ def candidates_table(
     rows: Sequence[tuple[str, PartitionCandidate, bool]], objective: Objective, chosen: str
 ) -> pd.DataFrame:
     """A row a cut of (key, cut, whether another beats it): the chosen one has a filled dot."""
-    whole = min((objective_value(candidate, objective) for _, candidate, _ in rows if len(candidate.stages) == 1), default=None)
+    whole = min(
+        (objective_value(candidate, objective) for _, candidate, _ in rows if len(candidate.stages) == 1),
+        default=None,
+    )
     return pd.DataFrame(
         [
             {

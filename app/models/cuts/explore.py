@@ -16,7 +16,7 @@ from app.session.model import GraphModel
 from app.shell import frame
 from torchsplit_core.partitioning import PartitionProvider
 from torchsplit_core.partitioning.candidates import objective_value
-from torchsplit_core.pictures.numbers import memory_size, percent, escape_markdown, short, size
+from torchsplit_core.pictures.numbers import escape_markdown, memory_size, percent, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.workspace.store import Workspace
 
@@ -49,7 +49,11 @@ def _explorer(
 
 
 def _panel(
-    workspace: Workspace, model: GraphModel, study: CutStudy, provider: PartitionProvider, selected: str | None
+    workspace: Workspace,
+    model: GraphModel,
+    study: CutStudy,
+    provider: PartitionProvider,
+    selected: str | None,
 ) -> None:
     st.header("Try your own cut", anchor=False)
     user_values = cuts.user_values(workspace, model.name, model.graph)
@@ -114,7 +118,9 @@ def compare_with_best(candidate: PartitionCandidate, study: CutStudy) -> list[Fa
     value = objective_value(candidate, study.objective)
     facts.append((f"{OBJECTIVE_LABELS[study.objective]}, est.", short(value, "ms")))
     facts.append(("across the cuts", " | ".join(size(count) for count in candidate.cut_bytes)))
-    facts.append(("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes)))
+    facts.append(
+        ("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes))
+    )
     if same:
         best = objective_value(same[0], study.objective)
         facts.append((f"best of {len(same[0].stages)} stages", short(best, "ms")))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.charts.cuts import StageBar, CutDot, bars, pareto_front
+from app.charts.cuts import CutDot, StageBar, bars, pareto_front
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.cuts import explore, form
@@ -22,7 +22,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters
 from torchsplit_core.partitioning import PartitionProvider, cut_reasons, undominated
 from torchsplit_core.partitioning.candidates import objective_value
-from torchsplit_core.pictures.numbers import THIN, UNKNOWN, memory_size, percent, escape_markdown, short, size
+from torchsplit_core.pictures.numbers import THIN, UNKNOWN, escape_markdown, memory_size, percent, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.build import model_name
 from torchsplit_core.values import PartitionCandidate
@@ -52,7 +52,9 @@ class CutsView:
         known.sort(key=lambda row: row[2])
         if self.user_cut is None:
             return known
-        dominated = self.user_cut not in undominated((*self.study.choice, self.user_cut), self.study.objective)
+        dominated = self.user_cut not in undominated(
+            (*self.study.choice, self.user_cut), self.study.objective
+        )
         return [(USER_CUT, self.user_cut, dominated), *known]
 
 
@@ -160,7 +162,10 @@ def _render_figures(shown: CutsView) -> None:
 def _compare_with_best(shown: CutsView) -> str:
     """How the chosen cut stands to the best by the objective."""
     study = shown.study
-    value, best = objective_value(shown.chosen, study.objective), objective_value(study.candidates[0], study.objective)
+    value, best = (
+        objective_value(shown.chosen, study.objective),
+        objective_value(study.candidates[0], study.objective),
+    )
     if value <= best * (1 + 1e-9):
         return "none found is better"
     return f"{percent(value / best - 1)} above the best found"
@@ -221,7 +226,9 @@ def _bars(shown: CutsView, candidate: PartitionCandidate) -> list[StageBar]:
     factors = shown.study.devices.time_factors
     stage_bars = []
     for stage, (load, ids) in enumerate(zip(candidate.loads_ms, candidate.stages, strict=True)):
-        compute_ms = sum(map(shown.provider.time_ms, ids)) * (factors[candidate.devices[stage]] if factors else 1.0)
+        compute_ms = sum(map(shown.provider.time_ms, ids)) * (
+            factors[candidate.devices[stage]] if factors else 1.0
+        )
         stage_bars.append(StageBar(f"stage {stage + 1}", stage, compute_ms, max(0.0, load - compute_ms)))
     return stage_bars
 
@@ -269,7 +276,9 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: CutsView) -> None:
         on_select=lambda: _row(workspace, model.name, [row[0] for row in rows]),
     )
     st.caption("Select a row to choose its cut. ● is drawn above.")
-    offered = [cut for cut in (shown.user_cut, *shown.study.choice) if cut is not None and len(cut.stages) > 1]
+    offered = [
+        cut for cut in (shown.user_cut, *shown.study.choice) if cut is not None and len(cut.stages) > 1
+    ]
     with st.container(horizontal=True):
         if st.button(
             f"Offer {len(offered)} cuts to the planner",
@@ -318,7 +327,9 @@ def _row(workspace: Workspace, name: str, keys: Sequence[str]) -> None:
         cuts.choose(workspace, name, keys[rows[0]])
 
 
-def _offer(workspace: Workspace, model: GraphModel, study: CutStudy, offered: list[PartitionCandidate]) -> None:
+def _offer(
+    workspace: Workspace, model: GraphModel, study: CutStudy, offered: list[PartitionCandidate]
+) -> None:
     """The cuts become variants of the model in the current scenario, and it is planned again."""
     assert model.profile is not None
     with frame.fault_boundary():

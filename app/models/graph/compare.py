@@ -42,7 +42,9 @@ def choices(workspace: Workspace, model: GraphModel) -> list[tuple[str, str, str
         for name in sorted(names(workspace, "profile"))
         if name != model.name and _is_comparable(workspace, name, model)
     ]
-    return others + [("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name]
+    return others + [
+        ("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name
+    ]
 
 
 def _is_comparable(workspace: Workspace, name: str, model: GraphModel) -> bool:
@@ -56,7 +58,9 @@ def _render_pair(workspace: Workspace, model: GraphModel, kind: str, name: str) 
         other = open_model(workspace, model.name, name, steps)
     else:
         other = open_model(workspace, name, steps=steps)
-    for column, side, place in zip(st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True):
+    for column, side, place in zip(
+        st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True
+    ):
         with column:
             # Two profiles of one model are opened and closed together; two models each on their own.
             at = f"compare {model.name}" if kind == "profile" else f"compare {side.name}"
@@ -65,7 +69,13 @@ def _render_pair(workspace: Workspace, model: GraphModel, kind: str, name: str) 
             state = explorer_state.load_state(workspace, at, side.hierarchy)
             scene = analysis.scene(side.sha256, state.opened, state.unfolded, side.hierarchy)
             mount(
-                workspace, side, state, scene, key=f"compare-{place}-{side.name}-{name}", panels=False, place=at
+                workspace,
+                side,
+                state,
+                scene,
+                key=f"compare-{place}-{side.name}-{name}",
+                panels=False,
+                place=at,
             )
     st.header("What differs", anchor=False)
     table = times_table(model, other) if kind == "profile" else operations_table(model, other)

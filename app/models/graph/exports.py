@@ -9,8 +9,8 @@ from app.explorer import view_state as explorer_state
 from app.explorer.overlays import svg_fills
 from app.session import analysis
 from app.session.model import GraphModel
-from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.scene import Scene
+from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.svg import render_svg
 from torchsplit_core.graph.dot import dataflow_dot, dominance_dot, regions_dot
 from torchsplit_core.workspace.store import Workspace

@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.components import saving
 from app.explorer import view_state as explorer_state
-from app.explorer.view_state import ExplorerState
 from app.explorer.mount import mount
+from app.explorer.view_state import ExplorerState
 from app.format.badges import Colour
 from app.format.html import facts_html
 from app.models.graph import compare as graph_compare
@@ -22,7 +22,7 @@ from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import ViewItem
-from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.workspace.named_results import exists
 from torchsplit_core.workspace.store import Workspace
 
@@ -136,7 +136,9 @@ def _details(workspace: Workspace, model: GraphModel, state: ExplorerState, scen
             )
 
 
-def _node(workspace: Workspace, model: GraphModel, state: ExplorerState, name: str, times: ProfileTimes) -> None:
+def _node(
+    workspace: Workspace, model: GraphModel, state: ExplorerState, name: str, times: ProfileTimes
+) -> None:
     node = model.graph.by_id[name]
     with st.container(border=True, key="graph-details"):
         st.header(escape_markdown(name), anchor=False)

@@ -81,7 +81,9 @@ def render(workspace: Workspace, model: GraphModel) -> None:
             )
         with brings:
             reports = steps_table(analysis.step_reports(model.sha256, model.graph, steps))
-            saving.exportable_table(reports, "What each step does", f"{model.name}.preparation", key="preparation")
+            saving.exportable_table(
+                reports, "What each step does", f"{model.name}.preparation", key="preparation"
+            )
 
 
 def steps_table(reports: Iterable[StepReport]) -> str:

@@ -55,7 +55,9 @@ def _two_profiles(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair
     newest = next(iter(profiles))
     first = widgets.single_choice("First", names, newest, "profile-compare-first")
     others = [name for name in names if name != first]
-    comparable = (name for name in profiles if name != first and common_points(profiles[first], profiles[name]))
+    comparable = (
+        name for name in profiles if name != first and common_points(profiles[first], profiles[name])
+    )
     second = widgets.single_choice("Second", others, next(comparable, others[0]), "profile-compare-second")
     pairs = common_points(profiles[first], profiles[second])
     labels = list(dict.fromkeys(pair.place.label for pair in pairs if pair.place))

@@ -17,7 +17,7 @@ from app.session import scenario
 from app.session.workspace import read_artifact
 from app.shell import widgets
 from torchsplit_core.pictures.colours import UNKNOWN
-from torchsplit_core.pictures.numbers import percent, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, percent, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -118,18 +118,24 @@ def _measured(profile: Profile) -> list[str]:
 def _fits(workspace: Workspace, name: str, processes: tuple[int, ...]) -> tuple[ProfileFit, ...]:
     stored = workspace.find("profile", name)
     assert stored is not None
-    stored_fits: tuple[ProfileFit, ...] = _cached_fits(stored.sha256, name, processes, read_artifact(workspace, stored))
+    stored_fits: tuple[ProfileFit, ...] = _cached_fits(
+        stored.sha256, name, processes, read_artifact(workspace, stored)
+    )
     return stored_fits
 
 
 @st.cache_resource(max_entries=64, show_spinner="Fitting curves through the measured points")
-def _cached_fits(sha256: str, name: str, processes: tuple[int, ...], _profile: Profile) -> tuple[ProfileFit, ...]:
+def _cached_fits(
+    sha256: str, name: str, processes: tuple[int, ...], _profile: Profile
+) -> tuple[ProfileFit, ...]:
     """The fits of a stored profile; its hash stands for it in the key."""
     del sha256
     return fits(name, _profile, processes)
 
 
-def _lines(entries: Sequence[Entry], model_fits: Sequence[ProfileFit], colours: Mapping[str, str]) -> list[Line]:
+def _lines(
+    entries: Sequence[Entry], model_fits: Sequence[ProfileFit], colours: Mapping[str, str]
+) -> list[Line]:
     series = profile_rows.lines(entries)
     labels = profile_rows.labels(list(series))
     curve_of = {key: curve for fit in model_fits for key, curve in fit.curves.items()}
@@ -158,7 +164,11 @@ def _render_accuracy(model_fits: Sequence[ProfileFit], entries: Sequence[Entry])
     if fitted:
         worst = max(fitted, key=lambda fit: fit.median_error)
         text = f"Left out one at a time, points are off their curve by {percent(worst.median_error)} at the median"
-        tail = f" or less ({escape_markdown(short_names[worst.name])} is the farthest)" if len(fitted) > 1 else ""
+        tail = (
+            f" or less ({escape_markdown(short_names[worst.name])} is the farthest)"
+            if len(fitted) > 1
+            else ""
+        )
         st.caption(f"{text}{tail}.")
     _render_advice([fit for fit in fitted if fit.next_point is not None], short_names)
     visible = {profile_rows.place_of(row).label for _, row in entries}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from app.charts.memory import PARTS, MemoryBar, Limit, memory, visible_limits, unit_of
+from app.charts.memory import PARTS, Limit, MemoryBar, memory, unit_of, visible_limits
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.profile import rows as profile_rows
@@ -85,7 +85,9 @@ def limits_of(kind: str) -> tuple[Limit, ...]:
     return tuple(Limit(name, gib) for name, gib in sorted(known, key=lambda entry: entry[1] or 0.0) if gib)
 
 
-def largest_batches(bars: Sequence[MemoryBar], limits: Sequence[Limit]) -> tuple[tuple[Limit, int | None], ...]:
+def largest_batches(
+    bars: Sequence[MemoryBar], limits: Sequence[Limit]
+) -> tuple[tuple[Limit, int | None], ...]:
     """The largest batch size of the bars that fits each limit; None where not even the smallest does."""
     return tuple(
         (limit, max((bar.batch_size for bar in bars if bar.total <= limit.gib), default=None))
@@ -94,7 +96,12 @@ def largest_batches(bars: Sequence[MemoryBar], limits: Sequence[Limit]) -> tuple
 
 
 def _picture(
-    name: str, place: Place, bars: Sequence[MemoryBar], failed: Sequence[int], limits: Sequence[Limit], kind: str
+    name: str,
+    place: Place,
+    bars: Sequence[MemoryBar],
+    failed: Sequence[int],
+    limits: Sequence[Limit],
+    kind: str,
 ) -> None:
     estimated = sum(bar.estimated for bar in bars)
     with st.container(border=True):

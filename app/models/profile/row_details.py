@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.format.html import facts_html
 from app.models.profile.rows import place_of
-from torchsplit_core.pictures.numbers import exact, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileRow
 
 Facts = list[tuple[str, str]]

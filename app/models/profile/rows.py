@@ -60,7 +60,9 @@ def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
     for name, row in sorted(entries, key=lambda entry: BASES.index(entry[1].basis)):
         line = by_series.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
         line.setdefault(row.batch_size, row)
-    return {key: tuple(by_series[key][batch] for batch in sorted(by_series[key])) for key in sorted(by_series)}
+    return {
+        key: tuple(by_series[key][batch] for batch in sorted(by_series[key])) for key in sorted(by_series)
+    }
 
 
 def labels(keys: Sequence[Series]) -> dict[Series, str]:

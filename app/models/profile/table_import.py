@@ -16,7 +16,7 @@ from app.session import dropped_files
 from app.session.workspace import names, read
 from app.shell import frame, widgets
 from torchsplit_core.hardware import catalogue, plain_profiles
-from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.profiling.library import library_profiles
 from torchsplit_core.tables import (
     COLUMNS,
@@ -30,8 +30,8 @@ from torchsplit_core.tables import (
 )
 from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.values.errors import quoted
-from torchsplit_core.workspace.untrusted_files import read_contract
 from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.untrusted_files import read_contract
 
 PREVIEW_ROWS = 8
 MAPPED = COLUMNS[:9]
@@ -108,8 +108,14 @@ def _contract(data: bytes, name: str) -> tuple[str, Any]:
 def _import_json(workspace: Workspace, name: str, data: bytes) -> None:
     """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
     form, value = _contract(data, name)
-    rows = f" of {escape_markdown(value.source)}: {exact(len(value.rows))} rows" if isinstance(value, Profile) else ""
-    st.markdown(f"**{escape_markdown(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}.")
+    rows = (
+        f" of {escape_markdown(value.source)}: {exact(len(value.rows))} rows"
+        if isinstance(value, Profile)
+        else ""
+    )
+    st.markdown(
+        f"**{escape_markdown(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}."
+    )
     if st.button("Import this file", type="primary", key="profile-import-json"):
         artifact = dropped_files.store_dropped(workspace, name, data)
         frame.notify(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
@@ -175,7 +181,8 @@ def describe_fault(fault: InputFault) -> str:
     """A table's fault with a line for each row at fault, in the words of this page instead of the command line's."""
     text = str(fault).replace("leave them out with --skip-bad", "tick the box above to leave them out")
     return "  \n".join(
-        escape_markdown(line.strip()) for line in text.replace("Nothing was written", "Nothing was stored").splitlines()
+        escape_markdown(line.strip())
+        for line in text.replace("Nothing was written", "Nothing was stored").splitlines()
     )
 
 

@@ -191,7 +191,8 @@ def _head(name: str, plan: PlanOutcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
         st.markdown(
-            f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}", width="content"
+            f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}",
+            width="content",
         )
         widgets.badge("untested on hardware", "yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)

@@ -21,11 +21,11 @@ from app.session.draft import Draft
 from app.session.result_kind import SCENARIO
 from app.shell import frame
 from app.shell.replan import plan_again
+from torchsplit_core.latency_slo.incumbent import is_settled
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.comparison.compare import compare
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import owes_nothing
-from torchsplit_core.latency_slo.incumbent import is_settled
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
@@ -101,7 +101,9 @@ def render(
 ) -> None:
     """The bar of a draft: what it changes and brings, and the ways out."""
     changed = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))
-    place.first.html(change_summary.line_html(f"Draft · {changed or 'an edit that cannot be taken over'}", "first"))
+    place.first.html(
+        change_summary.line_html(f"Draft · {changed or 'an edit that cannot be taken over'}", "first")
+    )
     fault = draft.fault or trial_plan.fault
     with place.second:
         # Where no model is owed anything, the head of the page says so, with the way out.
@@ -120,7 +122,9 @@ def render_without_draft(place: BarSlot, workspace: Workspace, name: str, stored
     """The bar without a draft: that there is none, and whose others there are. What is done with the stored plan goes
     to its buttons."""
     place.first.html(change_summary.line_html(NO_DRAFT))
-    recent = [author for author in drafts.other_authors(workspace, name) if time.time() - author.edited < OLD_S]
+    recent = [
+        author for author in drafts.other_authors(workspace, name) if time.time() - author.edited < OLD_S
+    ]
     if recent:
         with place.second:
             st.html(change_summary.line_html(change_summary.describe_authors(recent, time.time())))
@@ -154,10 +158,14 @@ def is_open(workspace: Workspace, draft: Draft, trial_plan: TrialPlan) -> bool:
         return False
     if not is_settled(draft.request, outcome):
         return True
-    return outcome.status == "infeasible" and infeasible.may_find_relaxation(workspace, draft.request, outcome)
+    return outcome.status == "infeasible" and infeasible.may_find_relaxation(
+        workspace, draft.request, outcome
+    )
 
 
-def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
+def _ways_out(
+    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
+) -> None:
     faulty = bool(draft.fault) or owes_nothing(draft.request)
     label = "Keep and prove" if draft.plan is None else "Keep this plan"
     if st.button(label, type="primary", key="draft-keep", disabled=faulty):
@@ -172,7 +180,9 @@ def _ways_out(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft
         st.rerun()
 
 
-def _store_draft(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
+def _store_draft(
+    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
+) -> None:
     """Store what is on screen; only what its plan leaves open is searched on."""
     proof.stop(workspace, name)
     if draft.plan is not None:
@@ -199,11 +209,15 @@ def store_plan(workspace: Workspace, name: str, stored: PlanRequest, chosen: Sto
     drafts.finish(workspace, name)
 
 
-def _save_as(workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
+def _save_as(
+    workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
+) -> None:
     """The draft as a scenario of its own, which is proven; the one it was made of stands as before."""
     request = draft.request if draft.plan is not None else _validated(workspace, draft.request)
     tail = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))[:60]
-    new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name[:50]} · {tail}".strip(" ·"))
+    new = named_results.free_name(
+        workspace, named_results.SCENARIO_KINDS, f"{name[:50]} · {tail}".strip(" ·")
+    )
     proof.stop(workspace, name)
     drafts.finish(workspace, name)
     frame.notify(f"The draft is the scenario {new}; {name} stands as it was.")
@@ -240,7 +254,11 @@ def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: P
 
 def differences(planned: PlanOutcome | None, trial_plan: TrialPlan) -> None:
     """What changes against the stored plan, in sentences."""
-    if planned is None or trial_plan.outcome is None or not {planned.status, trial_plan.outcome.status} <= set(SOLVED):
+    if (
+        planned is None
+        or trial_plan.outcome is None
+        or not {planned.status, trial_plan.outcome.status} <= set(SOLVED)
+    ):
         return
     lines = compare(planned, trial_plan.outcome).lines
     if not lines:

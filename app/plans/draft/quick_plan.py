@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from app.session.draft import Draft
+from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
 from torchsplit_core.planning.manual.what_if import bounded, plan_from
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.latency_slo.incumbent import update_incumbent, is_settled, is_simulated
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.faults import StoreFault
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -31,7 +31,9 @@ class TrialPlan:
     is_new: bool = False
 
 
-def plan_draft(workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None) -> TrialPlan | None:
+def plan_draft(
+    workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None
+) -> TrialPlan | None:
     """What the draft would give; None without one. `planned` is the stored plan, one of those to start from."""
     key = _key(workspace, name)
     if draft is None:

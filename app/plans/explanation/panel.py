@@ -14,7 +14,7 @@ from app.session import scenario
 from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, QUICK_START
-from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.planning.explanation.applied import applied
 from torchsplit_core.planning.request.objective import tier_levels
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
@@ -46,7 +46,11 @@ def _chips(workspace: Workspace, name: str, request: PlanRequest, explanation: P
             edited = applied(request, change)
             if edited is None:
                 continue
-            if st.button(escape_markdown(descriptions.chip_label(change)), key=f"why-{number}", help="Try it in the draft."):
+            if st.button(
+                escape_markdown(descriptions.chip_label(change)),
+                key=f"why-{number}",
+                help="Try it in the draft.",
+            ):
                 drafts.change(workspace, name, request, edited)
                 st.rerun()
 
@@ -90,7 +94,10 @@ def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str,
     no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
     return [
         ("What binds each model", _models(explanation)),
-        ("What one change would bring", _changes(explanation, kind, of_tiers) if explanation.changes else no_change),
+        (
+            "What one change would bring",
+            _changes(explanation, kind, of_tiers) if explanation.changes else no_change,
+        ),
         (LAYOUTS, _layouts(explanation, kind, of_tiers) if explanation.layouts else no_layout),
         ("The price of each step", _steps(explanation)),
     ]
@@ -101,7 +108,9 @@ def _render_sections(explanation: PlanExplanation, plan: PlanOutcome) -> None:
         st.subheader(title, anchor=False)
         if title == LAYOUTS and explanation.layouts:
             trial_plan = sum(reason.reason == "tried" for reason in explanation.layouts)
-            with st.expander(f"{len(explanation.layouts)} layouts that no GPU has, {trial_plan} of them tried"):
+            with st.expander(
+                f"{len(explanation.layouts)} layouts that no GPU has, {trial_plan} of them tried"
+            ):
                 saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
         elif "<table" in text:
             saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
@@ -118,7 +127,11 @@ def _models(explanation: PlanExplanation) -> str:
         f'<td class="n">{exact(round(item.normalised, 3))}</td>'
         + "".join(
             f"<td>{html.escape(text)}</td>"
-            for text in (descriptions.describe_binding(item), descriptions.describe_nonbinding(item), descriptions.describe_unproven(item))
+            for text in (
+                descriptions.describe_binding(item),
+                descriptions.describe_nonbinding(item),
+                descriptions.describe_unproven(item),
+            )
         )
         + "</tr>"
         for item in sorted(explanation.models, key=lambda item: item.level)
@@ -134,9 +147,16 @@ def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
         for limit in item.limits
         if limit.change is not None and limit.kind != "capacity" and limit.binds is not False
     }
-    shown = [(descriptions.describe_change(change), change) for change in explanation.changes if change.what == "gpu"]
+    shown = [
+        (descriptions.describe_change(change), change)
+        for change in explanation.changes
+        if change.what == "gpu"
+    ]
     shown += [
-        (f"{change.model + ': ' if change.model else ''}without {descriptions.describe_dropped_demand(change)}", change)
+        (
+            f"{change.model + ': ' if change.model else ''}without {descriptions.describe_dropped_demand(change)}",
+            change,
+        )
         for change in dropped.values()
     ]
     relaxed = [change for change in explanation.changes if change.what != "gpu"]

@@ -45,7 +45,9 @@ class DraftEditor:
     typed: dict[Place, PendingInput]
 
     @classmethod
-    def open(cls, workspace: Workspace, name: str, stored: PlanRequest, draft: drafts.Draft | None) -> DraftEditor:
+    def open(
+        cls, workspace: Workspace, name: str, stored: PlanRequest, draft: drafts.Draft | None
+    ) -> DraftEditor:
         """That of a scenario. A draft without a fault was changed by something else since: nothing typed is left."""
         key = _key(workspace, name)
         typed = st.session_state.get(key, {}) if draft is not None and draft.fault else {}
@@ -81,7 +83,9 @@ class DraftEditor:
                 if field_edit.field == REMOVE:
                     # Pairs go with their models.
                     also = "pairs" if table == "models" else ""
-                    typed = {at: entry for at, entry in typed.items() if at[:2] != place[:2] and at[0] != also}
+                    typed = {
+                        at: entry for at, entry in typed.items() if at[:2] != place[:2] and at[0] != also
+                    }
             except InputFault as fault:
                 message = str(fault.within(_about(table, field_edit.row)))
                 if field_edit.field == RESTORE:

@@ -72,7 +72,9 @@ def edit_items(
     return (*current[: match.current], *changed, *current[match.current + 1 :])
 
 
-def restore_item(items: Sequence[Item], item: Item, matches: Sequence[ItemMatch], place: int) -> tuple[Item, ...]:
+def restore_item(
+    items: Sequence[Item], item: Item, matches: Sequence[ItemMatch], place: int
+) -> tuple[Item, ...]:
     """The items with the one that is missing at a match, at its place among those that are there."""
     before = sum(match.current is not None for match in matches[:place])
     return (*items[:before], item, *items[before:])

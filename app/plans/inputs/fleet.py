@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import Column, Edit, Row, field_rows
-from app.plans.inputs.fields import FACTORS, edit_items, match_items, number, build_row, whole_number
 from app.plans.inputs.draft_editor import DraftEditor, check
+from app.plans.inputs.fields import FACTORS, build_row, edit_items, match_items, number, whole_number
 from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.planning.request.fleet import left_whole
@@ -81,7 +81,9 @@ def render(editor: DraftEditor) -> None:
 
 def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
     """Take edits of the fleet over into the draft."""
-    editor.apply_edits("fleet", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit))
+    editor.apply_edits(
+        "fleet", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit)
+    )
 
 
 def first_row(editor: DraftEditor) -> tuple[str, FleetEntry, FleetEntry | None]:
@@ -134,7 +136,9 @@ def count_stops(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[flo
 
 def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> PlanRequest:
     """The request with one edit of its fleet; of a row that is not there any more, the request as it is."""
-    gpus = edit_items(stored.gpus, request.gpus, field_edit, _kind, lambda chosen: FleetEntry(chosen["type"]), _apply_field)
+    gpus = edit_items(
+        stored.gpus, request.gpus, field_edit, _kind, lambda chosen: FleetEntry(chosen["type"]), _apply_field
+    )
     if not gpus or gpus == request.gpus:
         return request
     return check(replace(request, gpus=gpus), LABELS.get(field_edit.field, "fleet"), request.models[:1])
@@ -163,4 +167,6 @@ def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) ->
         return replace(entry, cost=number(field_edit.value, "price"))
     if field_edit.field == "layouts":
         return replace(entry, layouts=parse_layouts(text, "layouts"))
-    return replace(entry, node=text or None) if field_edit.field == "node" else replace(entry, id=text or None)
+    return (
+        replace(entry, node=text or None) if field_edit.field == "node" else replace(entry, id=text or None)
+    )

@@ -60,7 +60,9 @@ def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> Non
     """What models have no figures for, folded beside the heading: below it, it would push the fields down."""
     own_profiles = edit.profiles_of(editor.current, known)
     # With the figures that a plan would take from the workspace; most have all they need.
-    request = edit.with_points(editor.current, own_profiles, ()) if uncovered(editor.current) else editor.current
+    request = (
+        edit.with_points(editor.current, own_profiles, ()) if uncovered(editor.current) else editor.current
+    )
     if wanted := uncovered(request):
         label = f"No figures for {', '.join(gap.name for gap in wanted)}"
         with st.popover(escape_markdown(label), icon=":material/error:", key="figures-missing"):

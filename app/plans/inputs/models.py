@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from app.components.field_rows import REMOVE, RESTORE, Column, Edit, Row, field_rows
-from app.plans.inputs.fields import FACTORS, match_items, number, restore_item, build_row, whole_number
 from app.plans.inputs.draft_editor import DraftEditor, check
+from app.plans.inputs.fields import FACTORS, build_row, match_items, number, restore_item, whole_number
 from torchsplit_core.pictures.numbers import THIN, exact, short, size
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.ties import models_of
@@ -76,7 +76,9 @@ def render(
 
     `served`: requests/s that the plan on screen gives, by model.
     """
-    stored, current = ({model.name: model for model in request.models} for request in (editor.stored, editor.current))
+    stored, current = (
+        {model.name: model for model in request.models} for request in (editor.stored, editor.current)
+    )
     rows = [
         _row(editor, current[name], stored.get(name), served.get(name), colours)
         if name in current
@@ -91,7 +93,9 @@ def render(
 
 def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
     """Take edits of models over into the draft."""
-    editor.apply_edits("models", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit))
+    editor.apply_edits(
+        "models", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit)
+    )
 
 
 def add(editor: DraftEditor, profiles: Mapping[str, Profile]) -> None:
@@ -173,7 +177,11 @@ def variant_label(variant: Variant) -> str:
 
 
 def _row(
-    editor: DraftEditor, model: PlanModel, was: PlanModel | None, rps: float | None, colours: Mapping[str, str]
+    editor: DraftEditor,
+    model: PlanModel,
+    was: PlanModel | None,
+    rps: float | None,
+    colours: Mapping[str, str],
 ) -> Row:
     demand = model.demand_rps
     share = rps / demand if rps is not None and demand else None
@@ -222,9 +230,13 @@ def _apply_field(model: PlanModel, field_edit: Edit) -> PlanModel:
     if field_edit.field == "cap_at_demand":
         return replace(model, cap_at_demand=bool(field_edit.value))
     if field_edit.field == "tier":
-        return replace(model, tier=whole_number(field_edit.value, label) if str(field_edit.value).strip() else 0)
+        return replace(
+            model, tier=whole_number(field_edit.value, label) if str(field_edit.value).strip() else 0
+        )
     if field_edit.field == "ways":
-        variants = tuple(replace(variant, allowed=variant.name in field_edit.value) for variant in model.variants)
+        variants = tuple(
+            replace(variant, allowed=variant.name in field_edit.value) for variant in model.variants
+        )
         return replace(model, variants=variants)
     if field_edit.field not in LABELS:
         return model

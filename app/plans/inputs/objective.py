@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from app.components.field_rows import Column, Edit, field_rows
-from app.plans.inputs.fields import number, build_row, whole_number
 from app.plans.inputs.draft_editor import DraftEditor, check
+from app.plans.inputs.fields import build_row, number, whole_number
 from app.plans.summary import OBJECTIVES, PLAN_AT, SHARINGS
 from torchsplit_core.values import PlanRequest
 

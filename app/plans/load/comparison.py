@@ -10,7 +10,7 @@ from app.charts import response_times
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans.load import results, runs
-from app.plans.load.settings import LoadSettings, with_same_arrivals, build_simulation
+from app.plans.load.settings import LoadSettings, build_simulation, with_same_arrivals
 from app.plans.summary import SOLVED
 from app.session.result_kind import SCENARIO
 from app.session.workspace import read

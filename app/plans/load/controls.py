@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.components.live_slider import live_slider
-from app.plans.load.settings import KINDS, LOADS, LoadSettings, Bursts, Kind, Trace, kinds_of, limit_of
-from torchsplit_core.pictures.numbers import THIN, counted, exact, escape_markdown
+from app.plans.load.settings import KINDS, LOADS, Bursts, Kind, LoadSettings, Trace, kinds_of, limit_of
+from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, exact
 from torchsplit_core.tables.arrival_times import arrival_times
 from torchsplit_core.values import PlanModel, PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE

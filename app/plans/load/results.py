@@ -6,7 +6,7 @@ import html
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from app.charts.response_times import PercentileRow, DistributionLine
+from app.charts.response_times import DistributionLine, PercentileRow
 from app.format.badges import Badge
 from app.format.html import table_html
 from app.plans.load.runs import ModelRun, SimulationRuns
@@ -113,7 +113,9 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest) -> Badge:
     return Badge("simulated from measured service times", "blue")
 
 
-def describe_sample_size(runs: SimulationRuns, quick_requests: int, full_requests: int, replications: int) -> str:
+def describe_sample_size(
+    runs: SimulationRuns, quick_requests: int, full_requests: int, replications: int
+) -> str:
     """How many requests are behind the figures."""
     full = f"{exact(full_requests)} requests in each of {replications} runs a model"
     if runs.complete:
@@ -318,7 +320,10 @@ def describe_max_load(result: HighestLoad, models: int) -> str:
 
 
 def comparison_table(
-    first: Sequence[ModelRun], second: Sequence[ModelRun], titles: tuple[str, str], limits: Mapping[str, float]
+    first: Sequence[ModelRun],
+    second: Sequence[ModelRun],
+    titles: tuple[str, str],
+    limits: Mapping[str, float],
 ) -> str:
     """HTML of two plans under the same arrivals: both sides' percentiles and shares within the limit, by model."""
     names = [html.escape(title) for title in titles]

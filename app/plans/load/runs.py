@@ -18,8 +18,8 @@ from torchsplit_core.simulation.max_load import Steps, search_max_load
 from torchsplit_core.simulation.replication import prepare_model
 from torchsplit_core.simulation.validate import PACED_RUNS, request_warnings, validate
 from torchsplit_core.values import (
-    MaxLoadSearch,
     HighestLoad,
+    MaxLoadSearch,
     ModelLoad,
     ServerLoad,
     SimulatedModel,
@@ -202,7 +202,9 @@ def cancel_search(request: SimulationRequest, percentile: float) -> None:
 def max_load_request(request: SimulationRequest, percentile: float) -> SimulationRequest:
     """The request with the question for the highest load."""
     each = split_requests(FIND_REQUESTS, len(request.models), 10_000)
-    return replace(request, requests_per_model=each, replications=FIND_REPLICATIONS, find=MaxLoadSearch(percentile))
+    return replace(
+        request, requests_per_model=each, replications=FIND_REPLICATIONS, find=MaxLoadSearch(percentile)
+    )
 
 
 def search_key(request: SimulationRequest, percentile: float) -> str:

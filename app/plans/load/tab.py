@@ -14,14 +14,14 @@ from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans import slice_map
 from app.plans.load import comparison, controls, results, runs
-from app.plans.load.settings import LoadSettings, limits_of_service, build_simulation
-from app.plans.load.runs import SimulationRuns
 from app.plans.load.results import Percentile
+from app.plans.load.runs import SimulationRuns
+from app.plans.load.settings import LoadSettings, build_simulation, limits_of_service
 from app.plans.summary import SOLVED
 from app.session import scenario
 from app.shell import frame, widgets
 from torchsplit_core import workflow
-from torchsplit_core.pictures.numbers import exact, escape_markdown
+from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -122,7 +122,9 @@ def _render_verdict(
                 key=f"load-percentile {name}", persist_state="session",
             ),
         )  # fmt: skip
-        load_verdict = results.verdict_badge(loads, settings.limits_ms, percentile, limits_of_service(request, settings))
+        load_verdict = results.verdict_badge(
+            loads, settings.limits_ms, percentile, limits_of_service(request, settings)
+        )
         text = f"**{escape_markdown(load_verdict.text)}**"
         st.markdown(f":red[{text}]" if load_verdict.colour == "red" else text)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -132,7 +134,9 @@ def _render_verdict(
             widgets.badge(f"{gone} has no slice and is left out", "red")
     quick_requests = runs.quick(simulated).requests_per_model
     st.caption(
-        results.describe_sample_size(shown, quick_requests, runs.FULL_REQUESTS, runs.full_replications(simulated))
+        results.describe_sample_size(
+            shown, quick_requests, runs.FULL_REQUESTS, runs.full_replications(simulated)
+        )
         + ". "
         + results.describe_basis(plan, request)
     )
@@ -178,9 +182,16 @@ def _table(name: str, shown: SimulationRuns, settings: LoadSettings, colours: Ma
     saving.csv_button(rows, f"{name}.under-load", key="load-table", alt="Every model under load")
 
 
-def _map(name: str, request: PlanRequest, plan: PlanOutcome, shown: SimulationRuns, colours: Mapping[str, str]) -> None:
+def _map(
+    name: str, request: PlanRequest, plan: PlanOutcome, shown: SimulationRuns, colours: Mapping[str, str]
+) -> None:
     slice_map.render(
-        plan, request, colours, key="load-map", file=f"{name}.under-load", busy=results.tenant_utilisation(plan, shown)
+        plan,
+        request,
+        colours,
+        key="load-map",
+        file=f"{name}.under-load",
+        busy=results.tenant_utilisation(plan, shown),
     )
     st.caption(
         "The bar of a slice is the share of its time in which it works on a batch; of equal GPUs their mean. A free "
@@ -213,9 +224,13 @@ def _render_max_load(name: str, simulated: SimulationRequest, percentile: Percen
         finding.advance(FIND_S)
         if finding.result is None:
             st.progress(finding.share, text=f"Looking for the highest load: {finding.text}")
-            st.button("Cancel", key="load-find-cancel", on_click=lambda: _cancel(state_key, simulated, percentile))
+            st.button(
+                "Cancel", key="load-find-cancel", on_click=lambda: _cancel(state_key, simulated, percentile)
+            )
             return True
-        st.markdown(f"**{escape_markdown(results.describe_max_load(finding.result, len(simulated.models)))}**")
+        st.markdown(
+            f"**{escape_markdown(results.describe_max_load(finding.result, len(simulated.models)))}**"
+        )
         question = runs.max_load_request(simulated, percentile)
         st.caption(
             f"Simulated with {exact(question.requests_per_model)} requests in each of {question.replications} runs a model."

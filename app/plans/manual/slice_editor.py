@@ -76,7 +76,8 @@ def _equal_gpus(fleet: Sequence[FleetGpu], state: EditState, given: FleetGpu, gp
     same = [
         other.id
         for other in fleet
-        if (other.type, other.layouts) == (given.type, given.layouts) and slices.get(other.id, ()) == gpu.slices
+        if (other.type, other.layouts) == (given.type, given.layouts)
+        and slices.get(other.id, ()) == gpu.slices
     ]
     return [gpu.id, *(name for name in same if name != gpu.id)]
 

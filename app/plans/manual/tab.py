@@ -52,7 +52,12 @@ STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
 
 def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
     """The tab: the map with what may be changed on it, the table, and what it gives."""
-    if request is None or plan is None or plan.status not in SOLVED or not named_results.plan_is_current(request, plan):
+    if (
+        request is None
+        or plan is None
+        or plan.status not in SOLVED
+        or not named_results.plan_is_current(request, plan)
+    ):
         st.write(
             "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
             "gives beside the best plan: plan first, its layout is where you start."
@@ -109,7 +114,10 @@ def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFr
     gpus = list_gpus(request.gpus)
     kinds = [(gpu, gpu_type(gpu.type)) for gpu in gpus]
     names = (
-        profile.name for gpu, kind in kinds for profile in ((kind.whole,) if gpu.whole else kind.profiles) if profile
+        profile.name
+        for gpu, kind in kinds
+        for profile in ((kind.whole,) if gpu.whole else kind.profiles)
+        if profile
     )
     profiles = list(dict.fromkeys(map(profile_words, names)))
     stages = list(
@@ -211,5 +219,7 @@ def _verdict(
             frame.notify(f"Stored as {new}.")
             st.rerun(scope="app")
     st.caption(
-        " · ".join(f"{escape_markdown(item.label)}: {item.value}" for item in metrics(evaluated.outcome, request)[:3])
+        " · ".join(
+            f"{escape_markdown(item.label)}: {item.value}" for item in metrics(evaluated.outcome, request)[:3]
+        )
     )

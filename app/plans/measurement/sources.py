@@ -11,8 +11,8 @@ from app.session import models, trust
 from app.session.uploads import uploads_of
 from sample_models import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
-from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.latency_slo.simulation_input import without_instance
+from torchsplit_core.planning.sureness.words import named
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Artifact, Workspace
@@ -56,7 +56,9 @@ def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: 
     return Sources(
         replace(
             request,
-            models=tuple(replace(item, source=in_place.get(item.name, item.source)) for item in request.models),
+            models=tuple(
+                replace(item, source=in_place.get(item.name, item.source)) for item in request.models
+            ),
         ),
         in_place,
         {source: UploadedFile(item.name, item.sha256 if trusted else None) for source, item in files.items()},
@@ -74,7 +76,10 @@ def _others(
     workspace: Workspace, uploads: Sequence[Artifact], name: str, without: Sequence[str]
 ) -> dict[str, str]:
     """Which other models (files of the workspace and samples) the user has run in the place of these."""
-    others = [*uploads_of(uploads, models.model_names(workspace)), *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)]
+    others = [
+        *uploads_of(uploads, models.model_names(workspace)),
+        *(f"{SAMPLE}{sample.name}" for sample in SAMPLES),
+    ]
     replacements = {}
     with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
         st.caption(
@@ -99,7 +104,9 @@ def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str
         parts.append(f"Not in this workspace: {named(files)}.")
     single = len(nothing) == 1
     other = (
-        f"Choose above what runs in {'its' if single else 'their'} place, or upload" if replaceable else "Upload"
+        f"Choose above what runs in {'its' if single else 'their'} place, or upload"
+        if replaceable
+        else "Upload"
     )
     parts.append(
         f"{other} {'its file' if single else 'their files'} under Models, measure {'it' if single else 'them'} there and "

@@ -18,10 +18,10 @@ from app.session.workspace import read
 from app.shell import frame, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs, workflow
-from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.jobs.job_kinds import MEASURE, RUN_HERE, MeasureParameters
-from torchsplit_core.pictures.numbers import THIN, exact, escape_markdown, short
+from torchsplit_core.jobs.live_runs import LiveRunFile
 from torchsplit_core.latency_slo.frontend import uses_cpu_slices
+from torchsplit_core.pictures.numbers import THIN, escape_markdown, exact, short
 from torchsplit_core.serving.device_binding import bind_slices
 from torchsplit_core.serving.load_test.comparison import RATE_BAND
 from torchsplit_core.serving.load_test.measurement import front_warning
@@ -115,7 +115,9 @@ def _frontend_note(workspace: Workspace, request: PlanRequest, plan: PlanOutcome
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
     """What is missing here, and what the page offers instead: the fault's own remedy is the command line's."""
-    problem = f"The plan {fault.problem}." if fault.where == "the plan" else f"{fault.where}: {fault.problem}."
+    problem = (
+        f"The plan {fault.problem}." if fault.where == "the plan" else f"{fault.where}: {fault.problem}."
+    )
     if on_cores is None:
         return f"{problem} Run it where they are, or tick the box: every slice on a core of this machine."
     if on_cores.where.startswith("models: "):
@@ -198,7 +200,9 @@ def _outcome(
             widgets.badge("measured on this machine", "green")
         if measurement.request_sha256 != plan.request_sha256:
             widgets.badge("of an earlier plan of this scenario: run again", "yellow")
-        st.caption(f"{escape_markdown(measurement.host)}; {measurement.duration_s:g}{THIN}s at {measurement.load:g} × the demand")
+        st.caption(
+            f"{escape_markdown(measurement.host)}; {measurement.duration_s:g}{THIN}s at {measurement.load:g} × the demand"
+        )
     for model, source in measurement.in_place.items():
         st.caption(escape_markdown(f"{source} ran in place of {model}."))
     for warning in measurement.warnings:
@@ -223,7 +227,10 @@ def _outcome(
             plan_again(workspace, name, replace_points(request, measurement))
     with st.expander("Slice by slice"):
         saving.table(
-            slices_table(measurement), f"{name}.measured-slices", key="run-slices", alt="Measured slice by slice"
+            slices_table(measurement),
+            f"{name}.measured-slices",
+            key="run-slices",
+            alt="Measured slice by slice",
         )
 
 

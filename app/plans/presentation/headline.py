@@ -7,9 +7,9 @@ from typing import Literal
 
 from app.plans.presentation.slides import Slide
 from app.plans.summary import Metric, metrics, status_badge, weighted
+from torchsplit_core.latency_slo.verdict import Level
 from torchsplit_core.pictures.numbers import THIN, UNKNOWN, short
 from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
-from torchsplit_core.latency_slo.verdict import Level
 
 Side = Literal["before", "after"]
 Figure = Literal["least", "total_rps", "gpus_used"]

@@ -10,8 +10,8 @@ from functools import partial
 
 import streamlit as st
 
-from app.components.picture import picture
 from app.components.fullscreen import fullscreen_button
+from app.components.picture import picture
 from app.plans import infeasible, scenario_bar
 from app.plans.compare import map_marks
 from app.plans.draft import bar as draft_bar
@@ -20,7 +20,7 @@ from app.plans.draft.quick_plan import plan_draft
 from app.plans.inputs.draft_editor import DraftEditor
 from app.plans.presentation import sliders
 from app.plans.presentation.headline import Side, figures_html, verdict_html
-from app.plans.presentation.slides import MOST_SLIDERS, Slide, slides, slider_models, format_models
+from app.plans.presentation.slides import MOST_SLIDERS, Slide, format_models, slider_models, slides
 from app.plans.presentation.style import STYLE
 from app.plans.summary import basis_badge
 from app.plans.verdict import verdict_of
@@ -76,11 +76,15 @@ def render() -> None:
     change = _change(pair)
     _render_headline(shown, beside, side, change)
     with st.container(key="present-map"):
-        is_open = draft is not None and trial_plan is not None and draft_bar.is_open(workspace, draft, trial_plan)
+        is_open = (
+            draft is not None and trial_plan is not None and draft_bar.is_open(workspace, draft, trial_plan)
+        )
         searching = is_open and draft is not None and proof.is_running(workspace, name, draft.request)
         _map(workspace, name, shown, side, change, searching=searching)
     if request is not None:
-        _render_sliders(DraftEditor.open(workspace, name, request, draft), shown.plan, plan, query[address.MODELS])
+        _render_sliders(
+            DraftEditor.open(workspace, name, request, draft), shown.plan, plan, query[address.MODELS]
+        )
     if is_open and draft is not None:
         draft_bar.search(st.container(key="present-search"), workspace, name, draft)
     drafts.save(workspace, name)
@@ -159,7 +163,9 @@ def _map(
     picture(drawn, key="present-slices")
 
 
-def _render_sliders(editor: DraftEditor, shown: PlanOutcome | None, stored: PlanOutcome | None, models_parameter: str | None) -> None:
+def _render_sliders(
+    editor: DraftEditor, shown: PlanOutcome | None, stored: PlanOutcome | None, models_parameter: str | None
+) -> None:
     """A slider for the GPUs of the first kind and for each model chosen; the choice."""
     chosen, unknown = slider_models(models_parameter, editor.current, stored)
     served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
@@ -171,7 +177,9 @@ def _render_sliders(editor: DraftEditor, shown: PlanOutcome | None, stored: Plan
             with st.container(key=f"present-slider-{place}"):
                 sliders.demand_of(editor, model, served, moved)
         if unknown:
-            st.caption(escape_markdown(f"The address names {', '.join(unknown)}: no such model is in this scenario."))
+            st.caption(
+                escape_markdown(f"The address names {', '.join(unknown)}: no such model is in this scenario.")
+            )
         with st.popover("Sliders", icon=":material/tune:"):
             _choice(editor, chosen)
 

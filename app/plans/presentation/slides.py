@@ -53,7 +53,9 @@ def slides(
     if draft is not None and trial_plan is not None and request is not None:
         changes = change_summary.describe_draft(draft.content.said, drafts.changes(draft, request))
         changes = changes or "an edit that cannot be taken over"
-        after = Slide(f"Draft: {changes}", trial_plan.request, trial_plan.outcome, draft.fault or trial_plan.fault)
+        after = Slide(
+            f"Draft: {changes}", trial_plan.request, trial_plan.outcome, draft.fault or trial_plan.fault
+        )
         return (Slide("The stored plan", request, plan), after) if plan is not None else (after,)
     now = Slide("The stored plan", request, plan)
     before = None if plan is None else _version_before(workspace, name, request, plan)

@@ -14,7 +14,7 @@ from app.format.html import Fact, facts_html
 from app.plans.screen import model_drawer
 from app.plans.screen.model_drawer import format_service_time
 from app.session import scenario
-from torchsplit_core.pictures.numbers import exact, percent, escape_markdown, short
+from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.pictures.slice_values import place_words, stage_loads
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
@@ -60,7 +60,9 @@ def is_open(plan: PlanOutcome | None, chosen: str) -> bool:
 def _planned_model(plan: PlanOutcome | None, chosen: str) -> PlannedModel | None:
     if plan is None or not chosen.startswith(_MODEL):
         return None
-    return next((candidate for candidate in plan.models if candidate.name == chosen.removeprefix(_MODEL)), None)
+    return next(
+        (candidate for candidate in plan.models if candidate.name == chosen.removeprefix(_MODEL)), None
+    )
 
 
 def slice_at(plan: PlanOutcome | None, place: str) -> tuple[PlannedGpu, PlannedSlice] | None:
@@ -161,9 +163,13 @@ def _curve(
         model.max_latency_ms if model else None, [used] if used else [],
     )  # fmt: skip
     if drawn:
-        with saving.exportable("Ways to run it", f"{tenant.model}.{item.profile}", key=f"drawer-curve-{number}"):
+        with saving.exportable(
+            "Ways to run it", f"{tenant.model}.{item.profile}", key=f"drawer-curve-{number}"
+        ):
             picture(drawn, key=f"drawer-curve-{number}")
-        st.caption(f"Every known way to run it on {escape_markdown(profile_words(item.profile))}; the plan's is large.")
+        st.caption(
+            f"Every known way to run it on {escape_markdown(profile_words(item.profile))}; the plan's is large."
+        )
 
 
 def _elsewhere(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> None:
@@ -208,7 +214,9 @@ def _used(request: PlanRequest | None, gpu: PlannedGpu, item: PlannedSlice, tena
 
 
 def _model(request: PlanRequest | None, name: str) -> PlanModel | None:
-    return next((candidate for candidate in request.models if candidate.name == name), None) if request else None
+    return (
+        next((candidate for candidate in request.models if candidate.name == name), None) if request else None
+    )
 
 
 def _key(workspace: Workspace, name: str) -> str:

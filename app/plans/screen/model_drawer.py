@@ -21,14 +21,21 @@ from torchsplit_core.workspace.store import Workspace
 
 def render(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome, model: PlannedModel) -> None:
     """What a model gets, and of every stage that it runs in its throughput over the service time."""
-    requested = next((candidate for candidate in request.models if candidate.name == model.name), None) if request else None
+    requested = (
+        next((candidate for candidate in request.models if candidate.name == model.name), None)
+        if request
+        else None
+    )
     st.html(facts_html(facts(requested, plan, model)))
     if request is None or requested is None:
         return
     used = points_in_use(request, plan)
     colour = scenario.colours(workspace).get(model.name, "#888888")
     # Of a model without a slice the ways of its first variant, the whole model.
-    variant = next((candidate for candidate in requested.variants if candidate.name == model.variant), requested.variants[0])
+    variant = next(
+        (candidate for candidate in requested.variants if candidate.name == model.variant),
+        requested.variants[0],
+    )
     drawn = False
     for number, stage in enumerate(variant.stages):
         markup = points_svg(

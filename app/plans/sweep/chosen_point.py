@@ -8,9 +8,9 @@ from dataclasses import replace
 import streamlit as st
 
 from app.components import saving
-from app.plans.load import runs
 from app.plans.load import results as load_results
-from app.plans.load.settings import LoadSettings, request_limits, build_simulation
+from app.plans.load import runs
+from app.plans.load.settings import LoadSettings, build_simulation, request_limits
 from app.plans.model_table import models_table
 from app.plans.sweep import formatting
 from app.session import draft as drafts
@@ -46,7 +46,9 @@ def render(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: Sw
             "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
         ):
             stored = workspace.get("plan_request", name)
-            drafts.change(workspace, name, stored, request_at(stored_sweep.request, stored_sweep.what, point.value))
+            drafts.change(
+                workspace, name, stored, request_at(stored_sweep.request, stored_sweep.what, point.value)
+            )
             st.rerun(scope="app")
         if st.button(
             "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
@@ -70,7 +72,9 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     shown = load_results.table_of(loads, limits, colours)
     saving.exportable_table(shown, "Every model under load", "sweep-point.under-load", key="sweep-load")
     st.caption(
-        escape_markdown(f"A quick look. {load_results.describe_basis(plan, request)} {load_results.describe_unstable(loads)}")
+        escape_markdown(
+            f"A quick look. {load_results.describe_basis(plan, request)} {load_results.describe_unstable(loads)}"
+        )
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.format.badges import Badge
+from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, pays_penalties, tiered
 from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
-from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from torchsplit_core.planning.sweep.points import SweepPoint, request_at
 from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
+from torchsplit_core.planning.sweep.points import SweepPoint, request_at
 from torchsplit_core.workspace.sweeps import StoredSweep
 
 BUDGET_S = 0.3
@@ -25,7 +25,9 @@ def worst_responses(stored_sweep: StoredSweep, points: Sequence[SweepPoint]) -> 
     for point in points:
         key = _key(point)
         if key not in known and time.perf_counter() - began < BUDGET_S:
-            known[key] = worst_response(point.outcome, request_at(stored_sweep.request, stored_sweep.what, point.value))
+            known[key] = worst_response(
+                point.outcome, request_at(stored_sweep.request, stored_sweep.what, point.value)
+            )
         worst = known.get(key)
         if worst is not None:
             by_value[point.value] = worst

@@ -7,17 +7,17 @@ from typing import Any
 
 import streamlit as st
 
-from app.charts.sweep import SweepMark, PlanDot, curve, pareto_front
+from app.charts.sweep import PlanDot, SweepMark, curve, pareto_front
 from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans.sweep import chosen_point, controls, formatting, response_times
-from app.plans.sweep.formatting import VIEWS, RESPONSE
+from app.plans.sweep.formatting import RESPONSE, VIEWS
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import SWEEP
+from torchsplit_core.latency_slo.worst_response import WorstResponse
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
-from torchsplit_core.latency_slo.worst_response import WorstResponse
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore
@@ -67,14 +67,20 @@ def _render_results(workspace: Workspace, name: str, request: PlanRequest, waits
         _table(name, stored_sweep, points, responses)
         if chosen is not None:
             chosen_point.render(workspace, name, stored_sweep, points[chosen])
-        done = waits_open and response_times.is_complete(points) and not jobs.running(workspace, (SWEEP,), name)
+        done = (
+            waits_open and response_times.is_complete(points) and not jobs.running(workspace, (SWEEP,), name)
+        )
     if done:
         # The page draws this part again, without its clock.
         st.rerun(scope="app")
 
 
-def _render_headline(stored_sweep: StoredSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool) -> None:
-    st.markdown(f"**{escape_markdown(formatting.headline(stored_sweep.request, stored_sweep.what, points))}**")
+def _render_headline(
+    stored_sweep: StoredSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool
+) -> None:
+    st.markdown(
+        f"**{escape_markdown(formatting.headline(stored_sweep.request, stored_sweep.what, points))}**"
+    )
     plans = [point for point in points if point.gpus_used is not None]
     with st.container(horizontal=True, vertical_alignment="center"):
         if plans:
@@ -122,7 +128,9 @@ def _pictures(
             label_visibility="collapsed",
             persist_state="session",
         )
-        y_title, by_limit = formatting.response_axis(responses) if shown == RESPONSE else (formatting.Y_TITLES[shown], False)
+        y_title, by_limit = (
+            formatting.response_axis(responses) if shown == RESPONSE else (formatting.Y_TITLES[shown], False)
+        )
         level = 1.0 if shown == VIEWS[0] or by_limit else None
         with saving.exportable("Sweep", f"{name}.sweep", key="sweep-curve"):
             st.plotly_chart(
@@ -208,7 +216,10 @@ def _choose(name: str, values: Sequence[float], at: int) -> None:
 
 
 def _table(
-    name: str, stored_sweep: StoredSweep, points: Sequence[SweepPoint], responses: Mapping[float, WorstResponse]
+    name: str,
+    stored_sweep: StoredSweep,
+    points: Sequence[SweepPoint],
+    responses: Mapping[float, WorstResponse],
 ) -> None:
     st.header("All points", anchor=False)
     values = [point.value for point in points]

@@ -12,7 +12,7 @@ from app.explorer.mount import explorer_data as everything
 from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, loose, stored, timed
 from torchsplit_core.drawing.scene import Scene, layout_scene
-from torchsplit_core.drawing.view import initially_open, build_view
+from torchsplit_core.drawing.view import build_view, initially_open
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.workspace.store import Workspace
 
@@ -45,7 +45,9 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
     assert len(items["box"]) == 4 * count and all(-1 <= parent < count for parent in items["parent"])
     assert {len(nodes[name]) for name in nodes if name not in ("ops", "modules")} == {shown}
     assert nodes["id"] == list(model.hierarchy.nodes)
-    assert nodes["home"] == list(scene.view.item_of) and not any(items["open"][home] for home in nodes["home"])
+    assert nodes["home"] == list(scene.view.item_of) and not any(
+        items["open"][home] for home in nodes["home"]
+    )
     assert [nodes["ops"][op] for op in nodes["op"]] == list(model.hierarchy.operations)
     assert [nodes["modules"][m] for m in nodes["module"]] == [
         model.graph.by_id[n].module for n in nodes["id"]

@@ -13,7 +13,7 @@ from app.explorer.view_state import ExplorerState, apply_action
 from tests.support.app.graphs import LAYERS, encoder, loose
 from torchsplit_core.drawing import view as drawing_view
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import View, initially_open, build_view
+from torchsplit_core.drawing.view import View, build_view, initially_open
 from torchsplit_core.values import GraphNode
 from torchsplit_core.workspace.store import Workspace
 
@@ -180,5 +180,7 @@ def test_a_node_whose_name_breaks_lines_can_be_revealed_again():
     hierarchy = Hierarchy(replace(encoder(1), nodes=nodes))
     look = ExplorerState(frozenset())
     for _ in range(2):
-        look = apply_action(look, hierarchy, build_view(hierarchy, look.opened), {"kind": "reveal", "node": "a\nb"})
+        look = apply_action(
+            look, hierarchy, build_view(hierarchy, look.opened), {"kind": "reveal", "node": "a\nb"}
+        )
     assert look.node == "a\nb"

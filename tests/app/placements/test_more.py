@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.frontier import frontier as drawn
 from app.charts.pipeline import colour_of, topology_html
-from app.placements import curve as placements_curve
 from app.placements import comparison, nodes, outcome_tables
+from app.placements import curve as placements_curve
 from app.session import placements
 from app.session.result_kind import PLACEMENT
 from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
@@ -60,7 +60,9 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page: Open, tw
     assert len(outcome.replicas) == 2 and outcome.throughput > 301.784
     shown = metrics(opened)
     assert shown["Pipelines"] == "2" and shown["Throughput"] == f"{outcome.throughput:.3g} tokens/s"
-    assert "Bounded by" not in shown and shown["GPUs used"].startswith(f"{outcome_tables.gpus_used(outcome)} of")
+    assert "Bounded by" not in shown and shown["GPUs used"].startswith(
+        f"{outcome_tables.gpus_used(outcome)} of"
+    )
     listed = table(opened, "pipeline")
     assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)

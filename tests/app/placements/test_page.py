@@ -14,8 +14,8 @@ from streamlit.testing.v1 import AppTest
 from app.charts.pipeline import (
     JOINED,
     groups,
-    slowest,
     pipeline_html,
+    slowest,
     topology_html,
     type_colours,
 )
@@ -153,7 +153,9 @@ def test_a_config_and_a_matrix_of_ones_own() -> None:
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
         ' "num_attention_heads": 4, "torch_dtype": "float16"}'
     )
-    made = new_form.build_placement(new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options)
+    made = new_form.build_placement(
+        new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", config, "0,1.073741824\n2.147483648,0\n", options
+    )
     assert made.model.layers == 3 and made.bandwidth_gib_per_s == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"config\.json"):
         new_form.build_placement(new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)

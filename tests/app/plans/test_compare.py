@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plans import compare as plan_compare
-from app.plans.scenario_table import CHOSEN, LEVELS, has_plan, load_summaries, list_scenarios
+from app.plans.scenario_table import CHOSEN, LEVELS, has_plan, list_scenarios, load_summaries
 from app.plans.verdict import verdict_of
 from app.session import scenario
 from app.session.result_kind import SCENARIO

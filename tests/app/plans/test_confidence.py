@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.plans.confidence import confidence_of
 from app.plans.model_table import models_table
 from app.plans.report import report
-from app.plans.confidence import confidence_of
 from tests.support.app.field_rows import Rows
 from tests.support.app.values import point, request
 from torchsplit_core import jobs

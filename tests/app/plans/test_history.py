@@ -66,4 +66,6 @@ def test_a_row_says_what_is_not_known() -> None:
     bare = Version(1, 0.0, (), "infeasible", "", None)
     assert history.versions_table([bare]).count("n/a") == 3
     known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanFigures(1.5, 700.0, 1, 2))
-    assert "a plan by hand · A 1 → 2" in history.versions_table([known]) and "not proven" in history.versions_table([known])
+    assert "a plan by hand · A 1 → 2" in history.versions_table(
+        [known]
+    ) and "not proven" in history.versions_table([known])

@@ -17,9 +17,9 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.job_kinds import RequestParameters
+from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning import plan as solved
-from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.values import Objective, PlanOutcome, PlanRequest, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
 

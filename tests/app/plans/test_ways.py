@@ -180,7 +180,10 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
     more = replace(with_a_cut(cut1=False), gpus=(FleetEntry("A100-80GB", count=2),))
     tried = quick_plan.plan_quickly(PlanCache(stored), more)
     assert tried.outcome is not None and tried.outcome.models[0].variant == "whole"
-    assert quick_plan.plan_quickly(PlanCache(stored), replace(more, models=with_a_cut().models)).outcome is not None
+    assert (
+        quick_plan.plan_quickly(PlanCache(stored), replace(more, models=with_a_cut().models)).outcome
+        is not None
+    )
 
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:

@@ -68,7 +68,9 @@ def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path: 
     view = RunReader(tmp_path / "run").view()
     marked = [one.at for one in curve("a", 0, view, CurveSettings()).events if one.kind == "checkpoint"]
     assert len(marked) <= MOST_MARKS and max(marked) == 200
-    assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes({"a": view}, CurveSettings())
+    assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes(
+        {"a": view}, CurveSettings()
+    )
 
 
 def test_rates_are_of_what_was_done_in_the_time_it_took(view: RunView) -> None:
@@ -79,9 +81,15 @@ def test_rates_are_of_what_was_done_in_the_time_it_took(view: RunView) -> None:
 def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view: RunView) -> None:
     assert describe_time_left(view) == ("n/a", "it is not running")
     going = replace(view, state="running", alive=True, facts={"steps": 10_006})
-    assert describe_time_left(going) == (f"33{THIN}min 20{THIN}s", f"estimated: 10{THIN}000 steps as long as the last 6")
+    assert describe_time_left(going) == (
+        f"33{THIN}min 20{THIN}s",
+        f"estimated: 10{THIN}000 steps as long as the last 6",
+    )
     assert describe_time_left(replace(going, steps=type(view.steps)()))[0] == "n/a"
-    assert describe_time_left(replace(going, state="starting"))[0] == "n/a" and describe_time_left(replace(going, facts={}))[0] == "n/a"
+    assert (
+        describe_time_left(replace(going, state="starting"))[0] == "n/a"
+        and describe_time_left(replace(going, facts={}))[0] == "n/a"
+    )
     assert duration(3 * 86400 + 7300) == f"3{THIN}d 2{THIN}h"
     assert duration(7500) == f"2{THIN}h 05{THIN}min"
 

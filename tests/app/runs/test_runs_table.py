@@ -94,9 +94,9 @@ def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(
     # By the keyboard, below the table, which follows.
     test.multiselect(key="runs-picked").set_value(["llama-1"]).run()
     assert "diamond-1" not in {one.get("name") for one in picture(test)}
-    assert test.session_state[list_page.CHOSEN] == ["llama-1"] and test.multiselect(key="runs-picked").value == [
-        "llama-1"
-    ]
+    assert test.session_state[list_page.CHOSEN] == ["llama-1"] and test.multiselect(
+        key="runs-picked"
+    ).value == ["llama-1"]
 
 
 def test_a_run_is_tagged_on_its_page_and_the_tags_stay(workspace: Workspace) -> None:

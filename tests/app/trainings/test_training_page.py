@@ -18,8 +18,8 @@ from tests.support.app.placement_page import press, said
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
-    RequestVersionParameters,
     RequestParameters,
+    RequestVersionParameters,
 )
 from torchsplit_core.jobs.strategy import strategy_job, study_job
 from torchsplit_core.strategy.presets import preset_names

@@ -14,12 +14,16 @@ from torchsplit_core.partitioning import solve_partition, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
 from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
 from torchsplit_core.partitioning.candidates import fits_memory, stage_loads
+from torchsplit_core.partitioning.search.cut_windows import CutBounds
 from torchsplit_core.partitioning.search.ideal_dp import best_ideal_cuts
-from torchsplit_core.partitioning.search.neighbourhood_search import improve, minimize_max_load, parametric_cuts
 from torchsplit_core.partitioning.search.kernel import chain_order, kernelize
 from torchsplit_core.partitioning.search.min_cuts import CutNetwork
+from torchsplit_core.partitioning.search.neighbourhood_search import (
+    improve,
+    minimize_max_load,
+    parametric_cuts,
+)
 from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
-from torchsplit_core.partitioning.search.cut_windows import CutBounds
 from torchsplit_core.values import GraphEdge, PartitionDevices, PartitionNode, PartitionRequest, SolverOptions
 
 pytestmark = pytest.mark.slow

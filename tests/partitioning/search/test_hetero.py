@@ -9,7 +9,7 @@ from tests.support.partitioning.oracle import best_value, placed_request
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.partitioning import solve_partition, verify_candidate, verify_outcome
 from torchsplit_core.partitioning.blocks.block_graph import contract
-from torchsplit_core.partitioning.candidates import stage_loads, make_candidate, objective_value
+from torchsplit_core.partitioning.candidates import make_candidate, objective_value, stage_loads
 from torchsplit_core.partitioning.search.heterogeneous_dp import best_prefix_placements
 from torchsplit_core.values import (
     GraphEdge,
@@ -111,12 +111,19 @@ def test_zones_around_the_cuts_improve_on_single_orders(objective, monkeypatch):
     for seed in range(4):
         request = replace(wide(seed), objective=objective)
         with monkeypatch.context() as context:
-            context.setattr("torchsplit_core.partitioning.search.device_placement.improve", lambda *told: iter(()))
+            context.setattr(
+                "torchsplit_core.partitioning.search.device_placement.improve", lambda *told: iter(())
+            )
             before = solve_partition(request)
         after = solve_partition(request)
         verify_outcome(request, after)
-        assert objective_value(after.candidates[0], objective) <= objective_value(before.candidates[0], objective)
-        lower += objective_value(after.candidates[0], objective) < objective_value(before.candidates[0], objective) - 1e-9
+        assert objective_value(after.candidates[0], objective) <= objective_value(
+            before.candidates[0], objective
+        )
+        lower += (
+            objective_value(after.candidates[0], objective)
+            < objective_value(before.candidates[0], objective) - 1e-9
+        )
     assert lower
 
 

@@ -12,9 +12,9 @@ from tests.support.placement.search_cases import MEMORY_GIB, falling_value, line
 from torchsplit_core.placement import placer
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.placement.frontier.curve_search import trace_frontier
+from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
 from torchsplit_core.placement.latency.pipeline_plan import PROVEN, MinLatency, PassCosts
 from torchsplit_core.placement.latency.programs import LatencyPrograms
-from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
 from torchsplit_core.placement.latency.topology import build_tiers, domain_classes_at
 from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock

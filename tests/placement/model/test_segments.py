@@ -213,4 +213,6 @@ def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
 
 def test_peaks_of_ones_own_go_before_the_catalogue() -> None:
     given = speeds_by_type(roofline("prefill", gpus={"A100-80GB": RooflineGpu(624.0, 2039.0)}))["A100-80GB"]
-    assert given.rate(32, 10) == pytest.approx(2 * speeds_by_type(roofline("prefill"))["A100-80GB"].rate(32, 10))
+    assert given.rate(32, 10) == pytest.approx(
+        2 * speeds_by_type(roofline("prefill"))["A100-80GB"].rate(32, 10)
+    )

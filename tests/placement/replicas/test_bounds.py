@@ -13,8 +13,8 @@ from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.model.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.replicas import search_pipelines
 from torchsplit_core.placement.replicas.capacity_bound import capacity_bound
-from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
 from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, find_link_level
+from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
 from torchsplit_core.placement.replicas.pipelines import sum_and_order
 from torchsplit_core.placement.replicas.upper_bounds import upper_bounds
 from torchsplit_core.placement.search import search_thresholds

@@ -56,7 +56,9 @@ def test_the_way_of_large_fleets_keeps_within_its_bound(seed: int) -> None:
         assert found.bound >= best * (1 - 1e-9), (seed, most)
 
 
-def in_nodes(kinds: tuple[int, ...], per_node: int, layers: int, inside: float, across: float) -> ProblemInstance:
+def in_nodes(
+    kinds: tuple[int, ...], per_node: int, layers: int, inside: float, across: float
+) -> ProblemInstance:
     node = np.arange(len(kinds) * per_node) // per_node
     links = np.where(node[:, None] == node, inside, across)
     every = tuple(kind for kind in kinds for _ in range(per_node))

@@ -16,7 +16,7 @@ from tests.support.placement.search_cases import (
     random_instance,
     worth_of,
 )
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.search import search_thresholds
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,9 @@ def _two_nodes(bridge: float) -> ProblemInstance:
 def _arbitrary(seed: int, gpus: int, layers: int, most: int) -> ProblemInstance:
     draw = np.random.default_rng(seed)
     kinds = tuple(int(kind) for kind in draw.integers(0, 5, gpus))
-    return ProblemInstance(layers, kinds, draw.uniform(0, 400, (gpus, gpus)), most, falling_value(64, 3.0, 0.05))
+    return ProblemInstance(
+        layers, kinds, draw.uniform(0, 400, (gpus, gpus)), most, falling_value(64, 3.0, 0.05)
+    )
 
 
 def best_single(instance: ProblemInstance) -> float:
@@ -64,7 +66,9 @@ def test_long_pipelines_of_single_gpus(seed: int) -> None:
     kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
     links = draw.uniform(0, 300, (8, 8))
     values = (falling_value(16, 12.0, 0.1), linear_value(16, 2048, 20.0, 0.1), jagged_value(seed))
-    instance = ProblemInstance(8, kinds, np.minimum(links, links.T) if seed % 2 else links, 1, values[seed % 3])
+    instance = ProblemInstance(
+        8, kinds, np.minimum(links, links.T) if seed % 2 else links, 1, values[seed % 3]
+    )
     found = search_thresholds(instance, time_limit_s=60)
     assert found.proven
     assert found.value == best_single(instance)
@@ -146,7 +150,10 @@ def test_a_start_changes_nothing_but_the_way() -> None:
         before = search_thresholds(instance, time_limit_s=60)
         links = instance.links * np.random.default_rng(seed).choice([0.5, 1.0, 2.0], instance.links.shape)
         changed = replace(instance, links=links)
-        plain, warm = search_thresholds(changed, time_limit_s=60), search_thresholds(changed, time_limit_s=60, warm_start=before)
+        plain, warm = (
+            search_thresholds(changed, time_limit_s=60),
+            search_thresholds(changed, time_limit_s=60, warm_start=before),
+        )
         assert (plain.value, plain.segments) == (warm.value, warm.segments), seed
 
 

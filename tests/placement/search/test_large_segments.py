@@ -12,14 +12,14 @@ import pytest
 from tests.support.placement.requests import random_request
 from tests.support.placement.search_cases import best_of_all, worth_of
 from torchsplit_core.placement import placer
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search_thresholds, threshold_search
 from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.large_segments.cover_search import BoundedPipeline, LargeSegmentSearch
 from torchsplit_core.placement.search.large_segments.covers import ROUNDING, Covers, covers_at
 from torchsplit_core.placement.search.large_segments.minimal_covers import split_minimal_covers
-from torchsplit_core.placement.search.large_segments.cover_search import BoundedPipeline, LargeSegmentSearch
 from torchsplit_core.placement.search.segment_table import build_table, count_multisets
 from torchsplit_core.values import (
     PlacementRequest,

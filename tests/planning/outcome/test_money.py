@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.planning.requests import A30, published, simple, with_another_type
 from torchsplit_core.files import read_file, write_file
+from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost
 from torchsplit_core.planning import plan, request_hash, validate, violations
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.outcome.renamed import with_ids, without_ids
 from torchsplit_core.planning.request.question import question_hash
-from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
 RATES = {"1g.6gb": 10.0, "2g.12gb": 18.0, "4g.24gb": 30.0}

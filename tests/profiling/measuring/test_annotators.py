@@ -16,9 +16,20 @@ from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring import timing
 from torchsplit_core.profiling.measuring.annotators import split_inputs
 from torchsplit_core.profiling.measuring.host_copies import HostCopies
-from torchsplit_core.profiling.measuring.rounds import CpuTime, TimingRound, read_cpu_time, undisturbed_blocks, unsteady_reason
-from torchsplit_core.profiling.measuring.run_statistics import next_block_interval, percentile, percentile_ranks, summarise
-from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_runs, time_run
+from torchsplit_core.profiling.measuring.rounds import (
+    CpuTime,
+    TimingRound,
+    read_cpu_time,
+    undisturbed_blocks,
+    unsteady_reason,
+)
+from torchsplit_core.profiling.measuring.run_statistics import (
+    next_block_interval,
+    percentile,
+    percentile_ranks,
+    summarise,
+)
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, REPEATS, all_finite, time_run, time_runs
 from torchsplit_core.values import InternalFault
 
 

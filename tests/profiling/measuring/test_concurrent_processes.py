@@ -10,10 +10,10 @@ import pytest
 from tests.support.profiling.measured_models import ENDS_AT_3, FAILS_AT_3, NO_MEMORY_AT_7, PRINTS, written
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import MeasuredPoint, MeasurementSettings, measure
-from torchsplit_core.profiling.measuring.concurrent_processes import total_rates, overlapping_runs
+from torchsplit_core.profiling.measured_model import MeasuredModel
+from torchsplit_core.profiling.measuring.concurrent_processes import overlapping_runs, total_rates
 from torchsplit_core.profiling.measuring.measurement import check_settings
 from torchsplit_core.profiling.measuring.run_statistics import summarise
-from torchsplit_core.profiling.measured_model import MeasuredModel
 from torchsplit_core.values import InputFault
 
 pytestmark = pytest.mark.torch

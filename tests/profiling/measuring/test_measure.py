@@ -27,13 +27,13 @@ from tests.support.profiling.measured_models import (
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.hardware import choose_devices
 from torchsplit_core.profiling import MeasuredPoint, MeasurementSettings, measure
+from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
 from torchsplit_core.profiling.measuring import measurement
 from torchsplit_core.profiling.measuring.compilation import CompileFault, raise_compile_faults
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
 from torchsplit_core.profiling.measuring.measurement import check_settings
 from torchsplit_core.profiling.points import REPEATS
 from torchsplit_core.profiling.points import MeasurementLog as Told
-from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
 from torchsplit_core.values import InputFault, InternalFault
 
 pytestmark = pytest.mark.torch
@@ -179,7 +179,9 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MeasuredModel
     return folder, found, in_place(kept)
 
 
-def test_a_batch_that_fails_is_told_and_costs_no_other(short: tuple[Path, MeasuredModel, list[MeasuredPoint]]) -> None:
+def test_a_batch_that_fails_is_told_and_costs_no_other(
+    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
+) -> None:
     _, found, _ = short
     assert [row.batch_size for row in found.rows] == [1, 2, 4]
     failure = found.failures[0]

@@ -46,7 +46,9 @@ def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path: Path
     kept: list[MeasuredPoint] = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     older = [
-        MeasuredPoint.from_message(p.architecture_hash, p.kind, {k: v for k, v in p.content.items() if k != "held_bytes"})
+        MeasuredPoint.from_message(
+            p.architecture_hash, p.kind, {k: v for k, v in p.content.items() if k != "held_bytes"}
+        )
         for p in kept
     ]
     again = held(tmp_path, KEEPS, known=list({(p.kind, p.batch_size): p for p in older}.values()))
@@ -58,7 +60,9 @@ def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_pa
     kept: list[MeasuredPoint] = []
     held(tmp_path, "", keep=kept.append)
     known = [
-        MeasuredPoint.from_message(p.architecture_hash, p.kind, {k: v for k, v in p.content.items() if k != "held_bytes"})
+        MeasuredPoint.from_message(
+            p.architecture_hash, p.kind, {k: v for k, v in p.content.items() if k != "held_bytes"}
+        )
         for p in kept
     ]
     again = held(tmp_path, "os._exit(1)", known=list({(p.kind, p.batch_size): p for p in known}.values()))

@@ -133,7 +133,9 @@ def test_an_answer_in_json_and_bytes() -> None:
         mask(),
         outputs=[{"name": "output_1", "parameters": {"binary_data": True}}, {"name": "output_0"}],
     )
-    answer, length = encode_response(parse_request(asked, None, (IDS, MASK), GIVEN), "m", both, [raw, raw[::-1]])
+    answer, length = encode_response(
+        parse_request(asked, None, (IDS, MASK), GIVEN), "m", both, [raw, raw[::-1]]
+    )
     assert length is not None and answer[length:] == raw[::-1]
     told = json.loads(answer[:length])
     assert told["model_name"] == "m" and "id" not in told

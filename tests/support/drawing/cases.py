@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import strategies as st
 
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import ViewItem, View
+from torchsplit_core.drawing.view import View, ViewItem
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
 

@@ -16,8 +16,8 @@ from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.model_source import example_arguments, load_client, open_model
 from torchsplit_core.partitioning import solve_partitioning_problem
-from torchsplit_core.partitioning.extraction.stage_program import build_program
 from torchsplit_core.partitioning.extraction.stage_drafts import divide
+from torchsplit_core.partitioning.extraction.stage_program import build_program
 from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.stages.export_child import write_stages
 from torchsplit_core.stages.staged_model import StagedModel

@@ -17,8 +17,8 @@ import numpy as np
 
 from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
-from torchsplit_core.placement.latency import program as tiers_program
 from torchsplit_core.placement.latency import path_latency
+from torchsplit_core.placement.latency import program as tiers_program
 from torchsplit_core.placement.latency.choices import Choice, Choices
 from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.latency.program import LatencyProgram
@@ -29,10 +29,10 @@ from torchsplit_core.placement.search import packing, path_program
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.large_segments import cover_packing as covers_packing
 from torchsplit_core.placement.search.large_segments.covers import Covers
-from torchsplit_core.placement.search.network import GpuClasses, Component
+from torchsplit_core.placement.search.network import Component, GpuClasses
+from torchsplit_core.placement.search.path_program import PathProgram
 from torchsplit_core.placement.search.patterns import SegmentPatterns, build_patterns
 from torchsplit_core.placement.search.segment_table import Items, build_table
-from torchsplit_core.placement.search.path_program import PathProgram
 from torchsplit_core.solver.row_program import RowProgram
 
 HEADER = "| row | formula |\n"
@@ -94,7 +94,9 @@ def packing_text() -> str:
     own = items(((1, 0), 1, 3), ((0, 1), 1, 1), ((1, 1), 2, 4))
     fleet = np.array([2, 3])
     program = caught(
-        RowProgram, "solve", lambda: packing.pack(own, fleet, 5, SearchClock.start(60.0), fewest=True, segments=(3, 3))
+        RowProgram,
+        "solve",
+        lambda: packing.pack(own, fleet, 5, SearchClock.start(60.0), fewest=True, segments=(3, 3)),
     )
     rows = [f"gpus({kind})" for kind in KINDS] + ["layers_least", "layers_most", "segments"]
     return lp_text(program, rows, [f"n({number})" for number in range(3)], items_legend(own))
@@ -193,7 +195,9 @@ def tiers_text() -> str:
     table = build_table(instance, SearchClock.start(60.0))
     assert table is not None
     programs = LatencyPrograms(instance, COSTS, table, SearchClock.start(60.0))
-    program: LatencyProgram = caught(SecondsProgram, "closely", lambda: programs.within(1, 1).min_latency(20.0))
+    program: LatencyProgram = caught(
+        SecondsProgram, "closely", lambda: programs.within(1, 1).min_latency(20.0)
+    )
     entries = program._entries
     root = max((sort for sort, _, _ in entries), key=lambda sort: sort.level)
     sorts = {id(sort): f"s{number}" for number, sort in enumerate(root.with_descendants)}
@@ -217,7 +221,8 @@ def tiers_text() -> str:
         rows += [f"inside({sorts[id(one)]})" for one in (sort.parts if sort is not root else ())]
     rows.append("segments")
     legend = [
-        f"{sorts[id(sort)]}: {sort.count} components of {sort.fleet[0]} GPUs" for sort in root.with_descendants
+        f"{sorts[id(sort)]}: {sort.count} components of {sort.fleet[0]} GPUs"
+        for sort in root.with_descendants
     ]
     legend += [
         f"{choice_legend(number, choice, sizes[choice.multiset])}, within {sorts[id(sort)]}"
@@ -248,7 +253,9 @@ def trails_text() -> str:
         program = caught(
             SecondsProgram,
             "closely",
-            lambda: path_latency.min_path_latency(instance, COSTS, table, choices, component, 1000.0, SearchClock.start(60.0)),
+            lambda: path_latency.min_path_latency(
+                instance, COSTS, table, choices, component, 1000.0, SearchClock.start(60.0)
+            ),
         )
     ((merged, patterns),) = told
     rows, columns = trail_rows(patterns, len(merged.members))

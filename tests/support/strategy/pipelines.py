@@ -21,7 +21,9 @@ def divisions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
         yield tuple(high - low for low, high in pairwise(ends))
 
 
-def every(searches: Sequence[HomogeneousSearch], only: tuple[int, ...] | None = None, whole: int = 0) -> float:
+def every(
+    searches: Sequence[HomogeneousSearch], only: tuple[int, ...] | None = None, whole: int = 0
+) -> float:
     """The least step of every order of every set of entries, by every way and division of the layers.
 
     `only`: across exactly these, by their places. `whole`: micro-batches divide that too.

@@ -19,7 +19,9 @@ def left_folder(path: Path, *, steps: int = 6, wanted: int = 6, source: str = "s
     (path / "checkpoints" / "step-00000004" / "__0_0.distcp").write_bytes(b"0" * 5000)
     (path / "checkpoints" / "LATEST").write_text("step-00000004\n")
     run = RunFolder(path)
-    plan = RunStrategy(ParallelConfig(data=2, micro_batch=4), TrainingJob(8, "fp32", "adamw"), PredictedStep(1.5, 0.25))
+    plan = RunStrategy(
+        ParallelConfig(data=2, micro_batch=4), TrainingJob(8, "fp32", "adamw"), PredictedStep(1.5, 0.25)
+    )
     save_launch(path, LaunchRecord(source, plan, RunOptions(steps=wanted, checkpoint_every=4)))
     facts: dict[str, Any] = {
         "source": source,

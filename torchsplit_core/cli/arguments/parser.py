@@ -84,7 +84,9 @@ class Parser(argparse.ArgumentParser):
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError:
             kind = _KINDS[action.type]  # type: ignore[index]
-            raise InputFault(_argument_name(action), f"is {quoted(arg_string)}, not {kind}", f"Give {kind}.") from None
+            raise InputFault(
+                _argument_name(action), f"is {quoted(arg_string)}, not {kind}", f"Give {kind}."
+            ) from None
 
 
 def _describe_argument_error(message: str) -> str:

@@ -126,7 +126,9 @@ def _entries(texts: Sequence[str]) -> Iterator[str]:
     return (part.strip() for text in texts for part in text.split(","))
 
 
-def _soft_colocation(option: str, mode: ColocationMode, entry: str, models: Sequence[PlanModel]) -> Colocation:
+def _soft_colocation(
+    option: str, mode: ColocationMode, entry: str, models: Sequence[PlanModel]
+) -> Colocation:
     members, separator, amount = entry.rpartition("=")
     if not separator and mode == "routed":
         # Neighbouring stages say themselves what a request carries; of others the request asks for it.

@@ -30,7 +30,9 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of a process, on a cluster (default: 4, those of a strategy request for CPU-Nc)",
     )
-    parser.add_argument("--no-gpus", action="store_true", help="on a cluster: processes compute on cores alone")
+    parser.add_argument(
+        "--no-gpus", action="store_true", help="on a cluster: processes compute on cores alone"
+    )
     parser.add_argument(
         "--image", metavar="NAME", help=f"that the pods of jobset and job run (default: {pods.image})"
     )
@@ -79,7 +81,11 @@ def write_fleet(
 
 
 def train_on_cluster(
-    options: argparse.Namespace, strategy: RunStrategy, fleet: Fleet, run_options: RunOptions, exports: Exports
+    options: argparse.Namespace,
+    strategy: RunStrategy,
+    fleet: Fleet,
+    run_options: RunOptions,
+    exports: Exports,
 ) -> RunSummary:
     """Train on a Ray cluster."""
     from torchsplit_core.training.cluster.ray_launcher import train_on_ray

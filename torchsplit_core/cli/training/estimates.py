@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.outputs import OutputFile, output_option
-from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome, with_progress
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import SourceSizes
@@ -49,7 +49,9 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
         help="one to three measured rows of yours (iter_s filled): their offset holds for rows of their framework "
         "and GPU",
     )
-    estimate_parser.add_argument("--json", action="store_true", help="print the rows as JSON to standard output")
+    estimate_parser.add_argument(
+        "--json", action="store_true", help="print the rows as JSON to standard output"
+    )
 
 
 def _estimate(options: argparse.Namespace) -> int:

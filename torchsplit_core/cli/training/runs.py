@@ -20,7 +20,7 @@ from torchsplit_core.cli.training.cluster import (
 )
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
-from torchsplit_core.values.strategy.run import Exports, ElasticNodes, RunOptions
+from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions
 from torchsplit_core.values.training import RUN_PRECISIONS
 
 if TYPE_CHECKING:

@@ -72,7 +72,11 @@ def workload_files(
     for container in workload.containers:
         if container.has_whole_slice:
             by_kind.setdefault(container.kind, []).append(container)
-    served = dict.fromkeys((container.serves, container.tenant.model) for containers in by_kind.values() for container in containers)
+    served = dict.fromkeys(
+        (container.serves, container.tenant.model)
+        for containers in by_kind.values()
+        for container in containers
+    )
     manifests: dict[str, tuple[str, Sequence[object]]] = {}
     if workload.kinds:
         manifests["servers.yaml"] = (
@@ -88,7 +92,9 @@ def workload_files(
             ),
             *(
                 _container_deployment(
-                    workload, containers, _nodes(containers[0].gpu.type, containers[0].slice.profile, hosts, labels)
+                    workload,
+                    containers,
+                    _nodes(containers[0].gpu.type, containers[0].slice.profile, hosts, labels),
                 )
                 for containers in by_kind.values()
             ),
@@ -103,7 +109,10 @@ def workload_files(
         ],
     )
     if cut:
-        manifests["router.yaml"] = ("leads requests for cut models through their parts", _router(workload, cut))
+        manifests["router.yaml"] = (
+            "leads requests for cut models through their parts",
+            _router(workload, cut),
+        )
     placeholders = dict.fromkeys(
         containers[0].image.image for containers in by_kind.values() if containers[0].image.placeholder
     )
@@ -177,7 +186,8 @@ def _meta(name: str, component: str, workload: Workload, **more: object) -> dict
 
 def _plan_map(workload: Workload, kind: ServerKind) -> Mapping[str, object]:
     texts = {
-        file.name.rpartition("/")[2]: BlockText(file.text) for file in server_files(workload, "servers", (kind,))
+        file.name.rpartition("/")[2]: BlockText(file.text)
+        for file in server_files(workload, "servers", (kind,))
     }
     return {
         "apiVersion": "v1",
@@ -236,7 +246,11 @@ def _container_deployment(
     container: dict[str, object] = {
         "name": "serve",
         "image": first.image.image,
-        **({"args": [word.replace("$(", "$$(") for word in first.image.command]} if first.image.command else {}),
+        **(
+            {"args": [word.replace("$(", "$$(") for word in first.image.command]}
+            if first.image.command
+            else {}
+        ),
         "env": [
             {"name": key, "value": value.replace("$(", "$$(")}
             for key, value in first.environment(ROUTER_PORT).items()
@@ -258,7 +272,9 @@ def _container_deployment(
     annotations = _annotations(workload, first.gpu.type, (first.tenant,))
     if first.image.placeholder:
         annotations["torchsplit/placeholder-image"] = "true"
-    return _slice_deployment(workload, first.kind, "own-image", [first.serves], len(containers), pod, labels, annotations, {})
+    return _slice_deployment(
+        workload, first.kind, "own-image", [first.serves], len(containers), pod, labels, annotations, {}
+    )
 
 
 _SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}

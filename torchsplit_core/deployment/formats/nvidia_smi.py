@@ -242,7 +242,9 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
         lines += ["", f"# ---- GPU {gpu.index}: {gpu.type}, {one_line(gpu.id)}"]
         lines += [f"#   {slice_name(item.profile, item.start)}: {_tenants(item)}" for item in gpu.slices]
         lines += [
-            f"leave_whole {gpu.index}" if gpu.is_unpartitioned else f"cut_gpu {gpu.index} {' '.join(_placements(gpu))}"
+            f"leave_whole {gpu.index}"
+            if gpu.is_unpartitioned
+            else f"cut_gpu {gpu.index} {' '.join(_placements(gpu))}"
         ]
     lines += [
         "",

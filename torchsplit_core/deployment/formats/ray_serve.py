@@ -143,7 +143,9 @@ def _config(workload: Workload) -> str:
     return head + document(config)
 
 
-def _deployment(workload: Workload, kind: ServerKind, number: int, instance: PartInstance) -> Mapping[str, object]:
+def _deployment(
+    workload: Workload, kind: ServerKind, number: int, instance: PartInstance
+) -> Mapping[str, object]:
     """A replica for each process; those of a slice, and tenants that share one, take parts of it."""
     slices = sum(server.kind is kind for server in workload.servers)
     # Rounded down to Ray's resolution of a resource, so that all fit on their slice.
@@ -184,7 +186,9 @@ def _model(workload: Workload, route: Route) -> dict[str, object]:
     for step in route.steps:
         weights: dict[str, float] = {}
         for server in workload.servers_for(step):
-            for number, (instance, tenant) in enumerate(zip(server.kind.instances, server.kind.tenants, strict=True)):
+            for number, (instance, tenant) in enumerate(
+                zip(server.kind.instances, server.kind.tenants, strict=True)
+            ):
                 if instance.part == step:
                     name = _name(server.kind, number)
                     weights[name] = weights.get(name, 0.0) + tenant.throughput_rps

@@ -146,7 +146,9 @@ def _containers(workload: Workload, host: Host) -> tuple[ImageContainer, ...]:
 
 def _job(workload: Workload, host: Host) -> str:
     servers, containers = workload.servers_of(host), _containers(workload, host)
-    used = [(server.gpu, server.slice) for server in servers] + [(server.gpu, server.slice) for server in containers]
+    used = [(server.gpu, server.slice) for server in servers] + [
+        (server.gpu, server.slice) for server in containers
+    ]
     count = Counter(slice_type(gpu, item) for gpu, item in used if not gpu.is_cpu)
     options = "" if host.name is None else f"#SBATCH --nodelist={host.name}\n"
     if count:
@@ -190,5 +192,7 @@ def _srun_options(gpu: HostGpu, item: PlannedSlice, processes: int) -> str:
 
 
 def _step(server: SliceServer) -> str:
-    options = _srun_options(server.gpu, server.slice, sum(instance.processes for instance in server.kind.instances))
+    options = _srun_options(
+        server.gpu, server.slice, sum(instance.processes for instance in server.kind.instances)
+    )
     return f"server {server.kind.label} {server.port} {int(server.kind.needs_mps)} {options}"

@@ -128,7 +128,9 @@ def _host_files(folder: str, workload: Workload, host: Host) -> list[DeploymentF
         DeploymentFile(f"{folder}/servers/{server.label}.env", _environment(server)) for server in servers
     ]
     runs = [
-        DeploymentFile(f"{folder}/containers/{container.label}.sh", _run_script(workload, container), executable=True)
+        DeploymentFile(
+            f"{folder}/containers/{container.label}.sh", _run_script(workload, container), executable=True
+        )
         for container in containers
     ]
     routes = []

@@ -257,7 +257,9 @@ def _remote_config(workload: Workload, part: ServedPart) -> dict[str, object]:
         "max_batch_size": _max_rows(part, workload),
         "input": list(map(_tensor, part.inputs)),
         "output": list(map(_tensor, part.outputs)),
-        "instance_group": [{"count": CONCURRENT_REQUESTS * min(len(servers), 8), "kind": EnumName("KIND_CPU")}],
+        "instance_group": [
+            {"count": CONCURRENT_REQUESTS * min(len(servers), 8), "kind": EnumName("KIND_CPU")}
+        ],
         "parameters": [
             _parameter("servers", json.dumps(urls)),
             _parameter("datatypes", json.dumps({value.name: datatype(value) for value in part.inputs})),
@@ -360,7 +362,9 @@ def _scripts(workload: Workload, hosts: tuple[Host, ...], cut: bool) -> Iterable
         if not servers:
             continue
         folder = folders[host.name]
-        commands = [f"start {server.label} {server.port} {server.kind.label} {_device(server)}" for server in servers]
+        commands = [
+            f"start {server.label} {server.port} {server.kind.label} {_device(server)}" for server in servers
+        ]
         if cut and host is first:
             commands.append(
                 f"start {ENTRY} {ROUTER_PORT} {ENTRY} --add-host host.docker.internal:host-gateway"

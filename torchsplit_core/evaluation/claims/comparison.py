@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchsplit_core.values.evaluation.outcome import Claim, ClaimPart, Comparison, ComparisonResult, ClaimVerdict
+from torchsplit_core.values.evaluation.outcome import (
+    Claim,
+    ClaimPart,
+    ClaimVerdict,
+    Comparison,
+    ComparisonResult,
+)
 
 EQUAL_TOLERANCE = 0.01
 """Figures within this share of the larger one are equal: simulated shares of busy time repeat to about that."""
@@ -43,7 +49,9 @@ class ComparedFigure:
     """Half-width of the simulation's 95 % interval, in the figure's unit."""
 
 
-def compare_figures(label: str, tested: ComparedFigure, reference: ComparedFigure, *, less: bool = False) -> Comparison:
+def compare_figures(
+    label: str, tested: ComparedFigure, reference: ComparedFigure, *, less: bool = False
+) -> Comparison:
     """The one beside the other. `less`: the smaller figure is the better one.
 
     Open where the estimates' ends turn it round, and where a plan that is not proven could.
@@ -62,7 +70,11 @@ def compare_figures(label: str, tested: ComparedFigure, reference: ComparedFigur
     result, note = at_ends[0], ""
     if {"better", "worse"} <= set(at_ends):
         result, note = "open", "the estimates' intervals turn it round"
-    elif result != "better" and tested.gap > EQUAL_TOLERANCE and sign * (_bound(tested, less) - reference.value) > 0:
+    elif (
+        result != "better"
+        and tested.gap > EQUAL_TOLERANCE
+        and sign * (_bound(tested, less) - reference.value) > 0
+    ):
         result, note = "open", f"its plan is not proven: a gap of {tested.gap:.1%}"
     elif (
         # At its bound it is equal: of whole numbers, such as GPUs, that is likely.
@@ -99,7 +111,9 @@ def verdict_of(comparisons: Sequence[Comparison], rule: str = RULE) -> ClaimVerd
     tally = count_results(comparisons)
 
     def holds(better: int, worse: int) -> bool:
-        return (rule == NO_WORSE_RULE or better > len(comparisons) / 2) and worse <= MAX_WORSE_SHARE * len(comparisons)
+        return (rule == NO_WORSE_RULE or better > len(comparisons) / 2) and worse <= MAX_WORSE_SHARE * len(
+            comparisons
+        )
 
     may_be_worse = 0 if rule == NEVER_WORSE_RULE else tally["open"]
     if holds(tally["better"], tally["worse"] + may_be_worse):
@@ -118,10 +132,16 @@ def make_part(
 ) -> ClaimPart:
     """A part with its verdict, and its comparisons counted in words."""
     tally = count_results(comparisons)
-    summary = ", ".join(f"{tally[result]} {result}" for result in tally if tally[result]) or "nothing to compare"
+    summary = (
+        ", ".join(f"{tally[result]} {result}" for result in tally if tally[result]) or "nothing to compare"
+    )
     ratio = _median_ratio(comparisons)
     middle = "" if ratio is None else f"; the middle ratio is {ratio:.3g}"
-    counted = f"{len(comparisons)} comparisons: {summary}{middle}." if comparisons else "There is nothing to compare."
+    counted = (
+        f"{len(comparisons)} comparisons: {summary}{middle}."
+        if comparisons
+        else "There is nothing to compare."
+    )
     return ClaimPart(
         title,
         metric,
@@ -134,7 +154,9 @@ def make_part(
 
 
 def _median_ratio(comparisons: Sequence[Comparison]) -> float | None:
-    ratios = sorted(comparison.tested / comparison.reference for comparison in comparisons if comparison.reference > 0)
+    ratios = sorted(
+        comparison.tested / comparison.reference for comparison in comparisons if comparison.reference > 0
+    )
     return ratios[len(ratios) // 2] if ratios else None
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torchsplit_core.evaluation.claims.comparison import NEVER_WORSE_RULE, ComparedFigure, compare_figures, make_part
+from torchsplit_core.evaluation.claims.comparison import (
+    NEVER_WORSE_RULE,
+    ComparedFigure,
+    compare_figures,
+    make_part,
+)
 from torchsplit_core.values.evaluation.outcome import CaseFigures, ClaimPart, Comparison, EvaluatedCase
 
 Pair = tuple[EvaluatedCase, EvaluatedCase]
@@ -46,7 +51,10 @@ def fewest_parts(pairs: Sequence[Pair]) -> tuple[ClaimPart, ...]:
 
 
 def _compare(
-    pairs: Sequence[Pair], reading: Callable[[EvaluatedCase, CaseFigures], ComparedFigure], *, less: bool = True
+    pairs: Sequence[Pair],
+    reading: Callable[[EvaluatedCase, CaseFigures], ComparedFigure],
+    *,
+    less: bool = True,
 ) -> tuple[Comparison, ...]:
     return tuple(
         compare_figures(

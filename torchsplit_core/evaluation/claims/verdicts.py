@@ -6,18 +6,24 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from torchsplit_core.evaluation.claims.comparison import (
+    NO_WORSE_RULE,
+    ComparedFigure,
+    compare_figures,
+    make_claim,
+    make_part,
+)
 from torchsplit_core.evaluation.claims.fewest_gpus import fewest_parts
-from torchsplit_core.evaluation.claims.comparison import NO_WORSE_RULE, ComparedFigure, make_claim, compare_figures, make_part
 from torchsplit_core.evaluation.grid import FEWEST
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
     Claim,
     ClaimPart,
+    ClaimVerdict,
     Comparison,
     EvaluatedCase,
     ModelFigures,
-    ClaimVerdict,
 )
 
 CasesByKey = dict[CaseKey, EvaluatedCase]
@@ -226,7 +232,9 @@ def _compare(
     for case, other in pairs:
         tested, reference = reading(case), reading(other)
         if tested is not None and reference is not None:
-            comparisons.append(compare_figures(f"{case.key.name} / {_differs(case, other)}", tested, reference, less=less))
+            comparisons.append(
+                compare_figures(f"{case.key.name} / {_differs(case, other)}", tested, reference, less=less)
+            )
     return tuple(comparisons)
 
 

@@ -59,7 +59,9 @@ def bar_charts(outcome: EvaluationOutcome) -> tuple[BarChart, ...]:
         _bar_chart(outcome, "crossing", "colocation", REPORTED, _TIED, _crossing),
         _bar_chart(outcome, "fairness", "weights", WEIGHTS, _WEIGHED, lambda figures: Bar(figures.jain)),
     )
-    return tuple(chart for chart in every if any(bar.value is not None for _, bars in chart.groups for bar in bars))
+    return tuple(
+        chart for chart in every if any(bar.value is not None for _, bars in chart.groups for bar in bars)
+    )
 
 
 _TIED = {"off": "co-location off", "routed": "routed", "soft": "soft", "hard": "hard"}

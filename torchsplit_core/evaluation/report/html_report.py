@@ -8,9 +8,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from torchsplit_core.evaluation.report.result_tables import ReportTable, made_words, settings_words, tables
-from torchsplit_core.evaluation.report.bar_charts import chart_svg, bar_charts
+from torchsplit_core.evaluation.report.bar_charts import bar_charts, chart_svg
 from torchsplit_core.evaluation.report.formatting import figure
+from torchsplit_core.evaluation.report.result_tables import ReportTable, made_words, settings_words, tables
 from torchsplit_core.values.evaluation.outcome import Claim, ClaimPart, Comparison, EvaluationOutcome
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

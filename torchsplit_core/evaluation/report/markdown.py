@@ -6,12 +6,12 @@ from importlib import resources
 
 from torchsplit_core.evaluation.report.result_tables import (
     ReportTable,
+    colocation_texts,
     command_words,
     made_words,
+    objective_texts,
     settings_words,
     tables,
-    colocation_texts,
-    objective_texts,
 )
 from torchsplit_core.values.evaluation.outcome import Claim, EvaluationOutcome
 

@@ -22,12 +22,12 @@ from torchsplit_core.evaluation.report.formatting import (
 from torchsplit_core.pictures.numbers import duration
 from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
+    ColocationSetting,
     EvaluatedCase,
     EvaluationOutcome,
     EvaluationSettings,
     Planner,
     Regime,
-    ColocationSetting,
     Weighting,
 )
 

@@ -75,7 +75,9 @@ def _prune_candidates(
     until none is lost. After the first round only the neighbours of what was lost are looked
     at, by counts of their readers, so that all rounds together are linear.
     """
-    eligible = {i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)}
+    eligible = {
+        i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)
+    }
     outside = {i: sum(j not in eligible for j in readers[i]) for i in eligible}
     useful: set[int] = set()
     useful_readers = dict.fromkeys(eligible, 0)  # how many useful ones read it

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchsplit_core.hardware.current_state.dcgm import DcgmFigures, DcgmSampler
 from torchsplit_core.hardware.discovery import HostGpu, open_nvml, read_gpu
-from torchsplit_core.hardware.current_state.dcgm import DcgmSampler, DcgmFigures
 from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault
 
 

@@ -56,7 +56,9 @@ def isolation_level() -> IsolationLevel:
         if name == wanted:
             if name not in available:
                 why = (
-                    availability.refused if name == "namespaces" else "the kernel offers no Landlock to this process"
+                    availability.refused
+                    if name == "namespaces"
+                    else "the kernel offers no Landlock to this process"
                 )
                 raise InputFault(
                     LEVEL_VARIABLE,
@@ -109,7 +111,9 @@ def probe_availability() -> Availability:
 
 
 def _level(name: LevelName, availability: Availability) -> IsolationLevel:
-    text = {"namespaces": _describe_namespaces, "landlock": _describe_landlock, "limits": _describe_limits}[name](availability)
+    text = {"namespaces": _describe_namespaces, "landlock": _describe_landlock, "limits": _describe_limits}[
+        name
+    ](availability)
     abi = availability.landlock_abi if name != "limits" else 0
     return IsolationLevel(name, text, abi, availability.sockets_held and name != "limits")
 

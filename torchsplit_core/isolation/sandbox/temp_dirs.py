@@ -65,7 +65,9 @@ def _pid_space() -> str:
     """What numbers processes here: this boot and this PID namespace, as eight hexadecimal digits."""
     identity = ""
     with contextlib.suppress(OSError):
-        identity = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
+        identity = Path("/proc/sys/kernel/random/boot_id").read_text() + str(
+            Path("/proc/self/ns/pid").readlink()
+        )
     return f"{zlib.crc32(identity.encode()):08x}"
 
 

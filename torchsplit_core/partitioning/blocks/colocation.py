@@ -63,7 +63,12 @@ def colocation_groups(graph: TorchGraph, prepared: PreparedGraph) -> Mapping[str
     members: dict[str, list[str]] = {}
     for name in names:
         members.setdefault(groups.root(unit_of.get(name, name)), []).append(name)
-    return {name: group for group, names_together in members.items() if len(names_together) > 1 for name in names_together}
+    return {
+        name: group
+        for group, names_together in members.items()
+        if len(names_together) > 1
+        for name in names_together
+    }
 
 
 def _written_together(graph: TorchGraph) -> Iterable[list[str]]:

@@ -60,7 +60,9 @@ def find_storages(module: GraphModule) -> Storages:
     writers: dict[str, dict[Node, None]] = {}
     for name, node in written:
         writers.setdefault(root(name), {})[node] = None
-    return Storages({name: root(name) for name in parent}, {r: tuple(writer_nodes) for r, writer_nodes in writers.items()})
+    return Storages(
+        {name: root(name) for name in parent}, {r: tuple(writer_nodes) for r, writer_nodes in writers.items()}
+    )
 
 
 def check_writes(
@@ -129,8 +131,13 @@ def _aliased(module: GraphModule, node: Node) -> Iterator[Node]:
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
         for body in bodies(module, node):
             inner = find_storages(body)
-            inputs = {inner.root_of[inner_node.name] for inner_node in body.graph.find_nodes(op="placeholder")}
-            if any(inner.root_of[inner_node.name] in inputs for inner_node in body.graph.output_node().all_input_nodes):
+            inputs = {
+                inner.root_of[inner_node.name] for inner_node in body.graph.find_nodes(op="placeholder")
+            }
+            if any(
+                inner.root_of[inner_node.name] in inputs
+                for inner_node in body.graph.output_node().all_input_nodes
+            ):
                 yield from _operands(node)
 
 

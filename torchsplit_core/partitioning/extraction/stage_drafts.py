@@ -159,7 +159,9 @@ class _StageDivider:
 
     def _live(self) -> frozenset[str]:
         """The operations that the result needs, or that write in place, and what these need."""
-        stack = ["output"] + [node.name for writer_nodes in self.storages.writers.values() for node in writer_nodes]
+        stack = ["output"] + [
+            node.name for writer_nodes in self.storages.writers.values() for node in writer_nodes
+        ]
         seen = set(stack)
         while stack:
             for read in self._reads(stack.pop()):
@@ -208,7 +210,9 @@ class _StageDivider:
         return frozenset(replicable)
 
     def _writes(self, name: str) -> bool:
-        return any(node.name == name for writer_nodes in self.storages.writers.values() for node in writer_nodes)
+        return any(
+            node.name == name for writer_nodes in self.storages.writers.values() for node in writer_nodes
+        )
 
     def _reads(self, name: str) -> list[str]:
         return [read.name for read in self.nodes[name].all_input_nodes if read.op != "get_attr"]
@@ -222,7 +226,9 @@ def _is_random(module: torch.fx.GraphModule, node: Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return any(_is_random(body, inner) for body in bodies(module, node) for inner in body.graph.nodes)
     arguments = node.target._schema.arguments
-    given = {parameter.name: node.args[i] for i, parameter in enumerate(arguments) if i < len(node.args)} | node.kwargs
+    given = {
+        parameter.name: node.args[i] for i, parameter in enumerate(arguments) if i < len(node.args)
+    } | node.kwargs
     for argument in arguments:
         if argument.name in ("dropout_p", "train", "training"):
             return bool(given.get(argument.name, argument.default_value))

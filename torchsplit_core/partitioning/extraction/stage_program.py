@@ -102,4 +102,6 @@ def _constraints(program: ExportedProgram, graph: Graph) -> dict[Any, Any]:
             for size in sizes:
                 if isinstance(size, torch.SymInt):
                     symbols |= size.node.expr.free_symbols
-    return {symbol: constraint for symbol, constraint in program.range_constraints.items() if symbol in symbols}
+    return {
+        symbol: constraint for symbol, constraint in program.range_constraints.items() if symbol in symbols
+    }

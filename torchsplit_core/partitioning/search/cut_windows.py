@@ -187,7 +187,9 @@ def _project_onto_simplex(wanted: np.ndarray, whole: np.ndarray) -> np.ndarray:
         spare = (np.cumsum(falling, axis=0) - whole) / rank
         support = (np.isfinite(falling) & (falling > spare)).sum(axis=0)
         level = np.take_along_axis(spare, np.maximum(support, 1)[None] - 1, axis=0)[0]
-        shares: np.ndarray = np.where(np.isfinite(wanted) & (support > 0), np.maximum(wanted - level, 0.0), 0.0)
+        shares: np.ndarray = np.where(
+            np.isfinite(wanted) & (support > 0), np.maximum(wanted - level, 0.0), 0.0
+        )
     above = np.maximum(shares.sum(axis=0) / np.maximum(whole, 1e-300), 1.0)
     fitted: np.ndarray = shares / above
     return fitted

@@ -17,14 +17,14 @@ import time
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
 from torchsplit_core.partitioning.candidates import make_candidate, objective_value
+from torchsplit_core.partitioning.search.cut_windows import MOST_BLOCKS, CutBounds, open_windows
 from torchsplit_core.partitioning.search.heterogeneous_dp import (
     DevicePlacement,
     best_ideal_placements,
     best_prefix_placements,
 )
-from torchsplit_core.partitioning.search.neighbourhood_search import improve, parametric_cuts
 from torchsplit_core.partitioning.search.kernel import Kernel, chain_order
-from torchsplit_core.partitioning.search.cut_windows import MOST_BLOCKS, CutBounds, open_windows
+from torchsplit_core.partitioning.search.neighbourhood_search import improve, parametric_cuts
 from torchsplit_core.values import PartitionCandidate, Progress
 
 _ORDERS = 8
@@ -77,7 +77,9 @@ def _solve_kernel(kernel: Kernel, most_ms: float, deadline: float) -> DevicePlac
     graph = kernel.graph
     order = chain_order(graph, parametric_cuts(kernel))
     complete, ideal_placements = best_ideal_placements(graph, _FEW_IDEALS, most_ms, deadline)
-    placements = ideal_placements if complete else best_prefix_placements(graph, order, None, most_ms, deadline)
+    placements = (
+        ideal_placements if complete else best_prefix_placements(graph, order, None, most_ms, deadline)
+    )
     return (placements[0][0], kernel.expand(placements[0][1]), placements[0][2]) if placements else None
 
 

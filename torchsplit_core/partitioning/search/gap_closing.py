@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
-from torchsplit_core.partitioning.search.ideal_dp import IdealResult, best_ideal_cuts
-from torchsplit_core.partitioning.search.neighbourhood_search import ValuedCut, improve, minimize_max_load
-from torchsplit_core.partitioning.search.kernel import Kernel, kernelize
-from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.partitioning.search.cut_windows import MOST_BLOCKS, CutBounds, CutWindows, open_windows
+from torchsplit_core.partitioning.search.ideal_dp import IdealResult, best_ideal_cuts
+from torchsplit_core.partitioning.search.kernel import Kernel, kernelize
+from torchsplit_core.partitioning.search.neighbourhood_search import ValuedCut, improve, minimize_max_load
+from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.values import InternalFault
 
 _FEW_IDEALS = 20_000  # searched at once, before anything is improved
@@ -187,7 +187,11 @@ def _bisect(
             continue
         inner = kernelize(kernel.graph, windows)
         until = time.monotonic() + _PROOF_SHARE * (deadline - time.monotonic())
-        composed = Kernel(inner.graph, tuple(kernel.blocks_of(inner_members) for inner_members in inner.members), inner.windows)
+        composed = Kernel(
+            inner.graph,
+            tuple(kernel.blocks_of(inner_members) for inner_members in inner.members),
+            inner.windows,
+        )
         level = min(load_ms, gap.best_ms)
         complete = _prove(gap, composed, level, max_ideals, top_k, until, statistics)
         report(0.8, f"largest load {gap.best_ms:.4g} ms, bound {gap.bound_ms:.4g} ms")

@@ -50,7 +50,9 @@ class DeviceStates:
         self.classes = sorted(set(factors))
         self.members = [[d for d, f in enumerate(factors) if f == c] for c in self.classes]
         most = len(graph.blocks)
-        counts = itertools.product(*(range(min(len(class_members), most) + 1) for class_members in self.members))
+        counts = itertools.product(
+            *(range(min(len(class_members), most) + 1) for class_members in self.members)
+        )
         self.counts = sorted((c for c in counts if sum(c) <= most), key=lambda c: (sum(c), c))
         number = {c: i for i, c in enumerate(self.counts)}
         self.steps: list[_DeviceTransition] = []

@@ -180,7 +180,9 @@ class Ideals:
         sources = self.live_padded[smaller]
         entering = (self.cost[sources] * (self.read[i][sources] > self.live_read[smaller])).sum(axis=1)
         live_sources = self.live[i]
-        leaving = self.boundary[i] - self.member[np.ix_(smaller, self.home[live_sources])] @ self.cost[live_sources]
+        leaving = (
+            self.boundary[i] - self.member[np.ix_(smaller, self.home[live_sources])] @ self.cost[live_sources]
+        )
         return entering, leaving
 
 

@@ -81,7 +81,9 @@ def kernelize(graph: BlockGraph, windows: CutWindows) -> Kernel:
     return Kernel(
         BlockGraph(
             request=graph.request,
-            blocks=tuple(_merge_blocks([graph.blocks[b] for b in block_members]) for block_members in members),
+            blocks=tuple(
+                _merge_blocks([graph.blocks[b] for b in block_members]) for block_members in members
+            ),
             sources=tuple(Source(block, readers, cost) for (block, readers), cost in sources.items()),
         ),
         tuple(tuple(block_members) for block_members in members),

@@ -18,12 +18,12 @@ import numpy as np
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 from torchsplit_core.partitioning.blocks.topological_orders import topological_orders
+from torchsplit_core.partitioning.search.cut_windows import CutWindows
 from torchsplit_core.partitioning.search.heterogeneous_dp import DevicePlacement
 from torchsplit_core.partitioning.search.ideal_dp import best_ideal_cuts
 from torchsplit_core.partitioning.search.kernel import Kernel, chain_order, kernelize
 from torchsplit_core.partitioning.search.min_cuts import CutNetwork
 from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
-from torchsplit_core.partitioning.search.cut_windows import CutWindows
 
 Parts = tuple[tuple[int, ...], ...]
 ValuedCut = tuple[float, Parts]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, planned_sms, reachable_sms
+from torchsplit_core.pictures.slices.descriptions import describe_card, gap_words
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, WIDTH, mark, unused
 from torchsplit_core.pictures.slices.tenant import MapStyle, slice_svg
-from torchsplit_core.pictures.slices.descriptions import gap_words, describe_card
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import GpuType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import short
 from torchsplit_core.pictures.slice_values import ranges
-from torchsplit_core.pictures.slices.stages import StageFlow, FlowStage, StagePosition, shade
+from torchsplit_core.pictures.slices.stages import FlowStage, StageFlow, StagePosition, shade
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened
 from torchsplit_core.values import profile_words
 from torchsplit_core.values.units import GB

@@ -11,10 +11,10 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import short
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots
 from torchsplit_core.pictures.slices.card import listed
+from torchsplit_core.pictures.slices.descriptions import describe_card, gap_words
 from torchsplit_core.pictures.slices.drawing import GAP, WIDTH, line, mark, unused
 from torchsplit_core.pictures.slices.stages import StagePosition
-from torchsplit_core.pictures.slices.tenant import SliceStyle, MapStyle, slice_svg
-from torchsplit_core.pictures.slices.descriptions import gap_words, describe_card
+from torchsplit_core.pictures.slices.tenant import MapStyle, SliceStyle, slice_svg
 from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shortened, text_width
 from torchsplit_core.values import Tenant
 
@@ -34,7 +34,9 @@ def row_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     def place(start: int) -> str:
         return f"{start} {group.ids[0]}" if places else ""
 
-    parts = [(item.start, slice_svg(kind, item, slot, style, place(item.start), ROW)) for item in group.slices]
+    parts = [
+        (item.start, slice_svg(kind, item, slot, style, place(item.start), ROW)) for item in group.slices
+    ]
     for gap in empty_slots(kind, group.slices):
         label, title = gap_words(group, gap)
         choosable = place(gap.start) if gap.usable or not group.slices else ""

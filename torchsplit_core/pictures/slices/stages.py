@@ -65,7 +65,9 @@ def stage_positions(plan: PlanOutcome, request: PlanRequest | None) -> dict[Stag
         for variant in spec.variants:
             for number, stage in enumerate(variant.stages, 1):
                 if len(variant.stages) > 1:
-                    positions[spec.name, variant.name, stage.name] = StagePosition(number, len(variant.stages))
+                    positions[spec.name, variant.name, stage.name] = StagePosition(
+                        number, len(variant.stages)
+                    )
     for _, tenant in _tenants(plan):
         key = (tenant.model, tenant.variant, tenant.stage)
         match = re.search(r"(?<!\d)(\d{1,4})of(\d{1,4})$", tenant.stage, re.ASCII)
@@ -106,7 +108,9 @@ def stage_flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[StageFl
     return tuple(result)
 
 
-def _stage_flow(plan: PlanOutcome, model: PlannedModel, staged: Mapping[int, str], variant: Variant | None) -> StageFlow:
+def _stage_flow(
+    plan: PlanOutcome, model: PlannedModel, staged: Mapping[int, str], variant: Variant | None
+) -> StageFlow:
     stages, batches = [], []
     for _, name in sorted(staged.items()):
         instances = [
@@ -119,7 +123,8 @@ def _stage_flow(plan: PlanOutcome, model: PlannedModel, staged: Mapping[int, str
         stages.append(FlowStage(name, tuple(copy for copy, _ in instances), rate))
         batches.append(rate / spent if spent else None)
     carried = tuple(
-        _carried_bytes_per_s(model.throughput_rps, variant, cut, batches[cut]) for cut in range(len(stages) - 1)
+        _carried_bytes_per_s(model.throughput_rps, variant, cut, batches[cut])
+        for cut in range(len(stages) - 1)
     )
     return StageFlow(model.name, model.variant or "", tuple(stages), carried)
 

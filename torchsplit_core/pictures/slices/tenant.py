@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from torchsplit_core.pictures.colours import UNKNOWN
 from torchsplit_core.pictures.numbers import percent, short
 from torchsplit_core.pictures.slice_values import overloaded, place_words
+from torchsplit_core.pictures.slices.descriptions import tenant_title
 from torchsplit_core.pictures.slices.drawing import BODY, GAP, OVER, chosen_by, edge, hatch, line, unused
 from torchsplit_core.pictures.slices.stages import StageKey, StagePosition, shade
-from torchsplit_core.pictures.slices.descriptions import tenant_title
 from torchsplit_core.pictures.svg_text import (
     escaped,
     escaped_attribute,
@@ -69,7 +69,12 @@ class SliceStyle:
 
 
 def slice_svg(
-    kind: GpuType, item: PlannedSlice, slot: float, style: MapStyle, place: str, slice_style: SliceStyle | None = None
+    kind: GpuType,
+    item: PlannedSlice,
+    slot: float,
+    style: MapStyle,
+    place: str,
+    slice_style: SliceStyle | None = None,
 ) -> str:
     """A slice at its start, in the `form` of a card unless another is given; tenants that share it stand side by
     side, as wide as their shares."""
@@ -97,7 +102,14 @@ def slice_svg(
 
 
 def _tenant(
-    item: PlannedSlice, tenant: Tenant, left: float, width: float, style: MapStyle, slice_style: SliceStyle, *, first: bool
+    item: PlannedSlice,
+    tenant: Tenant,
+    left: float,
+    width: float,
+    style: MapStyle,
+    slice_style: SliceStyle,
+    *,
+    first: bool,
 ) -> str:
     colour = style.colours.get(tenant.model, UNKNOWN)
     load = style.gauge(item, tenant)

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.latency.pipeline_plan import PROVEN, SAME, MinLatency, PipelinePlan, is_better, nondominated
+from torchsplit_core.placement.latency.pipeline_plan import (
+    PROVEN,
+    SAME,
+    MinLatency,
+    PipelinePlan,
+    is_better,
+    nondominated,
+)
 from torchsplit_core.placement.search.clock import SearchClock
 
 SPREAD = 8

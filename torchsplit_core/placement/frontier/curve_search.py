@@ -6,12 +6,19 @@ from bisect import bisect_left
 from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.frontier.curve import Query, Curve, CurvePoint, TellPoints, FrontierResult, close_intervals
+from torchsplit_core.placement.frontier.curve import (
+    Curve,
+    CurvePoint,
+    FrontierResult,
+    Query,
+    TellPoints,
+    close_intervals,
+)
 from torchsplit_core.placement.frontier.in_flight import trace_in_flight
+from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
 from torchsplit_core.placement.latency.in_flight import best_pipeline
 from torchsplit_core.placement.latency.pipeline_plan import MinLatency, PassCosts, PipelinePlan, evaluate_plan
 from torchsplit_core.placement.latency.programs import LatencyPrograms
-from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
 from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, candidate_values
@@ -73,7 +80,9 @@ def trace_frontier(
     return FrontierResult(curve.points(), top.bound, top.proven, curve.is_complete(), _statistics(clock))
 
 
-def _make_query(instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock) -> tuple[Query, float]:
+def _make_query(
+    instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock
+) -> tuple[Query, float]:
     """What answers at a threshold, and how many points there are to be at most."""
     dynamic_program = build_dynamic_program(instance, costs)
     if dynamic_program is not None and dynamic_program.work <= QUICK_WORK:

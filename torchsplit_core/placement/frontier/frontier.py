@@ -107,7 +107,9 @@ def _frontier_point(model: SegmentModel, instance: ProblemInstance, point: Curve
     )
 
 
-def _status_and_message(model: SegmentModel, instance: ProblemInstance, traced: FrontierResult) -> tuple[SolveStatus, str]:
+def _status_and_message(
+    model: SegmentModel, instance: ProblemInstance, traced: FrontierResult
+) -> tuple[SolveStatus, str]:
     """The status, and what is to be said of it."""
     if not traced.points:
         if traced.top_proven:

@@ -11,11 +11,19 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchsplit_core.placement.frontier.curve import CurvePoint, TellPoints, FrontierResult
-from torchsplit_core.placement.latency.in_flight.pipeline_search import STEP, best_pipeline
-from torchsplit_core.placement.latency.in_flight.pareto_enumeration import enumerate_pareto_front
+from torchsplit_core.placement.frontier.curve import CurvePoint, FrontierResult, TellPoints
 from torchsplit_core.placement.latency.in_flight.min_latency import InFlightMinLatency
-from torchsplit_core.placement.latency.pipeline_plan import SAME, MinLatency, PassCosts, PipelinePlan, is_better, evaluate_plan, nondominated
+from torchsplit_core.placement.latency.in_flight.pareto_enumeration import enumerate_pareto_front
+from torchsplit_core.placement.latency.in_flight.pipeline_search import STEP, best_pipeline
+from torchsplit_core.placement.latency.pipeline_plan import (
+    SAME,
+    MinLatency,
+    PassCosts,
+    PipelinePlan,
+    evaluate_plan,
+    is_better,
+    nondominated,
+)
 from torchsplit_core.placement.model.instance import InFlightLimit, ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock
 
@@ -92,7 +100,11 @@ class _ThresholdResults:
         for plan in self._plans:
             if plan.throughput >= threshold and is_better(plan, best):
                 best = plan
-        insort(self.results, _ThresholdResult(threshold, best, min(minimum.bound_s, best.latency_s)), key=_threshold)
+        insort(
+            self.results,
+            _ThresholdResult(threshold, best, min(minimum.bound_s, best.latency_s)),
+            key=_threshold,
+        )
 
     def next_threshold(self) -> float | None:
         """The threshold to ask at next: in the widest of what is open, its middle or its start."""
@@ -117,7 +129,10 @@ class _ThresholdResults:
                 plan,
                 min(
                     plan.latency_s,
-                    max((result.bound_s for result in self.results if result.threshold <= plan.throughput), default=0.0),
+                    max(
+                        (result.bound_s for result in self.results if result.threshold <= plan.throughput),
+                        default=0.0,
+                    ),
                 ),
             )
             for plan in nondominated(self._plans)

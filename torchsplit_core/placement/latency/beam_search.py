@@ -58,7 +58,10 @@ class LatencyBeamSearch:
         np.fill_diagonal(self._links, 0.0)
         self._hop_s = float(costs.link_s(self._links.max(initial=0.0)))
         counts = [np.arange(choice.low, choice.high + 1) for choice in choices]
-        rows = [np.full(len(layer_counts), choice.multiset) for layer_counts, choice in zip(counts, choices, strict=True)]
+        rows = [
+            np.full(len(layer_counts), choice.multiset)
+            for layer_counts, choice in zip(counts, choices, strict=True)
+        ]
         self._count = np.concatenate(counts) if counts else np.zeros(0, dtype=np.int64)
         self._row = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
         seconds = costs.segment_s(table.values[self._row, self._count - 1])
@@ -89,7 +92,8 @@ class LatencyBeamSearch:
                         longer[key] = child
             # The next hop is lost too, as far as it is known.
             ahead = {
-                key: child_state.lost_s + float(self._costs.link_s(child_state.reach.max())) for key, child_state in longer.items()
+                key: child_state.lost_s + float(self._costs.link_s(child_state.reach.max()))
+                for key, child_state in longer.items()
             }
             states = [longer[key] for key in sorted(longer, key=ahead.__getitem__) if ahead[key] < np.inf]
             states = states[:width]

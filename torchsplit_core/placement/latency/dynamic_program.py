@@ -12,7 +12,13 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from torchsplit_core.placement.latency.pipeline_plan import SAME, MinLatency, PassCosts, PipelinePlan, evaluate_plan
+from torchsplit_core.placement.latency.pipeline_plan import (
+    SAME,
+    MinLatency,
+    PassCosts,
+    PipelinePlan,
+    evaluate_plan,
+)
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.model.symmetry_classes import (
     MOST_VECTORS,

@@ -53,13 +53,18 @@ class _FreeGpus:
 
 
 def assign_gpus(
-    root: NetworkDomain, chosen: Sequence[ChosenSegments], multisets: Sequence[tuple[int, ...]], kinds: tuple[int, ...]
+    root: NetworkDomain,
+    chosen: Sequence[ChosenSegments],
+    multisets: Sequence[tuple[int, ...]],
+    kinds: tuple[int, ...],
 ) -> Segments:
     """Segments in pipeline order within this component; empty where its parts have no room for them."""
     free, inside = _FreeGpus(root, kinds), set(root.gpus)
     wanted = [(group, layers) for group in chosen for layers in group.layers]
     # Large segments first, in the finest components first.
-    wanted.sort(key=lambda each: (each[0].domain_class.level, -len(multisets[each[0].multiset]), each[0].multiset))
+    wanted.sort(
+        key=lambda each: (each[0].domain_class.level, -len(multisets[each[0].multiset]), each[0].multiset)
+    )
     for group, layers in wanted:
         domains = [domain for domain in group.domain_class.domains if inside.issuperset(domain.gpus)]
         for domain in sorted(domains, key=free.distance):

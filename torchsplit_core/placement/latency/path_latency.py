@@ -27,10 +27,10 @@ from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.latency.seconds_program import NEARLY, SCALE, SecondsProgram
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.search.clock import SearchClock
-from torchsplit_core.placement.search.network import GpuClasses, Component, gpu_classes
+from torchsplit_core.placement.search.network import Component, GpuClasses, gpu_classes
+from torchsplit_core.placement.search.path_program import Flow, PathProgram
 from torchsplit_core.placement.search.patterns import SegmentPatterns, build_patterns
 from torchsplit_core.placement.search.segment_table import Items, SegmentTable
-from torchsplit_core.placement.search.path_program import Flow, PathProgram
 from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
@@ -112,7 +112,10 @@ def _split_gates(patterns: SegmentPatterns, to_class: np.ndarray) -> SegmentPatt
 def _best_links(instance: ProblemInstance, merged: GpuClasses, patterns: SegmentPatterns) -> np.ndarray:
     """(patterns, classes): the least link from the pattern's GPUs to one of the class, at best."""
     fastest = np.array(
-        [[instance.links[np.ix_(source, target)].max() for target in merged.members] for source in merged.members]
+        [
+            [instance.links[np.ix_(source, target)].max() for target in merged.members]
+            for source in merged.members
+        ]
     )
     return np.array([fastest[np.flatnonzero(count)].min(axis=0) for count in patterns.counts])
 
@@ -123,7 +126,11 @@ def _hop_seconds(costs: PassCosts, patterns: SegmentPatterns, to_class: np.ndarr
     np.maximum.at(best, patterns.gate_of, to_class)
     pattern_classes = [np.flatnonzero(count) for count in patterns.counts]
     gates, into = patterns.arcs
-    return costs.link_s(np.array([best[gate, pattern_classes[pattern]].min() for gate, pattern in zip(gates, into, strict=True)]))
+    return costs.link_s(
+        np.array(
+            [best[gate, pattern_classes[pattern]].min() for gate, pattern in zip(gates, into, strict=True)]
+        )
+    )
 
 
 class _LatencyPathProgram(PathProgram):
@@ -144,16 +151,22 @@ class _LatencyPathProgram(PathProgram):
         super().__init__(merged, items, patterns, layers, program, segments=instance.counts)
         self._beaten_s = beaten_s * (1 - NEARLY)
         pattern_choices = [choices[item] for item in patterns.item.tolist()]
-        rough_s = min(fixed_s + layer_s * layers for choice in pattern_choices for fixed_s, layer_s in choice.lines)
+        rough_s = min(
+            fixed_s + layer_s * layers for choice in pattern_choices for fixed_s, layer_s in choice.lines
+        )
         self._unit_s = (beaten_s if math.isfinite(beaten_s) else max(rough_s, 1e-30)) / SCALE
         program.cost = [0.0] * len(program.cost)
         program.cost[self._arc :] = (hops_s / self._unit_s).tolist()
-        self._layer = program.add_columns([0.0] * len(pattern_choices), [float(layers)] * len(pattern_choices))
+        self._layer = program.add_columns(
+            [0.0] * len(pattern_choices), [float(layers)] * len(pattern_choices)
+        )
         for index, choice in enumerate(pattern_choices):
             program.add_cost(choice, self._visit + index, self._layer + index, self._unit_s)
             program.add_row(0, INF, [self._layer + index, self._visit + index], [1, -choice.low])
             program.add_row(-INF, 0, [self._layer + index, self._visit + index], [1, -choice.high])
-        program.add_row(layers, layers, self._layer + np.arange(len(pattern_choices)), np.ones(len(pattern_choices)))
+        program.add_row(
+            layers, layers, self._layer + np.arange(len(pattern_choices)), np.ones(len(pattern_choices))
+        )
 
     def minimize(self, clock: SearchClock) -> PathMinLatency:
         """Solve, cutting off pieces, until the solution is a trail or the time is over."""
@@ -170,7 +183,10 @@ class _LatencyPathProgram(PathProgram):
             pieces = self._disconnected_pieces(flow)
             if not pieces:
                 return PathMinLatency(
-                    self._with_layers(self._euler_path(flow), result.values[self._layer :][: len(flow.visits)]), bound_s
+                    self._with_layers(
+                        self._euler_path(flow), result.values[self._layer :][: len(flow.visits)]
+                    ),
+                    bound_s,
                 )
             for patterns, gates in pieces:
                 piece_classes = np.flatnonzero(self._patterns.counts[patterns].any(axis=0))

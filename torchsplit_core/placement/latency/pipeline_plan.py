@@ -88,7 +88,9 @@ def is_better(plan: PipelinePlan, other: PipelinePlan | None) -> bool:
 def nondominated(plans: Iterable[PipelinePlan]) -> list[PipelinePlan]:
     """The plans that no other beats in throughput and latency, by rising throughput."""
     front: list[PipelinePlan] = []
-    for plan in sorted(plans, key=lambda candidate: (-candidate.throughput, candidate.latency_s, candidate.gpus)):
+    for plan in sorted(
+        plans, key=lambda candidate: (-candidate.throughput, candidate.latency_s, candidate.gpus)
+    ):
         if not front or plan.latency_s < front[-1].latency_s * (1 - SAME):
             front.append(plan)
         elif plan.throughput == front[-1].throughput and is_better(plan, front[-1]):

@@ -85,14 +85,20 @@ class LatencyProgram(SecondsProgram):
             hop_s = hops.fastest_s + sum(hops.more_s[: domain_class.level])
             if domain_class is not root:
                 more = hops.more_s[domain_class.level] / self._unit_s
-                self._used[id(domain_class)] = self.add_columns([more], [float(class_counts[id(domain_class)])])
+                self._used[id(domain_class)] = self.add_columns(
+                    [more], [float(class_counts[id(domain_class)])]
+                )
             for choice in choices:
                 gpus_needed = counts[choice.multiset]
                 # A single GPU spans nothing: it has its place in the finest level.
-                if (gpus_needed > domain_class.fleet).any() or (domain_class.level > 0 and sizes[choice.multiset] == 1):
+                if (gpus_needed > domain_class.fleet).any() or (
+                    domain_class.level > 0 and sizes[choice.multiset] == 1
+                ):
                     continue
                 wanted = np.flatnonzero(gpus_needed)
-                most = int((class_counts[id(domain_class)] * domain_class.fleet[wanted] // gpus_needed[wanted]).min())
+                most = int(
+                    (class_counts[id(domain_class)] * domain_class.fleet[wanted] // gpus_needed[wanted]).min()
+                )
                 most = min(most, layers // choice.low)
                 if not most:
                     continue
@@ -102,15 +108,23 @@ class LatencyProgram(SecondsProgram):
         if self._entries:
             self._add_rows(root, counts, layers)
             if segments is not None:
-                self.add_row(*segments, [column for _, _, column in self._entries], np.ones(len(self._entries)))
+                self.add_row(
+                    *segments, [column for _, _, column in self._entries], np.ones(len(self._entries))
+                )
 
     def _add_rows(self, root: DomainClass, counts: np.ndarray, layers: int) -> None:
-        self.add_row(layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries)))
+        self.add_row(
+            layers, layers, [column + 1 for _, _, column in self._entries], np.ones(len(self._entries))
+        )
         for _, choice, column in self._entries:
             self.add_row(0, INF, [column + 1, column], [1, -choice.low])
             self.add_row(-INF, 0, [column + 1, column], [1, -choice.high])
         for level in range(root.level):
-            inside = [self._used[id(domain_class)] for domain_class in root.with_descendants if domain_class.level == level]
+            inside = [
+                self._used[id(domain_class)]
+                for domain_class in root.with_descendants
+                if domain_class.level == level
+            ]
             across = [column for at, _, column in self._entries if at.level > level]
             self.add_row(1, INF, [*inside, *across], np.ones(len(inside) + len(across)))
         for domain_class in root.with_descendants:
@@ -119,11 +133,20 @@ class LatencyProgram(SecondsProgram):
             amounts = counts[[choice.multiset for choice, _ in inner_columns]]
             columns = [column for _, column in inner_columns]
             for kind in np.flatnonzero(amounts.any(axis=0)).tolist():
-                self._add_capacity_rows(root, domain_class, columns, amounts[:, kind], int(domain_class.fleet[kind]))
+                self._add_capacity_rows(
+                    root, domain_class, columns, amounts[:, kind], int(domain_class.fleet[kind])
+                )
             for part in domain_class.parts if domain_class is not root else ():
                 self.add_row(-INF, 0, [self._used[id(part)], self._used[id(domain_class)]], [1, -part.count])
 
-    def _add_capacity_rows(self, root: DomainClass, domain_class: DomainClass, columns: list[int], amounts: np.ndarray, fleet: int) -> None:
+    def _add_capacity_rows(
+        self,
+        root: DomainClass,
+        domain_class: DomainClass,
+        columns: list[int],
+        amounts: np.ndarray,
+        fleet: int,
+    ) -> None:
         """The GPUs of one kind; and of those in sets of k, where k does not divide their number."""
         for size in range(1, int(amounts.max()) + 1):
             if size > 1 and fleet % size == 0:

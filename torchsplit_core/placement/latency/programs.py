@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.latency.gpu_assignment import assign_gpus, first_of_kinds
 from torchsplit_core.placement.latency.beam_search import LatencyBeamSearch
 from torchsplit_core.placement.latency.choices import Choice, Choices
-from torchsplit_core.placement.latency.pipeline_plan import PROVEN, SAME, MinLatency, PassCosts, PipelinePlan, is_better, evaluate_plan
+from torchsplit_core.placement.latency.gpu_assignment import assign_gpus, first_of_kinds
+from torchsplit_core.placement.latency.path_latency import min_path_latency
+from torchsplit_core.placement.latency.pipeline_plan import (
+    PROVEN,
+    SAME,
+    MinLatency,
+    PassCosts,
+    PipelinePlan,
+    evaluate_plan,
+    is_better,
+)
 from torchsplit_core.placement.latency.program import HopCosts, LatencyProgram
 from torchsplit_core.placement.latency.topology import NetworkDomain, build_tiers, domain_classes_at
-from torchsplit_core.placement.latency.path_latency import min_path_latency
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import Component
@@ -44,7 +52,9 @@ class _ThresholdState:
 class LatencyPrograms:
     """One instance, ready for any threshold."""
 
-    def __init__(self, instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock) -> None:
+    def __init__(
+        self, instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock
+    ) -> None:
         self._instance, self._costs, self._table, self._clock = instance, costs, table, clock
         self._choices = Choices(table, costs)
         self._layer_s = self._choices.seconds / np.arange(1, instance.layers + 1)
@@ -76,18 +86,26 @@ class LatencyPrograms:
             self._clock.count("programs")
             bounds.append(max(solved.bound_s, floor_s))
             if solved.chosen:
-                self._update_best(state, assign_gpus(root.domains[0], solved.chosen, self._table.multisets, instance.kinds))
+                self._update_best(
+                    state, assign_gpus(root.domains[0], solved.chosen, self._table.multisets, instance.kinds)
+                )
         for index, root in enumerate(roots):
             if bounds[index] * (1 + PROVEN) < state.beaten_s and len(root.domains[0].gpus) > 1:
-                bounds[index] = min(self._search_domain(state, domain, bounds[index]) for domain in root.domains)
+                bounds[index] = min(
+                    self._search_domain(state, domain, bounds[index]) for domain in root.domains
+                )
         bound_s = min([state.beaten_s, *bounds])
         minimum = MinLatency(state.best, bound_s)
         # A bound that is met within the tolerance of a proof is the latency itself.
-        return MinLatency(minimum.plan, minimum.plan.latency_s) if minimum.plan and minimum.proven else minimum
+        return (
+            MinLatency(minimum.plan, minimum.plan.latency_s) if minimum.plan and minimum.proven else minimum
+        )
 
     def _search_domain(self, state: _ThresholdState, domain: NetworkDomain, bound_s: float) -> float:
         """Look for a better plan in a component where the tiers gave none as good as their bound; the bound then."""
-        beam = LatencyBeamSearch(self._instance, self._costs, self._table, state.choices, domain.gpus, state.threshold, state.clock)
+        beam = LatencyBeamSearch(
+            self._instance, self._costs, self._table, state.choices, domain.gpus, state.threshold, state.clock
+        )
         for width in WIDTHS:
             self._clock.count("walks")
             self._update_best(state, beam.find(width))

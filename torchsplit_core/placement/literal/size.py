@@ -62,7 +62,10 @@ def literal_size(instance: ProblemInstance) -> LiteralSize | None:
     for kind, count in enumerate(fleet.tolist()):
         taken = table.counts[:, kind]
         after = np.array(
-            [[float(comb(count - first_count, second_count)) for second_count in range(count + 1)] for first_count in range(count + 1)]
+            [
+                [float(comb(count - first_count, second_count)) for second_count in range(count + 1)]
+                for first_count in range(count + 1)
+            ]
         )
         disjoint *= after[taken[:, None], taken[None, :]]
     connections = float((pairs * disjoint * ways[:, None]).sum())

@@ -8,8 +8,13 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from torchsplit_core.placement.literal.formulation import LiteralProgram, NoFeasibleAllocation, BuildTimeout, build_program
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.literal.formulation import (
+    BuildTimeout,
+    LiteralProgram,
+    NoFeasibleAllocation,
+    build_program,
+)
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.solver.highs import ProgramRejected
 from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import InputFault, InternalFault
@@ -27,7 +32,9 @@ def solve_literal(instance: ProblemInstance, *, time_limit_s: float) -> SearchRe
     try:
         built = build_program(instance, begun + time_limit_s)
     except NoFeasibleAllocation:
-        return SearchResult(0.0, 0.0, True, (), {"allocations": 0, "connections": 0, "build_s": _since(begun)})
+        return SearchResult(
+            0.0, 0.0, True, (), {"allocations": 0, "connections": 0, "build_s": _since(begun)}
+        )
     except BuildTimeout:
         return SearchResult(0.0, float("inf"), False, (), {"build_s": _since(begun)})
     build_s = _since(begun)
@@ -61,7 +68,9 @@ def _since(begun: float) -> float:
     return time.perf_counter() - begun
 
 
-def _read_segments(built: LiteralProgram, solution: ModelSolution) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
+def _read_segments(
+    built: LiteralProgram, solution: ModelSolution
+) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
     """The chosen segments in pipeline order and the least of their and their links' throughputs."""
     choice = built.model.z
     chosen = [index for index in choice if solution.values.get(id(choice[index]), 0.0) > 0.5]

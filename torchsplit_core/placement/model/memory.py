@@ -33,7 +33,9 @@ def sequence_gib(request: PlacementRequest, layers: float, segments: int = 1) ->
     tokens, key_value_cache_gib = model.sequence_length, 0.0
     if is_decode(request):
         tokens = model.prefill_chunk or 1
-        key_value_cache_gib = layers * key_value_gib(model) * (in_flight(request, segments) / model.batch_size)
+        key_value_cache_gib = (
+            layers * key_value_gib(model) * (in_flight(request, segments) / model.batch_size)
+        )
     elements = ACTIVATION_OVERHEAD * tokens * (3 * model.hidden_size + model.ffn_size)
     return elements * model.bytes_per_element / GIB + key_value_cache_gib
 

@@ -9,7 +9,7 @@ from itertools import permutations
 import numpy as np
 
 from torchsplit_core.placement.model.batch_split import proportional_parts
-from torchsplit_core.placement.model.instance import InFlightLimit, ProblemInstance, BatchShares, SegmentValue
+from torchsplit_core.placement.model.instance import BatchShares, InFlightLimit, ProblemInstance, SegmentValue
 from torchsplit_core.placement.model.latency import link_tokens_per_s, tokens_per_pass
 from torchsplit_core.placement.model.memory import is_decode, largest_part, needed_gib
 from torchsplit_core.placement.model.speed import RooflineSpeed, speeds_by_type, tensor_rate
@@ -162,7 +162,10 @@ def _exchange_classes(request: PlacementRequest) -> tuple[int, ...]:
     class_of: list[int] = []
     firsts: list[int] = []
     for gpu in range(len(sorts)):
-        home = next((number for number, first in enumerate(firsts) if are_interchangeable(links, sorts, first, gpu)), None)
+        home = next(
+            (number for number, first in enumerate(firsts) if are_interchangeable(links, sorts, first, gpu)),
+            None,
+        )
         if home is None:
             home = len(firsts)
             firsts.append(gpu)
@@ -180,7 +183,9 @@ def _links_of_kinds(request: PlacementRequest, kinds: tuple[int, ...]) -> dict[t
     for source, source_gpus in members.items():
         for destination, others in members.items():
             target = others[0] if source != destination else source_gpus[-1]
-            kind_links[source, destination] = links[source_gpus[0]][target] if target != source_gpus[0] else 0.0
+            kind_links[source, destination] = (
+                links[source_gpus[0]][target] if target != source_gpus[0] else 0.0
+            )
     return kind_links
 
 

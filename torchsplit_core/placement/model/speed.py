@@ -153,7 +153,9 @@ class TableSpeed:
         return _merge_intervals(pieces)
 
 
-def _interpolate(points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float) -> float:
+def _interpolate(
+    points: tuple[float, ...] | tuple[int, ...], values: tuple[float, ...], where: float
+) -> float:
     """Linear between the points; the first value below them, in proportion above."""
     if where <= points[0]:
         return values[0]

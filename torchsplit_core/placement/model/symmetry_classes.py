@@ -55,7 +55,9 @@ def symmetry_classes(instance: ProblemInstance, most: int) -> SymmetryClasses | 
     sort_of = tuple(numbers[signature] for signature in sort)
     sets: list[list[int]] = []
     for index in range(len(groups)):
-        home = next((members for members in sets if are_interchangeable(links, sort_of, members[0], index)), None)
+        home = next(
+            (members for members in sets if are_interchangeable(links, sort_of, members[0], index)), None
+        )
         if home is None:
             sets.append([index])
         else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.model.latency import latency_s
-from torchsplit_core.placement.model.memory import is_decode, in_flight, needed_gib
+from torchsplit_core.placement.model.memory import in_flight, is_decode, needed_gib
 from torchsplit_core.placement.model.segments import SegmentModel
 from torchsplit_core.values import PlacedLink, PlacedSegment
 

@@ -97,7 +97,9 @@ def _check_replicas(
         if outcome.latency_s != max(replica.latency_s for replica in outcome.replicas):
             faults.append(f"its pass takes {outcome.latency_s} s, which is not the longest of its pipelines")
         under_way = [
-            replica.sequences_in_flight for replica in outcome.replicas if replica.sequences_in_flight is not None
+            replica.sequences_in_flight
+            for replica in outcome.replicas
+            if replica.sequences_in_flight is not None
         ]
         if outcome.sequences_in_flight != (sum(under_way) if under_way else None):
             faults.append(
@@ -296,7 +298,9 @@ def _tensor_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mappi
         assert isinstance(roofline, RooflineSpeed), "layers are cut among GPUs where speeds are a roofline's"
         tokens = roofline.tokens
         arithmetic = roofline.flops * model.batch_size / (count * roofline.flops_per_s)
-        moved = roofline.fixed_bytes / count + model.batch_size * (roofline.kept_bytes / count + 2 * roofline.state_bytes)
+        moved = roofline.fixed_bytes / count + model.batch_size * (
+            roofline.kept_bytes / count + 2 * roofline.state_bytes
+        )
         layer_s = max(layer_s, arithmetic, moved / roofline.bytes_per_s)
     sent = 2 * (count - 1) / count * model.batch_size * tokens * model.hidden_size * model.bytes_per_element
     layers = segment.end_layer - segment.start_layer + 1

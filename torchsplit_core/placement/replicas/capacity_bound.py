@@ -41,7 +41,9 @@ class CapacityBound:
     thresholds: tuple[float, ...]
 
 
-def capacity_bound(instance: ProblemInstance, table: SegmentTable, most: int, best: float, clock: SearchClock) -> CapacityBound:
+def capacity_bound(
+    instance: ProblemInstance, table: SegmentTable, most: int, best: float, clock: SearchClock
+) -> CapacityBound:
     """The least bound by prices for at most `most` pipelines, none above `best`.
 
     Without a complete table, that of prices 0.
@@ -71,7 +73,9 @@ def capacity_bound(instance: ProblemInstance, table: SegmentTable, most: int, be
         if solution.status != "optimal":
             break
         prices, paid = solution.values[:kinds] * unit, float(solution.values[kinds]) * unit
-    return CapacityBound(tightest.bound, tightest.prices, tightest.surplus, tuple(sorted(set(used), reverse=True)))
+    return CapacityBound(
+        tightest.bound, tightest.prices, tightest.surplus, tuple(sorted(set(used), reverse=True))
+    )
 
 
 def _add_threshold_rows(program: RowProgram, items: Items, value: float, layers: int, kinds: int) -> None:

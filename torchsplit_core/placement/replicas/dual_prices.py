@@ -39,7 +39,9 @@ class _ValueBand:
 class DualPrices:
     """All segments of an instance, for pipelines of no higher value than `best`."""
 
-    def __init__(self, instance: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock) -> None:
+    def __init__(
+        self, instance: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock
+    ) -> None:
         self._table, self._layers = table, instance.layers
         levels = np.unique(instance.links[~np.eye(len(instance.kinds), dtype=bool)])
         levels = levels[(levels > 0) & (levels < best)]
@@ -65,7 +67,10 @@ class DualPrices:
     def items(self, threshold: float) -> Items:
         """What segments of a pipeline that reaches the threshold can be."""
         items = items_at(self._table, threshold, len(self._table.multisets))
-        band = max((candidate for candidate in self._bands if candidate.low < threshold), key=lambda candidate: candidate.low)
+        band = max(
+            (candidate for candidate in self._bands if candidate.low < threshold),
+            key=lambda candidate: candidate.low,
+        )
         keep = band.able[items.multiset] | (items.high >= self._layers)
         return items.only(np.flatnonzero(keep))
 
@@ -79,7 +84,9 @@ class DualPrices:
         size, count = size[order], count[order]
         return _ValueBand(low, able, size, count + 1, np.minimum(table.values[size, count], top))
 
-    def _feasible_multisets(self, instance: ProblemInstance, threshold: float, clock: SearchClock) -> np.ndarray:
+    def _feasible_multisets(
+        self, instance: ProblemInstance, threshold: float, clock: SearchClock
+    ) -> np.ndarray:
         """Multisets whose kinds are all in a component that can hold all layers."""
         table, kinds = self._table, np.array(instance.kinds)
         items = items_at(table, threshold, instance.max_gpus)
@@ -91,6 +98,9 @@ class DualPrices:
         able = np.zeros(len(table.multisets), dtype=bool)
         for fleet in fleets:
             fleet_counts = np.array(fleet)
-            if fleet_counts @ cover_prices(items, fleet_counts, instance.layers, clock) >= instance.layers - SLACK:
+            if (
+                fleet_counts @ cover_prices(items, fleet_counts, instance.layers, clock)
+                >= instance.layers - SLACK
+            ):
                 able |= (table.counts[:, fleet_counts == 0] == 0).all(axis=1)
         return able

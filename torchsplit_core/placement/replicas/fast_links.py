@@ -13,13 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult, Segments
 from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses, symmetry_classes
 from torchsplit_core.placement.replicas.capacity_bound import capacity_bound
-from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
 from torchsplit_core.placement.replicas.dual_prices import DualPrices
 from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
-from torchsplit_core.placement.replicas.pipelines import to_fleet_indices, best_single, sub_instance, restrict_table
+from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
+from torchsplit_core.placement.replicas.pipelines import (
+    best_single,
+    restrict_table,
+    sub_instance,
+    to_fleet_indices,
+)
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.segment_table import SegmentTable
@@ -48,7 +53,13 @@ class FastLinkComponents:
     """The components of a fleet under its faster links, and what is known of each."""
 
     def __init__(
-        self, instance: ProblemInstance, table: SegmentTable, level: float, most: int, best: float, clock: SearchClock
+        self,
+        instance: ProblemInstance,
+        table: SegmentTable,
+        level: float,
+        most: int,
+        best: float,
+        clock: SearchClock,
     ) -> None:
         """level: the fastest value of a pipeline across components."""
         self._instance, self._most = instance, most
@@ -75,7 +86,10 @@ class FastLinkComponents:
         for row, share in enumerate(_SHARES):
             prices = self._prices * share
             surplus = self._dual.surplus(prices)[0]
-            sums = [component.partitioner.bound_sums(self._limit(component), prices) for component in self._components]
+            sums = [
+                component.partitioner.bound_sums(self._limit(component), prices)
+                for component in self._components
+            ]
             inside, choices = _combine_sums(sums, self._most)
             chosen.append((prices, choices))
             across = np.arange(self._most + 1)
@@ -87,8 +101,14 @@ class FastLinkComponents:
         counts = _backtrack_counts(choices, min(self._most - count, len(choices[-1]) - 1))
         unresolved: dict[FleetPartitioner, set[int]] = {}
         for component, count_inside in zip(self._components, counts, strict=True):
-            unresolved.setdefault(component.partitioner, set()).update(component.partitioner.unresolved_parts(count_inside, prices)[1])
-        unknown = [(partitioner, sorted(indices, reverse=True)) for partitioner, indices in unresolved.items() if indices]
+            unresolved.setdefault(component.partitioner, set()).update(
+                component.partitioner.unresolved_parts(count_inside, prices)[1]
+            )
+        unknown = [
+            (partitioner, sorted(indices, reverse=True))
+            for partitioner, indices in unresolved.items()
+            if indices
+        ]
         return float(bounds[row, count]), unknown
 
     def best_known(self) -> tuple[Segments, ...]:
@@ -119,7 +139,10 @@ def find_link_level(instance: ProblemInstance, table: SegmentTable, best: float)
     low, high = -1, len(levels)
     while low + 1 < high:
         middle = (low + high) // 2
-        if all(_small_classes(sub_instance(instance, gpus)) for gpus in _fast_components(instance, float(levels[middle]))):
+        if all(
+            _small_classes(sub_instance(instance, gpus))
+            for gpus in _fast_components(instance, float(levels[middle]))
+        ):
             high = middle
         else:
             low = middle
@@ -140,12 +163,16 @@ def _small_classes(part: ProblemInstance) -> SymmetryClasses | None:
     return classes if classes is not None and PartitionLattice(classes).pairs() <= _PAIRS else None
 
 
-def _component_partitioner(part: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock) -> FleetPartitioner:
+def _component_partitioner(
+    part: ProblemInstance, table: SegmentTable, best: float, clock: SearchClock
+) -> FleetPartitioner:
     classes = _small_classes(part)
     assert classes is not None, "a component was found small before"
     partitioner = FleetPartitioner(part, table, classes, PartitionLattice(classes), clock)
     single = best_single(part, clock.part(_SINGLE_S).left_s())
-    partitioner.initialize(SearchResult(single.value, min(single.bound, best), single.proven, single.segments, {}))
+    partitioner.initialize(
+        SearchResult(single.value, min(single.bound, best), single.proven, single.segments, {})
+    )
     return partitioner
 
 

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult, Segments
 from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
-from torchsplit_core.placement.replicas.pipelines import EQUAL, PipelineSetResult, best_single, sum_and_order, sub_instance
+from torchsplit_core.placement.replicas.pipelines import (
+    EQUAL,
+    PipelineSetResult,
+    best_single,
+    sub_instance,
+    sum_and_order,
+)
 from torchsplit_core.placement.replicas.upper_bounds import upper_bounds
 from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable
@@ -82,7 +88,10 @@ class FleetPartitioner:
         free = [list(members) for members in self._classes.members]
         pipelines = [
             tuple(
-                (count, tuple(sorted(free[share.classes[class_position]].pop(0) for class_position in classes)))
+                (
+                    count,
+                    tuple(sorted(free[share.classes[class_position]].pop(0) for class_position in classes)),
+                )
                 for count, classes in self._plans[int(self._plan_of[share.index])].steps
             )
             for share in shares
@@ -140,8 +149,15 @@ class FleetPartitioner:
         self._upper[below] = np.minimum(self._upper[below], result.bound)
         if not result.segments:
             return
-        class_of = {gpu: number_of_class for number_of_class, members in enumerate(self._classes.members) for gpu in members}
-        steps = [(count, tuple(class_of[gpus[gpu_index]] for gpu_index in chosen)) for count, chosen in result.segments]
+        class_of = {
+            gpu: number_of_class
+            for number_of_class, members in enumerate(self._classes.members)
+            for gpu in members
+        }
+        steps = [
+            (count, tuple(class_of[gpus[gpu_index]] for gpu_index in chosen))
+            for count, chosen in result.segments
+        ]
         used = np.zeros(len(self._classes.members), dtype=np.int64)
         np.add.at(used, [class_index for _, chosen in steps for class_index in chosen], 1)
         order = lattice.order(used)
@@ -150,5 +166,9 @@ class FleetPartitioner:
         self._lower[raised] = result.value
         self._plan_of[raised] = len(self._plans)
         self._plans.append(
-            _ClassPipeline(tuple((count, tuple(position[class_index] for class_index in chosen)) for count, chosen in steps))
+            _ClassPipeline(
+                tuple(
+                    (count, tuple(position[class_index] for class_index in chosen)) for count, chosen in steps
+                )
+            )
         )

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments, evaluate_pipeline
-from torchsplit_core.placement.replicas.pipelines import to_fleet_indices, sub_instance, restrict_table
+from torchsplit_core.placement.replicas.pipelines import restrict_table, sub_instance, to_fleet_indices
+from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
 from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.layer_assignment import Steps, assign_layers
 from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.packing import pack
-from torchsplit_core.placement.search.layer_assignment import Steps, assign_layers
 from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
-from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
 
 _TRY_S = 0.25
 """Seconds for one pipeline in one component: what is harder is left to the next threshold. Chosen, not measured."""
@@ -31,7 +31,9 @@ measured."""
 class GreedyRemoval:
     """Takes pipelines off a fleet. Equal parts of the fleet are looked at once."""
 
-    def __init__(self, instance: ProblemInstance, table: SegmentTable, prices: np.ndarray, clock: SearchClock) -> None:
+    def __init__(
+        self, instance: ProblemInstance, table: SegmentTable, prices: np.ndarray, clock: SearchClock
+    ) -> None:
         """prices: of a GPU of each kind, in any unit."""
         self._instance, self._table, self._clock = instance, table, clock
         self._kinds = np.array(instance.kinds)
@@ -77,7 +79,9 @@ class GreedyRemoval:
             self._known[key] = self._pack_pipeline(part, table, threshold, clock)
         return to_fleet_indices(self._known[key], gpu_indices)
 
-    def _pack_pipeline(self, part: ProblemInstance, table: SegmentTable, threshold: float, clock: SearchClock) -> Segments:
+    def _pack_pipeline(
+        self, part: ProblemInstance, table: SegmentTable, threshold: float, clock: SearchClock
+    ) -> Segments:
         """A pipeline with the items of the cheapest packing of a component, or one that a walk meets."""
         items = items_at(table, threshold, part.max_gpus)
         kinds = np.array(part.kinds)

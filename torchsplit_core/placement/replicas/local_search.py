@@ -9,10 +9,17 @@ import numpy as np
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.model.symmetry_classes import symmetry_classes
 from torchsplit_core.placement.replicas.capacity_bound import CapacityBound, capacity_bound
-from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
 from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
 from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
-from torchsplit_core.placement.replicas.pipelines import EQUAL, to_fleet_indices, best_single, sum_and_order, sub_instance, restrict_table
+from torchsplit_core.placement.replicas.partition_lattice import PartitionLattice
+from torchsplit_core.placement.replicas.pipelines import (
+    EQUAL,
+    best_single,
+    restrict_table,
+    sub_instance,
+    sum_and_order,
+    to_fleet_indices,
+)
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 from torchsplit_core.placement.search.segment_table import SegmentTable
@@ -45,7 +52,9 @@ PipelineSet = tuple[float, tuple[Segments, ...]]
 Tell = Callable[[PipelineSet], None]
 
 
-def decreasing_thresholds(preferred: Iterable[float], highest: float, lowest: float, steps: int) -> list[float]:
+def decreasing_thresholds(
+    preferred: Iterable[float], highest: float, lowest: float, steps: int
+) -> list[float]:
     """Thresholds of a greedy removal: those wanted up to the highest, and a falling series, from the highest down."""
     series = np.geomspace(highest, lowest, steps).tolist()
     return sorted({*series, *(threshold for threshold in preferred if threshold <= highest)}, reverse=True)
@@ -83,7 +92,9 @@ def greedy_construction(
     return best_set
 
 
-def successive_best(instance: ProblemInstance, first: Segments, most: int, clock: SearchClock, tell: Tell) -> PipelineSet:
+def successive_best(
+    instance: ProblemInstance, first: Segments, most: int, clock: SearchClock, tell: Tell
+) -> PipelineSet:
     """The best pipeline of the fleet, then of what it leaves, and so on: it needs no table of all segments."""
     pipelines = [first] if first else []
     pipeline_set = sum_and_order(instance, pipelines)
@@ -113,7 +124,9 @@ def _coarse_to_fine(count: int) -> list[int]:
 class LargeNeighbourhoodSearch:
     """Makes a few pipelines anew on their own GPUs and unused ones; keeps what has a larger sum."""
 
-    def __init__(self, instance: ProblemInstance, table: SegmentTable, most: int, best: float, clock: SearchClock) -> None:
+    def __init__(
+        self, instance: ProblemInstance, table: SegmentTable, most: int, best: float, clock: SearchClock
+    ) -> None:
         """best: no single pipeline has a higher value."""
         self._instance, self._table, self._most, self._clock = instance, table, most, clock
         self._best = best
@@ -135,9 +148,13 @@ class LargeNeighbourhoodSearch:
             return incumbent
         self._clock.count("made_anew")
         new = self._rebuild(
-            sub_instance(self._instance, gpus), self._most - len(unchanged), [pipelines[number] for number in chosen]
+            sub_instance(self._instance, gpus),
+            self._most - len(unchanged),
+            [pipelines[number] for number in chosen],
         )
-        better = sum_and_order(self._instance, [*unchanged, *(to_fleet_indices(pipeline, gpus) for pipeline in new)])
+        better = sum_and_order(
+            self._instance, [*unchanged, *(to_fleet_indices(pipeline, gpus) for pipeline in new)]
+        )
         return better if better[0] > incumbent[0] * (1 + EQUAL) else incumbent
 
     def _choose_neighbourhood(self, pipelines: tuple[Segments, ...]) -> list[int]:
@@ -166,7 +183,11 @@ class LargeNeighbourhoodSearch:
             lattice = PartitionLattice(classes)
             if lattice.pairs() <= _SMALL_PAIRS:
                 whole = best_single(part, clock.left_s() / 2)
-                return FleetPartitioner(part, table, classes, lattice, clock).run(most, whole, _ignore_progress).pipelines
+                return (
+                    FleetPartitioner(part, table, classes, lattice, clock)
+                    .run(most, whole, _ignore_progress)
+                    .pipelines
+                )
         best = self._best
         if table.complete:
             best = min(best, float(table.values.max(initial=0.0)))

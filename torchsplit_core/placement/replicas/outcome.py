@@ -11,15 +11,25 @@ from torchsplit_core.placement.replicas.pipelines import PipelineSetResult
 from torchsplit_core.values import PlacedReplica, PlacementOutcome
 
 
-def replicas_outcome(model: SegmentModel, instance: ProblemInstance, result: PipelineSetResult) -> PlacementOutcome:
+def replicas_outcome(
+    model: SegmentModel, instance: ProblemInstance, result: PipelineSetResult
+) -> PlacementOutcome:
     """The outcome of a search that found at least one pipeline."""
     replicas = []
     for segments in result.pipelines:
         pipeline = build_pipeline(model, instance, segments)
         replicas.append(
-            PlacedReplica(pipeline.throughput, pipeline.latency_s, pipeline.segments, pipeline.links, pipeline.sequences_in_flight)
+            PlacedReplica(
+                pipeline.throughput,
+                pipeline.latency_s,
+                pipeline.segments,
+                pipeline.links,
+                pipeline.sequences_in_flight,
+            )
         )
-    under_way = [replica.sequences_in_flight for replica in replicas if replica.sequences_in_flight is not None]
+    under_way = [
+        replica.sequences_in_flight for replica in replicas if replica.sequences_in_flight is not None
+    ]
     value = sum(replica.throughput for replica in replicas)
     bound = value if result.proven else max(value, result.bound)
     known = math.isfinite(bound)

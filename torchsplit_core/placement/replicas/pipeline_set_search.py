@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable
 
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult, Segments
 from torchsplit_core.placement.model.symmetry_classes import MOST_VECTORS, symmetry_classes
 from torchsplit_core.placement.replicas.capacity_bound import CapacityBound, capacity_bound
-from torchsplit_core.placement.replicas.partition_lattice import MOST_PAIRS, PartitionLattice
-from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
 from torchsplit_core.placement.replicas.fast_links import FastLinkComponents, find_link_level
+from torchsplit_core.placement.replicas.fleet_partition import FleetPartitioner
 from torchsplit_core.placement.replicas.greedy_removal import GreedyRemoval
 from torchsplit_core.placement.replicas.local_search import (
     LargeNeighbourhoodSearch,
     PipelineSet,
-    greedy_construction,
     fleet_thresholds,
+    greedy_construction,
     successive_best,
 )
+from torchsplit_core.placement.replicas.partition_lattice import MOST_PAIRS, PartitionLattice
 from torchsplit_core.placement.replicas.pipelines import EQUAL, PipelineSetResult, sum_and_order
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, count_multisets
@@ -97,7 +97,12 @@ def _table(instance: ProblemInstance, clock: SearchClock) -> SegmentTable | None
 
 
 def _search_large_fleet(
-    instance: ProblemInstance, table: SegmentTable, most: int, single: SearchResult, clock: SearchClock, tell: Tell
+    instance: ProblemInstance,
+    table: SegmentTable,
+    most: int,
+    single: SearchResult,
+    clock: SearchClock,
+    tell: Tell,
 ) -> PipelineSetResult:
     """Large fleets: the bound by prices, and the best set of pipelines that the time allows."""
     best = single.bound
@@ -133,7 +138,9 @@ def _search_large_fleet(
         part = clock.part(_GREEDY * clock.left_s())
         offer(successive_best(instance, single.segments, most, part, offer))
     part = clock.part(_CONSTRUCT * clock.left_s())
-    offer(greedy_construction(instance, table, limit.prices, fleet_thresholds(limit, best), most, part, offer))
+    offer(
+        greedy_construction(instance, table, limit.prices, fleet_thresholds(limit, best), most, part, offer)
+    )
     improver = LargeNeighbourhoodSearch(instance, table, most, best, clock)
     while best_set[0] < bound * (1 - EQUAL) and not clock.over():
         better = improver.step(best_set)

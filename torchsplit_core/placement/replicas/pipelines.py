@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchsplit_core.placement.latency.in_flight import best_pipeline
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult, Segments
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 from torchsplit_core.placement.search.segment_table import SegmentTable
 from torchsplit_core.values import InternalFault
@@ -32,7 +32,9 @@ class PipelineSetResult:
     statistics: Mapping[str, float]
 
 
-def sum_and_order(instance: ProblemInstance, pipelines: Iterable[Segments]) -> tuple[float, tuple[Segments, ...]]:
+def sum_and_order(
+    instance: ProblemInstance, pipelines: Iterable[Segments]
+) -> tuple[float, tuple[Segments, ...]]:
     """The sum of the throughputs, reckoned from the instance, and the pipelines with the fastest first.
 
     Raises InternalFault where one breaks a rule or two share a GPU.

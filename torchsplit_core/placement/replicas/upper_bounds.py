@@ -25,7 +25,12 @@ SLACK = 1e-6
 
 
 def upper_bounds(
-    instance: ProblemInstance, table: SegmentTable, classes: SymmetryClasses, vectors: np.ndarray, best: float, clock: SearchClock
+    instance: ProblemInstance,
+    table: SegmentTable,
+    classes: SymmetryClasses,
+    vectors: np.ndarray,
+    best: float,
+    clock: SearchClock,
 ) -> np.ndarray:
     """float64, one a vector (GPUs of each class): no pipeline within it has a higher throughput.
 

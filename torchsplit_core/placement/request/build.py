@@ -43,7 +43,9 @@ def build_request(
     else:
         links = matrix_of_csv(_text(matrix), matrix)
     if Path(model).suffix == ".json":
-        decoder_model = read_config(_text(model), model, sequence_length=sequence_length, batch_size=batch_size)
+        decoder_model = read_config(
+            _text(model), model, sequence_length=sequence_length, batch_size=batch_size
+        )
     else:
         decoder_model = decoder(model, sequence_length=sequence_length, batch_size=batch_size)
     request = PlacementRequest(

@@ -15,8 +15,8 @@ import numpy as np
 
 from torchsplit_core.placement.model.instance import ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock
-from torchsplit_core.placement.search.network import Component, gpu_classes
 from torchsplit_core.placement.search.layer_assignment import Steps
+from torchsplit_core.placement.search.network import Component, gpu_classes
 from torchsplit_core.placement.search.segment_table import Items
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
@@ -52,7 +52,9 @@ class _State:
 class BeamSearch:
     """The walks through one component at one threshold."""
 
-    def __init__(self, component: Component, instance: ProblemInstance, items: Items, clock: SearchClock) -> None:
+    def __init__(
+        self, component: Component, instance: ProblemInstance, items: Items, clock: SearchClock
+    ) -> None:
         kinds = instance.kinds
         self._component, self._items, self._layers, self._clock = component, items, instance.layers, clock
         self._least, self._most = instance.counts or (1, instance.max_segments())
@@ -91,7 +93,8 @@ class BeamSearch:
             ranked = sorted(
                 children.values(),
                 key=lambda ranked_state: (
-                    ranked_state.reach + _FOLLOWERS * min((ranked_state.gate & ranked_state.free).bit_count(), _MOST_FOLLOWERS)
+                    ranked_state.reach
+                    + _FOLLOWERS * min((ranked_state.gate & ranked_state.free).bit_count(), _MOST_FOLLOWERS)
                 ),
                 reverse=True,
             )
@@ -129,7 +132,9 @@ class BeamSearch:
                     for gpu_bit in self._first_of(able & left, kind):
                         rest = left & ~(1 << gpu_bit)
                         longer[rest] = ((*chosen, gpu_bit), common & self._after[gpu_bit], rest)
-                sets = sorted(longer.values(), key=lambda entry: -(entry[1] & entry[2]).bit_count())[:_BRANCHES]
+                sets = sorted(longer.values(), key=lambda entry: -(entry[1] & entry[2]).bit_count())[
+                    :_BRANCHES
+                ]
             yield from sets
 
     def _first_of(self, able: int, kind: int) -> list[int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
 
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 
 MOST_MOVES = 600

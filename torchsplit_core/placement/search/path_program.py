@@ -27,10 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.search.clock import SearchClock
-from torchsplit_core.placement.search.subtour_cuts import violated_cuts
 from torchsplit_core.placement.search.network import GpuClasses
 from torchsplit_core.placement.search.patterns import SegmentPatterns
 from torchsplit_core.placement.search.segment_table import Items
+from torchsplit_core.placement.search.subtour_cuts import violated_cuts
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values.status import SearchVerdict
@@ -100,7 +100,9 @@ class PathProgram:
         for class_index in range(len(sizes)):
             using = np.flatnonzero(counts[:, class_index])
             if len(using):
-                program.add_row(-INF, int(sizes[class_index]), self._visit + using, counts[using, class_index])
+                program.add_row(
+                    -INF, int(sizes[class_index]), self._visit + using, counts[using, class_index]
+                )
         program.add_row(-INF, layers, self._visit + every, items.low[patterns.item])
         program.add_row(layers, INF, self._visit + every, items.high[patterns.item])
         if segments is not None:
@@ -198,7 +200,9 @@ class PathProgram:
                 self._add_subtour_cut(patterns, gates, flow.visits > 0, np.array([gpu_class]))
         return True
 
-    def _add_subtour_cut(self, patterns: np.ndarray, gates: np.ndarray, visited: np.ndarray, cut_classes: np.ndarray) -> None:
+    def _add_subtour_cut(
+        self, patterns: np.ndarray, gates: np.ndarray, visited: np.ndarray, cut_classes: np.ndarray
+    ) -> None:
         """No GPU of the classes `own` is used in W but from outside. W is what is given, the unvisited patterns of
         its classes, and the gates that only these lead to: nothing that is added is visited in the solution, so
         that the solution breaks the cut."""
@@ -217,7 +221,9 @@ class PathProgram:
         for class_index in cut_classes.tolist():
             using = np.flatnonzero(inside & (counts[:, class_index] > 0))
             columns = np.concatenate([self._visit + using, ways])
-            signs = np.concatenate([counts[using, class_index], np.full(len(ways), -int(self._sizes[class_index]))])
+            signs = np.concatenate(
+                [counts[using, class_index], np.full(len(ways), -int(self._sizes[class_index]))]
+            )
             self._program.add_row(-INF, 0, columns, signs)
 
     def _euler_path(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:

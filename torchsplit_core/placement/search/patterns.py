@@ -42,12 +42,16 @@ def build_patterns(classes: GpuClasses, items: Items) -> SegmentPatterns | None:
     counts = np.zeros((len(segments), width), dtype=np.int64)
     for number, (_, chosen, _) in enumerate(segments):
         np.add.at(counts[number], list(chosen), 1)
-    outside = np.array([[not gate >> class_index & 1 for class_index in range(width)] for gate in gates], dtype=np.float32)
+    outside = np.array(
+        [[not gate >> class_index & 1 for class_index in range(width)] for gate in gates], dtype=np.float32
+    )
     inside = outside.reshape(len(gates), width) @ (counts > 0).T.astype(np.float32) == 0
     if np.count_nonzero(inside) > MOST_ARCS:
         return None
     arcs = np.array(np.nonzero(inside), dtype=np.int64)
-    return SegmentPatterns(counts, np.array([item for item, _, _ in segments]), np.array(gate_of), len(gates), arcs)
+    return SegmentPatterns(
+        counts, np.array([item for item, _, _ in segments]), np.array(gate_of), len(gates), arcs
+    )
 
 
 def _list_segments(classes: GpuClasses, items: Items) -> Iterator[tuple[int, tuple[int, ...], int]]:
@@ -70,7 +74,9 @@ def _list_segments(classes: GpuClasses, items: Items) -> Iterator[tuple[int, tup
         least = chosen[-1] if chosen and kinds[len(chosen) - 1] == kind else 0
         for class_index in of_kind.get(kind, ()):
             if class_index >= least and chosen.count(class_index) < sizes[class_index]:
-                yield from extend(kinds, (*chosen, class_index), gate & after[class_index], source & before[class_index])
+                yield from extend(
+                    kinds, (*chosen, class_index), gate & after[class_index], source & before[class_index]
+                )
 
     every = (1 << len(sizes)) - 1
     for item in range(len(items.sizes)):

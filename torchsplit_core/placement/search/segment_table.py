@@ -43,7 +43,9 @@ class Items:
         return Items(*(column[indices] for column in columns))
 
 
-def build_table(instance: ProblemInstance, clock: SearchClock, *, part: int | None = None) -> SegmentTable | None:
+def build_table(
+    instance: ProblemInstance, clock: SearchClock, *, part: int | None = None
+) -> SegmentTable | None:
     """Ask for every throughput once; None where the time ends first.
 
     part: instead, as many multisets as the time allows and at most so many, those of the fewest GPUs; None where

@@ -58,5 +58,7 @@ def violated_cuts(
         near = np.zeros(len(nodes), dtype=bool)
         near[breadth_first_order(rest, first, return_predecessors=False)] = True
         far = nodes[~near]
-        cuts.setdefault(far.tobytes(), (far[far < count], far[(far >= count) & (far < source)] - count, gpu_class))
+        cuts.setdefault(
+            far.tobytes(), (far[far < count], far[(far >= count) & (far < source)] - count, gpu_class)
+        )
     return list(cuts.values())

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
-from torchsplit_core.placement.search.clock import SearchClock
-from torchsplit_core.placement.search.network import Component, gpu_classes, components
-from torchsplit_core.placement.search.packing import Packing, pack
-from torchsplit_core.placement.search.patterns import build_patterns
-from torchsplit_core.placement.search.layer_assignment import Steps, assign_layers, pipeline_throughput
-from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
-from torchsplit_core.placement.search.path_program import PathProgram
 from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
+from torchsplit_core.placement.search.clock import SearchClock
+from torchsplit_core.placement.search.layer_assignment import Steps, assign_layers, pipeline_throughput
+from torchsplit_core.placement.search.network import Component, components, gpu_classes
+from torchsplit_core.placement.search.packing import Packing, pack
+from torchsplit_core.placement.search.path_program import PathProgram
+from torchsplit_core.placement.search.patterns import build_patterns
+from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
 from torchsplit_core.values.status import SearchVerdict
 
 
@@ -29,7 +29,9 @@ class Decision:
 class ThresholdProblem:
     """One threshold of one instance, with segments of at most `most` GPUs: items, components, their packings."""
 
-    def __init__(self, instance: ProblemInstance, table: SegmentTable, threshold: float, most: int, clock: SearchClock) -> None:
+    def __init__(
+        self, instance: ProblemInstance, table: SegmentTable, threshold: float, most: int, clock: SearchClock
+    ) -> None:
         self._instance, self._table, self._clock = instance, table, clock
         self._value = threshold
         clock.count("thresholds")

@@ -6,12 +6,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 from math import inf
 
-from torchsplit_core.placement.model.instance import SearchResult, ProblemInstance, Segments
+from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult, Segments
 from torchsplit_core.placement.search.clock import LEAST_TRY_S, TRY_PART, SearchClock
 from torchsplit_core.placement.search.large_segments.cover_search import BoundedPipeline, LargeSegmentSearch
-from torchsplit_core.placement.search.threshold_problem import ThresholdProblem
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
-from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, candidate_values, count_multisets
+from torchsplit_core.placement.search.segment_table import (
+    SegmentTable,
+    build_table,
+    candidate_values,
+    count_multisets,
+)
+from torchsplit_core.placement.search.threshold_problem import ThresholdProblem
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
@@ -69,7 +74,9 @@ def search_thresholds(
     )
 
 
-def _search_large_segments(instance: ProblemInstance, clock: SearchClock, tell: Progress, known: Segments) -> BoundedPipeline:
+def _search_large_segments(
+    instance: ProblemInstance, clock: SearchClock, tell: Progress, known: Segments
+) -> BoundedPipeline:
     """By covers first, which need no table. Where links bind: a small table for a pipeline soon, walks with covers,
     a large table; and covers again where that is not whole."""
     large_search = LargeSegmentSearch(instance, tell)
@@ -80,7 +87,11 @@ def _search_large_segments(instance: ProblemInstance, clock: SearchClock, tell: 
             return result
         # Where links bind, covers do not prove the fewest GPUs.
         table = build_table(instance, clock.part(_SMALL_PART * clock.left_s()))
-        return _ThresholdSearch(instance, table, clock, tell, result.bound).run(result.segments) if table else result
+        return (
+            _ThresholdSearch(instance, table, clock, tell, result.bound).run(result.segments)
+            if table
+            else result
+        )
     for part, most in ((_SMALL_PART, _FEW_MULTISETS), (_TABLE_PART, _MOST_MULTISETS)):
         table = build_table(instance, clock.part(part * clock.left_s()), part=most)
         if table is None:
@@ -108,7 +119,12 @@ class _ThresholdSearch:
     values[high] and above are refuted, for segments of the table. No pipeline is above `certified`."""
 
     def __init__(
-        self, instance: ProblemInstance, table: SegmentTable, clock: SearchClock, tell: Progress, certified: float = inf
+        self,
+        instance: ProblemInstance,
+        table: SegmentTable,
+        clock: SearchClock,
+        tell: Progress,
+        certified: float = inf,
     ) -> None:
         self._instance, self._table, self._clock, self._progress = instance, table, clock, tell
         self._values = candidate_values(instance, table)

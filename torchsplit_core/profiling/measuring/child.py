@@ -39,14 +39,14 @@ from torchsplit_core.profiling.measuring.compilation import (
     raise_compile_faults,
     require_compiler,
 )
-from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.measuring.grids import check_batch_sizes
+from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.measuring.rounds import (
     MAX_ROUNDS,
     TimingRound,
     read_cpu_time,
-    undisturbed_blocks,
     segment_rounds,
+    undisturbed_blocks,
     unsteady_reason,
 )
 from torchsplit_core.profiling.measuring.run_statistics import summarise
@@ -196,7 +196,10 @@ class _Session:
 
     def measure_nodes(self, export: Callable[[], Any]) -> Iterator[Message]:
         """Times of every operation, at the traced batch and at every size that ran."""
-        wanted = {int(self.arguments["traced_batch"]), *(batch for batch, _ in self.batch_medians)} - self.known_nodes
+        wanted = {
+            int(self.arguments["traced_batch"]),
+            *(batch for batch, _ in self.batch_medians),
+        } - self.known_nodes
         if self.device_lost or not wanted:
             return
         self.progress(SHARE_FOR_BATCHES, "timing every operation")
@@ -265,8 +268,12 @@ class _Session:
         args, kwargs = self._device_inputs(batch)
         arguments = self.arguments
         # What is compiled is compiled anew for every batch size: once, so it is all measured at once.
-        blocks = self._block_count if arguments["compile_mode"] else self._block_count - self._block_count // 2
-        model = compile_model(self.model, arguments["compile_mode"]) if arguments["compile_mode"] else self.model
+        blocks = (
+            self._block_count if arguments["compile_mode"] else self._block_count - self._block_count // 2
+        )
+        model = (
+            compile_model(self.model, arguments["compile_mode"]) if arguments["compile_mode"] else self.model
+        )
         seen: list[tuple[bool, int]] = []
         with foreign_code(f"forward at batch {batch}"), raise_compile_faults(batch):
             first_round = self._time_round(
@@ -331,7 +338,9 @@ class _Session:
             **options,
         )
         # What a GPU computes waits for no core.
-        stolen_share = read_cpu_time().stolen_share_since(before) if self.opened.torch_device == "cpu" else 0.0
+        stolen_share = (
+            read_cpu_time().stolen_share_since(before) if self.opened.torch_device == "cpu" else 0.0
+        )
         return TimingRound(runs, stolen_share, tuple(block_starts_s))
 
     def _device_inputs(self, batch: int) -> tuple[Any, Any]:
@@ -400,7 +409,11 @@ def _span_attributes(message: Message) -> dict[str, Any]:
         reason = message["failure"]["reason"]
         return {"outcome": {"out_of_memory": "out of memory"}.get(reason, "failed")}
     if "nodes" in message:
-        return {"outcome": "ok", "nodes": len(message["nodes"]["items"]), "runs": len(message["nodes"]["runs_ms"])}
+        return {
+            "outcome": "ok",
+            "nodes": len(message["nodes"]["items"]),
+            "runs": len(message["nodes"]["runs_ms"]),
+        }
     batch = message["batch"]
     figures = {f"{name}_ms": batch["latency"][name]["value"] for name in ("p50", "p95", "p99")}
     return {"outcome": "ok", "runs": batch["latency"]["runs"], **figures}

@@ -52,7 +52,9 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
                 message = measurement.measure_point(batch)
             except WorkerDied:
                 skip_reason = ("crashed", f"a process died at batch {batch}")
-                message = _failure_message(batch, "crashed", f"One of {count} processes ended without an answer.")
+                message = _failure_message(
+                    batch, "crashed", f"One of {count} processes ended without an answer."
+                )
             if "failure" in message and message["failure"]["reason"] == "out_of_memory":
                 too_large = batch
             yield message
@@ -134,8 +136,14 @@ def overlapping_runs(runs: Sequence[Sequence[TimedRun]]) -> tuple[tuple[float, .
     """
     begin = max(process_runs[0][0] for process_runs in runs)
     end = min(process_runs[-1][1] for process_runs in runs)
-    inner = [[spent for start, stop, spent in process_runs if start >= begin and stop <= end] for process_runs in runs]
-    return tuple(tuple(overlapping or [run[2] for run in process_runs]) for overlapping, process_runs in zip(inner, runs, strict=True))
+    inner = [
+        [spent for start, stop, spent in process_runs if start >= begin and stop <= end]
+        for process_runs in runs
+    ]
+    return tuple(
+        tuple(overlapping or [run[2] for run in process_runs])
+        for overlapping, process_runs in zip(inner, runs, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)

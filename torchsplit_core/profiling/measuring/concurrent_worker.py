@@ -20,9 +20,14 @@ from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.profiling.measuring.accelerator import open_device
 from torchsplit_core.profiling.measuring.annotators import to_device
-from torchsplit_core.profiling.measuring.compilation import COMPILATION_RUNS, compile_model, raise_compile_faults, require_compiler
+from torchsplit_core.profiling.measuring.compilation import (
+    COMPILATION_RUNS,
+    compile_model,
+    raise_compile_faults,
+    require_compiler,
+)
 from torchsplit_core.profiling.measuring.peak_memory import measure_peak
-from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, most_runs, time_runs, time_run
+from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, most_runs, time_run, time_runs
 from torchsplit_core.values import InputFault
 
 WARM_UP_SHARE = 0.25
@@ -85,7 +90,9 @@ def _serve_requests(
             _send(output, {"failure": ["out_of_memory", "Out of memory."]})
 
 
-def _warm_up(model: Any, args: Any, kwargs: Any, arguments: Mapping[str, Any], device: str) -> tuple[bool, Any]:
+def _warm_up(
+    model: Any, args: Any, kwargs: Any, arguments: Mapping[str, Any], device: str
+) -> tuple[bool, Any]:
     """Whether the outputs are finite, and what is to be called."""
     mode = arguments["compile_mode"]
     callable_model = compile_model(model, mode) if mode else model

@@ -23,7 +23,9 @@ class HostCopies:
     The outputs' place on the host is made by the first run, which counts for nothing.
     """
 
-    def __init__(self, args: Any, kwargs: Any, host: Callable[[torch.Tensor], torch.Tensor] = pinned_like) -> None:
+    def __init__(
+        self, args: Any, kwargs: Any, host: Callable[[torch.Tensor], torch.Tensor] = pinned_like
+    ) -> None:
         self._host = host
         self._inputs = [item for item in pytree.tree_leaves((args, kwargs)) if isinstance(item, torch.Tensor)]
         self._sources = [host(item).copy_(item) for item in self._inputs]

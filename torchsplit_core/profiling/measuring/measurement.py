@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from torchsplit_core.graph.torch_graph import TorchGraph
-from torchsplit_core.isolation import ChildFault, Limits, schema_reader, printable, run_limited
+from torchsplit_core.isolation import ChildFault, Limits, printable, run_limited, schema_reader
 from torchsplit_core.model_source import ModelSource, parse_source
+from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
 from torchsplit_core.profiling.measuring.grids import (
     MOST_BATCH_SIZES,
     check_batch_sizes,
@@ -21,8 +22,13 @@ from torchsplit_core.profiling.measuring.grids import (
     is_count,
 )
 from torchsplit_core.profiling.measuring.messages import parse_message
-from torchsplit_core.profiling.points import CompileMode, DType, MeasurementLog, MeasuredPoint, MeasurementSettings
-from torchsplit_core.profiling.measured_model import MeasuredModel, build_measured_model
+from torchsplit_core.profiling.points import (
+    CompileMode,
+    DType,
+    MeasuredPoint,
+    MeasurementLog,
+    MeasurementSettings,
+)
 from torchsplit_core.telemetry import handed_on
 from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 from torchsplit_core.values.errors import quoted, suggestion
@@ -207,7 +213,9 @@ class _MessageReceiver:
         elif kind == "failure":
             _add_failure(self.log, content, self.keep)
         else:
-            _add_point(self.log, MeasuredPoint.from_message(_architecture_hash(self.log), kind, content), self.keep)
+            _add_point(
+                self.log, MeasuredPoint.from_message(_architecture_hash(self.log), kind, content), self.keep
+            )
 
     def record_death(self, fault: ChildFault) -> None:
         """The point that the child died of has failed, unless it was looked at again. Raises the fault where it
@@ -271,7 +279,9 @@ def _child_arguments(
     """What the child is told. It learns which points are known of every model: it alone can tell which this is."""
     known_by_hash: dict[str, dict[str, Any]] = {}
     for point in (*known, *log.points):
-        entry = known_by_hash.setdefault(point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []})
+        entry = known_by_hash.setdefault(
+            point.architecture_hash, {"batch": {}, "nodes": [], "out_of_memory": []}
+        )
         if point.kind == "batch":
             entry["batch"][str(point.batch_size)] = point.content["latency"]["p50"]["value"]
         elif point.kind == "nodes":
@@ -279,7 +289,9 @@ def _child_arguments(
         elif point.content["kind"] == "batch":
             entry["out_of_memory"].append(point.batch_size)
     for failure in log.failures:
-        entry = known_by_hash.setdefault(_architecture_hash(log), {"batch": {}, "nodes": [], "out_of_memory": []})
+        entry = known_by_hash.setdefault(
+            _architecture_hash(log), {"batch": {}, "nodes": [], "out_of_memory": []}
+        )
         if failure["kind"] == "nodes":
             entry["nodes"].append(failure["batch_size"])
         else:

@@ -61,11 +61,19 @@ def measure_resident_in_child(arguments: dict[str, Any], progress: Progress) -> 
                 if is_out_of_memory(fault):
                     return
                 raise
-            yield {"held": {"batch_size": batch, "bytes": resident_bytes, "course": segment_rounds([timing_round])}}
+            yield {
+                "held": {
+                    "batch_size": batch,
+                    "bytes": resident_bytes,
+                    "course": segment_rounds([timing_round]),
+                }
+            }
     progress(1.0, "done")
 
 
-def _measure_resident(model: Any, args: Any, kwargs: Any, arguments: dict[str, Any]) -> tuple[int, TimingRound]:
+def _measure_resident(
+    model: Any, args: Any, kwargs: Any, arguments: dict[str, Any]
+) -> tuple[int, TimingRound]:
     """Bytes at the peak of runs of which the first two count for nothing, and the runs."""
     with torch.inference_mode():
         for _ in range(2):

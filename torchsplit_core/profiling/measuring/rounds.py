@@ -83,7 +83,12 @@ def read_cpu_time() -> CpuTime:
 def undisturbed_blocks(rounds: Sequence[TimingRound]) -> tuple[tuple[float, ...], ...]:
     """The blocks of the quiet looks, or of all where these have too few."""
     all_blocks = tuple(block for timing_round in rounds for block in timing_round.blocks)
-    quiet = tuple(block for timing_round in rounds if timing_round.stolen_share <= MAX_STOLEN_SHARE for block in timing_round.blocks)
+    quiet = tuple(
+        block
+        for timing_round in rounds
+        if timing_round.stolen_share <= MAX_STOLEN_SHARE
+        for block in timing_round.blocks
+    )
     return quiet if len(quiet) >= min(MIN_QUIET_BLOCKS, len(all_blocks)) else all_blocks
 
 
@@ -100,7 +105,12 @@ def segment_rounds(rounds: Sequence[TimingRound]) -> SegmentedRounds:
     for timing_round in rounds:
         if timing_round.block_starts_s:
             blocks = zip(timing_round.block_starts_s, timing_round.blocks, strict=True)
-            segmented.append((timing_round.stolen_share, [segment for start_s, block in blocks for segment in _segments(start_s, block)]))
+            segmented.append(
+                (
+                    timing_round.stolen_share,
+                    [segment for start_s, block in blocks for segment in _segments(start_s, block)],
+                )
+            )
     return segmented
 
 
@@ -115,7 +125,11 @@ def _segments(block_start_s: float, block: Sequence[float]) -> Iterator[list[flo
             segments.append((start_s, segment))
             start_s, spent, segment = start_s + spent, 0.0, []
     if segment:
-        segments = [*segments[:-1], (segments[-1][0], [*segments[-1][1], *segment])] if segments else [(start_s, segment)]
+        segments = (
+            [*segments[:-1], (segments[-1][0], [*segments[-1][1], *segment])]
+            if segments
+            else [(start_s, segment)]
+        )
     for start, runs in segments:
         mean = fmean(runs)
         error = stdev(runs) / mean / sqrt(len(runs)) if len(runs) > 1 else 0.0

@@ -37,7 +37,10 @@ def measure(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
             step_times.append(time.perf_counter() - started)
         progress(0.8, "recording the memory of a step")
         peak = peak_of_run(step)
-    return {"seconds": statistics.median(step_times), "peak_bytes": peak + _resident_bytes(model, optimizer, args, kwargs)}
+    return {
+        "seconds": statistics.median(step_times),
+        "peak_bytes": peak + _resident_bytes(model, optimizer, args, kwargs),
+    }
 
 
 def track(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from torchsplit_core.files.fields import Positive, Whole
-from torchsplit_core.isolation import AnswerSchema, Limits, schema_reader, run_limited
+from torchsplit_core.isolation import AnswerSchema, Limits, run_limited, schema_reader
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
 

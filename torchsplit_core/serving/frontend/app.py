@@ -98,7 +98,9 @@ class Frontend:
         if stages is None or name_version[1] != "1" or name_version[0] not in self.engine.inputs:
             return None
         ports, outputs = self.engine.inputs[name_version[0]], self.engine.outputs[name_version[0]]
-        endpoint = self._models[path] = _ModelEndpoint(name_version[0], ports, outputs, max_body_bytes(ports, self.limits))
+        endpoint = self._models[path] = _ModelEndpoint(
+            name_version[0], ports, outputs, max_body_bytes(ports, self.limits)
+        )
         return endpoint
 
 
@@ -169,7 +171,9 @@ class Inference:
     async def _read(self, encoding: str, length: int | None) -> None:
         model, readers = self.model, self.front.readers
         try:
-            self.submit(await readers.read(self.request.body, encoding, length, model.ports, model.output_names))
+            self.submit(
+                await readers.read(self.request.body, encoding, length, model.ports, model.output_names)
+            )
         except Exception as error:  # noqa: BLE001 - nobody else would tell the client
             self._fail(error)
 

@@ -101,7 +101,9 @@ async def serve_until(
             metrics.observe_server(server)
             async with server.run(listener, GRACE_S):
                 stopped = asyncio.create_task(stop.wait())
-                starting = asyncio.create_task(_start_engine(engine, serving_plan, directory, settings, progress))
+                starting = asyncio.create_task(
+                    _start_engine(engine, serving_plan, directory, settings, progress)
+                )
                 try:
                     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
                     if starting.done():

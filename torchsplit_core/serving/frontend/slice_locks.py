@@ -25,7 +25,9 @@ def lock_devices(slices: Iterable[BoundSlice]) -> Iterator[None]:
         folder = _lock_folder()
         for bound_slice in slices:
             for name, description in _lock_names(bound_slice):
-                _lock(locks, folder / f"{re.sub(r'[^a-zA-Z0-9.-]', '_', name)}.lock", bound_slice, description)
+                _lock(
+                    locks, folder / f"{re.sub(r'[^a-zA-Z0-9.-]', '_', name)}.lock", bound_slice, description
+                )
         yield
 
 

@@ -72,7 +72,9 @@ def build_measurement(
     traces = {id_: tally["course"] for id_, tally in measured.tallies.items()}
     replayed_ms = replay_batches(sim_request, traces, measured.load.begun_s)
     models = tuple(
-        _measured_model(model.name, serving_plan, measured, planned, loads[model.name], replayed_ms.get(model.name, ()))
+        _measured_model(
+            model.name, serving_plan, measured, planned, loads[model.name], replayed_ms.get(model.name, ())
+        )
         for model in serving_plan.models
     )
     return Measurement(
@@ -86,7 +88,9 @@ def build_measurement(
         disagreements=tuple(
             fault
             for model in models
-            for fault in _disagreements(model, [server for server in servers if server.model == model.name], measured)
+            for fault in _disagreements(
+                model, [server for server in servers if server.model == model.name], measured
+            )
         ),
     )
 
@@ -153,7 +157,10 @@ def percentiles(responses_s: Sequence[float]) -> MeasuredTimes:
 
 
 def _measured_servers(
-    serving_plan: ServingPlan, measured: LoadTestData, sim_request: SimulationRequest, simulated: SimulationOutcome
+    serving_plan: ServingPlan,
+    measured: LoadTestData,
+    sim_request: SimulationRequest,
+    simulated: SimulationOutcome,
 ) -> Iterator[MeasuredServer]:
     specs: dict[str, WorkerSpec] = {}
     for worker in serving_plan.workers:
@@ -178,7 +185,9 @@ def _measured_servers(
         )
 
 
-def _measured_points(outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[MeasuredPoint]:
+def _measured_points(
+    outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]
+) -> Iterator[MeasuredPoint]:
     """A point for each size of batch that came often enough: the computing alone, as a profile has it."""
     from torchsplit_core.latency_slo.simulation_input import server_id
 
@@ -208,7 +217,11 @@ def _disagreements(
     model: MeasuredModel, servers: Sequence[MeasuredServer], measured: LoadTestData
 ) -> Iterator[Disagreement]:
     """Which slice and which stage, in service or in waiting; or the front; or requests that got no answer."""
-    slow = [server for server in servers if _exceeds_tolerance(server.batch_ms, server.planned_batch_ms, TIME_BAND)]
+    slow = [
+        server
+        for server in servers
+        if _exceeds_tolerance(server.batch_ms, server.planned_batch_ms, TIME_BAND)
+    ]
     replay = _describe_replay(model)
     for one in slow:
         assert one.batch_ms is not None and one.planned_batch_ms is not None
@@ -226,7 +239,9 @@ def _disagreements(
             model.name, "load", f"{model.name}: {model.errors} requests got no result ({statuses})"
         )
     rate = abs(model.measured_rps - model.predicted_rps) > RATE_BAND * model.predicted_rps
-    late = _exceeds_tolerance(model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND) and not _within_simulated_range(model)
+    late = _exceeds_tolerance(
+        model.measured_ms.p95, model.simulated_ms.p95, TIME_BAND
+    ) and not _within_simulated_range(model)
     if slow or not (rate or late):
         return
     response = [r for _, r, status in measured.load.answers.get(model.name, []) if status == 200]
@@ -295,7 +310,13 @@ def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
     weight = sum(server.utilisation for server in stage_servers)
     if not weight:
         return 0.0
-    return sum(((server.wait_ms or 0.0) + (server.batch_ms or 0.0)) * server.utilisation for server in stage_servers) / weight
+    return (
+        sum(
+            ((server.wait_ms or 0.0) + (server.batch_ms or 0.0)) * server.utilisation
+            for server in stage_servers
+        )
+        / weight
+    )
 
 
 def _within_simulated_range(model: MeasuredModel) -> bool:

@@ -183,7 +183,9 @@ def _hand_over(tallies: Sequence[dict[str, dict[str, list[float]]]]) -> float:
 
 
 def _undisturbed(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str) -> float:
-    return float(np.percentile([ms for tally in tallies for times in tally[kind].values() for ms in times], 10))
+    return float(
+        np.percentile([ms for tally in tallies for times in tally[kind].values() for ms in times], 10)
+    )
 
 
 def processor_ms(pid: int) -> float:
@@ -192,7 +194,9 @@ def processor_ms(pid: int) -> float:
     return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def fit_costs(few: Sequence[CostSample], many: Sequence[CostSample], large: Sequence[CostSample]) -> FrontCosts:
+def fit_costs(
+    few: Sequence[CostSample], many: Sequence[CostSample], large: Sequence[CostSample]
+) -> FrontCosts:
     """Costs that explain all blocks best, in the share by which they miss each; none of them below 0."""
     from scipy.optimize import nnls
 
@@ -200,7 +204,10 @@ def fit_costs(few: Sequence[CostSample], many: Sequence[CostSample], large: Sequ
     rows = [(sample.requests, sample.batches, sample.megabytes) for sample in samples]
     spent = np.array([sample.ms for sample in samples])
     (request, batch, megabyte), _ = nnls(np.array(rows) / spent[:, None], np.ones(len(samples)))
-    request_ms = [(sample.ms - batch * sample.batches - megabyte * sample.megabytes) / sample.requests for sample in many]
+    request_ms = [
+        (sample.ms - batch * sample.batches - megabyte * sample.megabytes) / sample.requests
+        for sample in many
+    ]
     return FrontCosts(
         float(request),
         float(batch),

@@ -112,7 +112,9 @@ class LoadGenerator:
         for _ in range(min(4, self.most_connections)):
             await self._connect()
         self.began_at, spent = time.perf_counter(), time.process_time()
-        for due, stream in heapq.merge(*(_arrivals(stream) for stream in self.streams), key=lambda pair: pair[0]):
+        for due, stream in heapq.merge(
+            *(_arrivals(stream) for stream in self.streams), key=lambda pair: pair[0]
+        ):
             while (early := self.began_at + due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
             stream.sent += 1
@@ -180,7 +182,9 @@ class LoadGenerator:
             await asyncio.sleep(REPORT_INTERVAL_S)
             if self.began_at:
                 now = time.perf_counter() - self.began_at
-                report({"at_s": now, "models": {stream.name: _progress(stream, now) for stream in self.streams}})
+                report(
+                    {"at_s": now, "models": {stream.name: _progress(stream, now) for stream in self.streams}}
+                )
 
 
 def _arrivals(stream: ArrivalStream) -> Any:
@@ -224,9 +228,12 @@ async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
 async def main(command: dict[str, Any]) -> None:
     """Run one load and tell all answers."""
     streams = [
-        ArrivalStream(entry["name"], base64.b64decode(entry["request"]), entry["times_s"]) for entry in command["streams"]
+        ArrivalStream(entry["name"], base64.b64decode(entry["request"]), entry["times_s"])
+        for entry in command["streams"]
     ]
-    generator = LoadGenerator(command["host"], command["port"], streams, command["settle_s"], command["connections"])
+    generator = LoadGenerator(
+        command["host"], command["port"], streams, command["settle_s"], command["connections"]
+    )
     work = asyncio.create_task(generator.run())
     watching = asyncio.create_task(_cancel_at_stdin_eof(work))
     await work

@@ -11,14 +11,20 @@ from typing import Any
 import numpy as np
 
 from torchsplit_core.hardware import discover_host, instability_words, measure_cores
-from torchsplit_core.latency_slo.frontend import with_load_generator, frontend_load, frontend_ms, worker_busy_ms, describe_shortfall
-from torchsplit_core.latency_slo.simulation_input import simulation_request
+from torchsplit_core.latency_slo.frontend import (
+    describe_shortfall,
+    frontend_load,
+    frontend_ms,
+    with_load_generator,
+    worker_busy_ms,
+)
 from torchsplit_core.latency_slo.service_variance import simulate_with_variance, with_lognormal_service
+from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.serving.load_test.comparison import LoadTestData, build_measurement
 from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
 from torchsplit_core.serving.plan import ServingPlan
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
-from torchsplit_core.simulation.arrivals import offered_rps, arrival_times_ms
+from torchsplit_core.simulation.arrivals import arrival_times_ms, offered_rps
 from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
     InputFault,
@@ -80,7 +86,9 @@ def measure(
     if slice_cores:
         progress(0.0, "checking whether the cores keep their speed")
     unsteady = instability_words(measure_cores(slice_cores))
-    with serving_session(outcome, request, serving, lambda share, text: progress(0.2 * share, text)) as server:
+    with serving_session(
+        outcome, request, serving, lambda share, text: progress(0.2 * share, text)
+    ) as server:
         requests = {model.name: server.example_request(model.name) for model in serving_plan.models}
         hops: dict[str, Hop] = {}
         for number, model in enumerate(serving_plan.models):
@@ -101,11 +109,15 @@ def measure(
     simulated = simulate_with_variance(sim_request)
     report = discover_host()
     processor = f"{report.cpu_name}, {report.cpu_cores} cores"
-    gpus = sorted({bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"})
+    gpus = sorted(
+        {bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"}
+    )
     total = {name: hop.total_ms for name, hop in hops.items()}
     in_front = {model.name: model.front_ms for model in sim_request.models}
     measured = LoadTestData(load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front)
-    measurement = build_measurement(outcome, serving_plan, measured, sim_request, simulated, points=serving.stand_in == "none")
+    measurement = build_measurement(
+        outcome, serving_plan, measured, sim_request, simulated, points=serving.stand_in == "none"
+    )
     return replace(
         measurement,
         load=load.load,
@@ -198,7 +210,9 @@ def hand_over_by_server(hops: Mapping[str, Hop]) -> dict[str, float]:
     return {server: ms for hop in hops.values() for server, ms in hop.hand_over_ms.items()}
 
 
-def _measure_hop(server: ServerHandle, serving_plan: ServingPlan, model: str, request: bytes, cores: Sequence[int]) -> Hop:
+def _measure_hop(
+    server: ServerHandle, serving_plan: ServingPlan, model: str, request: bytes, cores: Sequence[int]
+) -> Hop:
     """Requests one at a time while nothing else runs: response less computing, medians."""
     server.fetch_json("DELETE", "/torchsplit/tallies")
     warm = send_load(server, {model: request}, {model: [0.0]}, cores).answers[model]
@@ -217,13 +231,25 @@ def _measure_hop(server: ServerHandle, serving_plan: ServingPlan, model: str, re
     tallies = server.fetch_json("GET", "/torchsplit/tallies")
     compute = 0.0
     hand_over: dict[str, float] = {}
-    for position, _ in enumerate(next(served_model for served_model in serving_plan.models if served_model.name == model).stages):
-        ids = {worker.server for worker in serving_plan.workers if (worker.model, worker.position) == (model, position)}
+    for position, _ in enumerate(
+        next(served_model for served_model in serving_plan.models if served_model.name == model).stages
+    ):
+        ids = {
+            worker.server
+            for worker in serving_plan.workers
+            if (worker.model, worker.position) == (model, position)
+        }
         stage_tallies = {id_: tallies[id_] for id_ in ids if tallies[id_]["compute_ms"]}
-        compute_times = [ms for tally in stage_tallies.values() for times_ in tally["compute_ms"].values() for ms in times_]
-        batch_times = [ms for tally in stage_tallies.values() for times_ in tally["whole_ms"].values() for ms in times_]
+        compute_times = [
+            ms for tally in stage_tallies.values() for times_ in tally["compute_ms"].values() for ms in times_
+        ]
+        batch_times = [
+            ms for tally in stage_tallies.values() for times_ in tally["whole_ms"].values() for ms in times_
+        ]
         compute += statistics.median(compute_times)
-        hand_over |= dict.fromkeys(ids, max(0.0, statistics.median(batch_times) - statistics.median(compute_times)))
+        hand_over |= dict.fromkeys(
+            ids, max(0.0, statistics.median(batch_times) - statistics.median(compute_times))
+        )
     return Hop(max(0.0, statistics.median(response_times) * 1e3 - compute), hand_over)
 
 

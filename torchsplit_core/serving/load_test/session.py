@@ -80,7 +80,12 @@ class ServerHandle:
         example = self.fetch_json("GET", f"/torchsplit/examples/{model}")
         body, length = encode_request(
             [
-                RawTensor(tensor["name"], tensor["datatype"], tuple(tensor["shape"]), base64.b64decode(tensor["bytes"]))
+                RawTensor(
+                    tensor["name"],
+                    tensor["datatype"],
+                    tuple(tensor["shape"]),
+                    base64.b64decode(tensor["bytes"]),
+                )
                 for tensor in example["inputs"]
             ]
         )
@@ -146,7 +151,9 @@ def send_load(
     with _run_child(GENERATOR, command) as (_, lines):
         for message in lines:
             if "answers" in message:
-                answers = {name: [(a, b, c) for a, b, c in triples] for name, triples in message["answers"].items()}
+                answers = {
+                    name: [(a, b, c) for a, b, c in triples] for name, triples in message["answers"].items()
+                }
                 return LoadResult(answers, float(message["begun_s"]), float(message["processor_s"]))
             on_progress(message)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")

@@ -21,7 +21,9 @@ def replace_points(request: PlanRequest, measurement: Measurement) -> PlanReques
         points_by_stage.setdefault((point.model, point.variant, point.stage), []).append(point)
     return with_stages(
         request,
-        lambda model, variant, stage: _replace_stage_points(stage, points_by_stage.get((model.name, variant.name, stage.name), ())),
+        lambda model, variant, stage: _replace_stage_points(
+            stage, points_by_stage.get((model.name, variant.name, stage.name), ())
+        ),
     )
 
 
@@ -50,7 +52,8 @@ def _memory_like(stage: Stage, measured_point: MeasuredPoint) -> float | None:
     same_slice = [
         point
         for point in stage.points
-        if (point.gpu_type, point.profile, point.processes) == (measured_point.gpu_type, measured_point.profile, measured_point.processes)
+        if (point.gpu_type, point.profile, point.processes)
+        == (measured_point.gpu_type, measured_point.profile, measured_point.processes)
     ]
     return max(same_slice, key=lambda point: point.batch_size).memory_gib if same_slice else None
 

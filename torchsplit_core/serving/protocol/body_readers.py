@@ -199,7 +199,9 @@ def main(descriptor: int, limits: Limits) -> None:
                 stream.sendall(block)
 
 
-def _read_command(command: dict[str, Any], body: bytes, limits: Limits) -> tuple[dict[str, Any], Sequence[Any]]:
+def _read_command(
+    command: dict[str, Any], body: bytes, limits: Limits
+) -> tuple[dict[str, Any], Sequence[Any]]:
     ports = [TensorPort(name, datatype, tuple(shape)) for name, datatype, shape in command["inputs"]]
     try:
         parsed = read_body(body, command["encoding"], command["length"], ports, command["outputs"], limits)

@@ -79,7 +79,9 @@ class Request:
 
     __slots__ = ("body", "connection", "gone", "headers", "held", "keep_alive", "method", "path", "refused")
 
-    def __init__(self, connection: ServerConnection, method: str, path: str, headers: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, connection: ServerConnection, method: str, path: str, headers: dict[bytes, bytes]
+    ) -> None:
         self.connection = connection
         self.method, self.path, self.headers = method, path, headers
         self.body: bytes | bytearray = b""

@@ -101,7 +101,9 @@ class RequestHead:
     def request(self, following: memoryview) -> InferRequest:
         """The request with the bytes that follow the JSON."""
         inputs = tuple(following[data] if isinstance(data, slice) else data for data in self.inputs)
-        return InferRequest(self.id, self.rows, self.shapes, inputs, self.requested_outputs, self.binary, self.timeout_s)
+        return InferRequest(
+            self.id, self.rows, self.shapes, inputs, self.requested_outputs, self.binary, self.timeout_s
+        )
 
 
 def parse_request(
@@ -237,7 +239,10 @@ def _parse_shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
         not isinstance(shape, list)
         or not all(type(size) is int for size in shape)
         or len(shape) != 1 + len(port.shape)
-        or any(size < 0 or expected not in (-1, size) for expected, size in zip(port.shape, shape[1:], strict=True))
+        or any(
+            size < 0 or expected not in (-1, size)
+            for expected, size in zip(port.shape, shape[1:], strict=True)
+        )
     ):
         raise RequestFault(
             f"input {port.name}",
@@ -353,7 +358,11 @@ def response_blocks(
 
 def all_binary(request: InferRequest) -> bool:
     """Whether every output is wanted as bytes."""
-    return all(binary for _, binary in request.requested_outputs) if request.requested_outputs else request.binary
+    return (
+        all(binary for _, binary in request.requested_outputs)
+        if request.requested_outputs
+        else request.binary
+    )
 
 
 def _requested_outputs(request: InferRequest, outputs: Sequence[TensorPort]) -> Iterator[tuple[int, bool]]:

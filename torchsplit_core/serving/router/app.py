@@ -102,7 +102,9 @@ class Router:
         if model is not None and verb == "infer":
             self._spawn(request, self._infer(model, request))
         elif verb == "ready":
-            self._spawn(request, self._ready(request, list(self.models.values()) if model is None else [model]))
+            self._spawn(
+                request, self._ready(request, list(self.models.values()) if model is None else [model])
+            )
         elif model is not None:
             request.reply(json_response(model.metadata()))
         elif verb == "metrics":
@@ -154,7 +156,9 @@ class Router:
             }
             response = await model.infer(headers, request.body)
             status = response.status
-            forwarded = tuple((name, value) for name, value in response.headers.items() if name in _FORWARDED_HEADERS)
+            forwarded = tuple(
+                (name, value) for name, value in response.headers.items() if name in _FORWARDED_HEADERS
+            )
             request.reply(http_server.HttpResponse(status, (response.body,), forwarded))
         except asyncio.CancelledError:
             status = 499
@@ -164,7 +168,9 @@ class Router:
             self._seconds.labels(model.model.name).observe(time.perf_counter() - began)
 
     async def _ready(self, request: Request, routes: list[_ModelRoute]) -> None:
-        for model, is_ready in zip(routes, await asyncio.gather(*(route.ready() for route in routes)), strict=True):
+        for model, is_ready in zip(
+            routes, await asyncio.gather(*(route.ready() for route in routes)), strict=True
+        ):
             if not is_ready:
                 problem = "has a part without a server that is ready"
                 raise RequestFault(model.model.name, problem, "Ask again later.", 503)
@@ -221,7 +227,11 @@ class _ModelRoute:
 
     async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
         step, balancer = self.parts[0]
-        forwarded = {name: value for name, value in headers.items() if name in _FORWARDED_HEADERS or name == "accept-encoding"}
+        forwarded = {
+            name: value
+            for name, value in headers.items()
+            if name in _FORWARDED_HEADERS or name == "accept-encoding"
+        }
         rows = MOST_ROWS if "content-encoding" in headers else _most_rows(self.inputs, len(body))
         max_bytes = max_response_bytes(list(map(_port, self.model.outputs)), rows, text=True)
         return await balancer.send(step.model, forwarded, body, max_bytes)
@@ -239,7 +249,9 @@ class _ModelRoute:
                     return failure
         outputs = {name: values_by_name[value] for name, value in self.output_values.items()}
         if odd := [name for name, tensor in outputs.items() if tensor.shape[:1] != (parsed.rows,)]:
-            return _bad_part_response(f"output {odd[0]}", f"came without the {parsed.rows} rows of the request")
+            return _bad_part_response(
+                f"output {odd[0]}", f"came without the {parsed.rows} rows of the request"
+            )
         ports = [TensorPort(name, tensor.datatype, tensor.shape[1:]) for name, tensor in outputs.items()]
         values = [tensor.data for tensor in outputs.values()]
         text, json_bytes = await _run_inline_or_in_thread(
@@ -263,22 +275,33 @@ class _ModelRoute:
         """
         ports = await balancer.ports(step.model, step.inputs)
         inputs = [
-            replace(values[name], name=server_name) for name, server_name in zip(step.inputs, ports.inputs, strict=True)
+            replace(values[name], name=server_name)
+            for name, server_name in zip(step.inputs, ports.inputs, strict=True)
         ]
-        body, length = await _run_inline_or_in_thread(sum(len(tensor.data) for tensor in inputs), encode_request, inputs)
+        body, length = await _run_inline_or_in_thread(
+            sum(len(tensor.data) for tensor in inputs), encode_request, inputs
+        )
         max_bytes = max_response_bytes(ports.outputs, rows, text=False)
         response = await balancer.send(step.model, content_headers(length), body, max_bytes)
         if response.status != 200:
             return response
         length_header = response.headers.get(LENGTH_HEADER, "")
-        if (int(length_header) if length_header.isdecimal() and len(length_header) < 13 else len(response.body)) > LARGEST_TEXT:
-            return _bad_part_response(step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON")
+        if (
+            int(length_header)
+            if length_header.isdecimal() and len(length_header) < 13
+            else len(response.body)
+        ) > LARGEST_TEXT:
+            return _bad_part_response(
+                step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON"
+            )
         try:
             outputs = decode_outputs(response.body, length_header or None)
         except ValueError as fault:
             return _bad_part_response(step.model, f"gave an answer that cannot be read: {fault}")
         if len(outputs) != len(step.outputs):
-            return _bad_part_response(step.model, f"gave {len(outputs)} values, not {', '.join(step.outputs)}")
+            return _bad_part_response(
+                step.model, f"gave {len(outputs)} values, not {', '.join(step.outputs)}"
+            )
         values.update(zip(step.outputs, outputs, strict=True))
         return None
 

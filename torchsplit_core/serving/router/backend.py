@@ -47,7 +47,9 @@ class Backend:
     default_headers: Mapping[str, str] = field(default_factory=dict)
     _free: list[_BackendConnection] = field(default_factory=list)
 
-    async def send(self, method: str, path: str, headers: Mapping[str, str], body: Body, max_bytes: int) -> BackendResponse:
+    async def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: Body, max_bytes: int
+    ) -> BackendResponse:
         """The answer, its body of at most so many bytes. The caller says how long all of it may take.
 
         Raises OSError where it cannot be reached, NoAnswerError where it gives no answer, TooLargeError.
@@ -89,7 +91,9 @@ class Backend:
             self._free.remove(connection)
             connection.close()
 
-    async def _send_on(self, connection: _BackendConnection, request: h11.Request, body: Body, max_bytes: int) -> BackendResponse:
+    async def _send_on(
+        self, connection: _BackendConnection, request: h11.Request, body: Body, max_bytes: int
+    ) -> BackendResponse:
         try:
             response = await connection.send(request, body, max_bytes)
         except BaseException:

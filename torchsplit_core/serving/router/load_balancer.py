@@ -75,7 +75,11 @@ class LoadBalancer:
         self._backends = {server.url: Backend(server.url, headers) for server in self.servers}
 
     async def send(
-        self, model: str, headers: Mapping[str, str], body: bytes | bytearray, max_bytes: int = LARGEST_RESPONSE
+        self,
+        model: str,
+        headers: Mapping[str, str],
+        body: bytes | bytearray,
+        max_bytes: int = LARGEST_RESPONSE,
     ) -> BackendResponse:
         """The answer of the first server that gives one: least busy for its weight first.
 
@@ -154,7 +158,11 @@ class LoadBalancer:
 
     def _least_busy(self, tried: set[str]) -> RouteServer | None:
         untried = [server for server in self.servers if server.url not in tried]
-        return min(untried, key=lambda candidate: (self._busy.get(candidate.url, 0) + 1) / candidate.weight, default=None)
+        return min(
+            untried,
+            key=lambda candidate: (self._busy.get(candidate.url, 0) + 1) / candidate.weight,
+            default=None,
+        )
 
 
 def _ports(body: bytes) -> PartPorts:

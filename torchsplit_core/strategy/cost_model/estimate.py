@@ -203,7 +203,12 @@ def _data(
 
 
 def grad_sync_s(
-    weights: float, choices: ParallelConfig, job: TrainingJob, software: TrainingSoftware, network: Network, m: int
+    weights: float,
+    choices: ParallelConfig,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    network: Network,
+    m: int,
 ) -> float:
     """Gradients of a device's `own` weights summed over the data-parallel devices."""
     if choices.shard in ("fsdp", "hsdp"):
@@ -213,7 +218,9 @@ def grad_sync_s(
     if choices.shard == "none":
         return network.reduce(width * weights, group, stride)
     scatters = m if choices.shard == "zero2" else 1
-    return scatters * network.gather(width * weights, group, stride) + network.gather(2.0 * weights, group, stride)
+    return scatters * network.gather(width * weights, group, stride) + network.gather(
+        2.0 * weights, group, stride
+    )
 
 
 def exposed_s(taken: float, software: TrainingSoftware, c: Constants, micro_batch_s: float) -> float:
@@ -225,7 +232,12 @@ def exposed_s(taken: float, software: TrainingSoftware, c: Constants, micro_batc
 
 
 def _optimizer(
-    model: Transformer, choices: ParallelConfig, kernels: Kernels, cluster: TrainingCluster, c: Constants, m: int
+    model: Transformer,
+    choices: ParallelConfig,
+    kernels: Kernels,
+    cluster: TrainingCluster,
+    c: Constants,
+    m: int,
 ) -> float:
     """Master weights, moments and gradients through memory.
 

@@ -63,7 +63,11 @@ def step_memory(
 
 
 def state_bytes(
-    model: Transformer, choices: ParallelConfig, job: TrainingJob, software: TrainingSoftware, per_node: int = 8
+    model: Transformer,
+    choices: ParallelConfig,
+    job: TrainingJob,
+    software: TrainingSoftware,
+    per_node: int = 8,
 ) -> tuple[float, float, float, float]:
     """Weights, gradients, optimizer states, and what is gathered of sharded weights."""
     weights = device_parameters(model, choices)
@@ -100,7 +104,9 @@ def stored_bytes(
     master = 0 if wide else 4
     weights = (4 if wide else 2) * device_weights
     gradients = software.gradient_bytes * (whole / group if choices.shard == "zero2" else device_weights)
-    optimizer = (moments + master) * (whole / group if choices.shard in ("zero1", "zero2") else device_weights)
+    optimizer = (moments + master) * (
+        whole / group if choices.shard in ("zero1", "zero2") else device_weights
+    )
     return _offloaded(choices, weights, gradients, optimizer, 0.0)
 
 
@@ -161,7 +167,9 @@ def logit_bytes(model: Transformer, choices: ParallelConfig, software: TrainingS
     return each * tokens * model.vocab / choices.tensor
 
 
-def saved_bytes(model: Transformer, choices: ParallelConfig, software: TrainingSoftware) -> tuple[float, float]:
+def saved_bytes(
+    model: Transformer, choices: ParallelConfig, software: TrainingSoftware
+) -> tuple[float, float]:
     """What a layer keeps of a micro-batch, and the working memory of a recomputed layer."""
     t, tokens = choices.tensor, choices.micro_batch * model.sequence / choices.context
     whole = layer_activation_bytes(model, choices, software)

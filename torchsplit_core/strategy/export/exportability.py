@@ -41,7 +41,9 @@ def _reasons(request: StrategyRequest, candidate: StrategyCandidate) -> list[tup
             ("offload", candidate.offload, "PyTorch offloads states with the parameters alone (fully_shard)")
         )
     if candidate.shard == "zero1" and candidate.tensor > 1:
-        reasons.append(("shard", candidate.shard, "ZeroRedundancyOptimizer does not divide tensors that are divided"))
+        reasons.append(
+            ("shard", candidate.shard, "ZeroRedundancyOptimizer does not divide tensors that are divided")
+        )
     if not isinstance(model, SourceSizes) and model.kv_heads % candidate.tensor:
         reasons.append(
             ("tensor", candidate.tensor, f"heads of the keys, {model.kv_heads}, would have to be repeated")

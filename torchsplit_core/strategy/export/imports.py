@@ -65,7 +65,11 @@ def imports_of(body: str) -> str:
         used_names = [name for name in names if name.split(" ")[-1] in used]
         if used_names:
             others.append(_line(module, used_names))
-    torchsplit = ["", *(line for line, name in TORCHSPLIT if name in used)] if any(name in used for _, name in TORCHSPLIT) else []
+    torchsplit = (
+        ["", *(line for line, name in TORCHSPLIT if name in used)]
+        if any(name in used for _, name in TORCHSPLIT)
+        else []
+    )
     return "\n".join([*standard, "", *others, *torchsplit]) + "\n"
 
 

@@ -89,7 +89,9 @@ class _Script:
             saved = ("every second product and attention", "seen[context.is_recompute] % 2 == 0")
             if self.source is not None:
                 saved = ("products and attention", "True")
-            body += parallel_template.RECOMPUTE_SELECTIVE.replace("{kept}", saved[0]).replace("{every}", saved[1])
+            body += parallel_template.RECOMPUTE_SELECTIVE.replace("{kept}", saved[0]).replace(
+                "{every}", saved[1]
+            )
         if self.sharded:
             body += self._shard()
         elif not self.ddp:
@@ -302,7 +304,9 @@ class _Script:
         ]
 
     def _optimizer(self, parameters: str) -> str:
-        optimizer_class = "torch.optim.AdamW" if self.request.training.optimizer == "adamw" else "torch.optim.SGD"
+        optimizer_class = (
+            "torch.optim.AdamW" if self.request.training.optimizer == "adamw" else "torch.optim.SGD"
+        )
         more = "" if optimizer_class.endswith("AdamW") else ", momentum=0.9"
         if self.candidate.shard == "zero1":
             return (

@@ -70,7 +70,9 @@ def chain_of(graph: TorchGraph) -> BlockChain:
         first = {block: place for place, block in enumerate(blocks)}
         # One part for each block; a chain that comes back to one cannot be cut.
         part_of = {node.id: first.get(block_of(node.module), 0) for node in graph.nodes if node.kind == "op"}
-        return BlockChain(blocks, part_of, frozenset(within), f"the work comes back to {twice} after other blocks")
+        return BlockChain(
+            blocks, part_of, frozenset(within), f"the work comes back to {twice} after other blocks"
+        )
     late = _late_input(graph, blocks, part_of)
     return BlockChain(blocks, part_of, frozenset(within), _no_stages(graph, blocks, part_of), late)
 

@@ -6,8 +6,8 @@ import re
 from math import exp, log, sqrt
 
 from torchsplit_core.graph.sizes import element_bytes
-from torchsplit_core.profiling.roofline import interval
 from torchsplit_core.profiling.flops import node_costs
+from torchsplit_core.profiling.roofline import interval
 from torchsplit_core.strategy.cost_model.interval import Offset, calibrated, unseen, widened
 from torchsplit_core.strategy.graph_model.blocks import weights
 from torchsplit_core.strategy.graph_model.model import GraphCostModel

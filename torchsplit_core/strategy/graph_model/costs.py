@@ -180,7 +180,9 @@ class GraphCosts:
             chosen = inputs[:1]
         elif how == "others":
             chosen = [
-                value for value in inputs if any(other in self.needs for other in node.inputs if other != value)
+                value
+                for value in inputs
+                if any(other in self.needs for other in node.inputs if other != value)
             ]
             if len(node.inputs) > len(inputs):
                 chosen = inputs

@@ -46,7 +46,9 @@ class _SearchResult:
     considered: int = 0
     refused: dict[str, RefusedChoices] = field(default_factory=dict)
 
-    def refuse(self, reason: str, count: int, choices: ParallelConfig | None = None, missing: float = 0.0) -> None:
+    def refuse(
+        self, reason: str, count: int, choices: ParallelConfig | None = None, missing: float = 0.0
+    ) -> None:
         self.considered += count
         self.refused.setdefault(reason, RefusedChoices()).add(count, choices, missing)
 
@@ -115,7 +117,12 @@ def stage_starts(
 
 
 def _outcome(
-    request: StrategyRequest, steps: GraphStepModel, result: _SearchResult, used: int, tracked: int | None, started: float
+    request: StrategyRequest,
+    steps: GraphStepModel,
+    result: _SearchResult,
+    used: int,
+    tracked: int | None,
+    started: float,
 ) -> StrategyOutcome:
     machine = steps.machine
     best = result.fitting[: request.top_k]
@@ -142,7 +149,9 @@ def _outcome(
     )
 
 
-def _search_all(steps: GraphStepModel, space: GraphSearchSpace, machine: Machine) -> tuple[_SearchResult, int]:
+def _search_all(
+    steps: GraphStepModel, space: GraphSearchSpace, machine: Machine
+) -> tuple[_SearchResult, int]:
     """Every choice for all devices, or for the most that one fits."""
     for used in range(machine.devices, 0, -1):
         result = _search_devices(steps, space, used, machine)
@@ -162,7 +171,9 @@ def _search_all(steps: GraphStepModel, space: GraphSearchSpace, machine: Machine
     return first, machine.devices
 
 
-def _search_devices(steps: GraphStepModel, space: GraphSearchSpace, devices: int, machine: Machine) -> _SearchResult:
+def _search_devices(
+    steps: GraphStepModel, space: GraphSearchSpace, devices: int, machine: Machine
+) -> _SearchResult:
     result = _SearchResult()
     if otherwise := space.divided_otherwise(devices):
         result.refuse(WITHOUT_SIZES, otherwise)
@@ -193,7 +204,9 @@ def _host_bytes(steps: GraphStepModel, choices: ParallelConfig) -> float:
     return STATE_BYTES * (2 + moments) * weights / shards(choices, steps.machine.cluster.gpus_per_node)
 
 
-def _check_tracked(result: _SearchResult, tracker: Tracker | None, machine: Machine, progress: Progress) -> int | None:
+def _check_tracked(
+    result: _SearchResult, tracker: Tracker | None, machine: Machine, progress: Progress
+) -> int | None:
     """The best followed by torch's tracker; those it says do not fit are refused."""
     if tracker is None:
         return None

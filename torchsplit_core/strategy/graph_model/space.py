@@ -119,7 +119,9 @@ class GraphSearchSpace:
             if inside > 1 and layout.data > inside and layout.data % inside == 0:
                 storages += [("hsdp", "none"), ("hsdp", "parameters")]
         return tuple(
-            storage for storage in storages if self.fix.shard in (None, storage[0]) and self.fix.offload in (None, storage[1])
+            storage
+            for storage in storages
+            if self.fix.shard in (None, storage[0]) and self.fix.offload in (None, storage[1])
         )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:

@@ -131,7 +131,9 @@ class GraphStepModel:
         elif choices.recompute == "selective":
             recompute, recompute_host = part.recompute_rest, part.recompute_host
         factor = self._factor(choices.micro_batch)
-        return StageLoad(factor * (part.forward + part.backward + recompute), factor * (part.host + recompute_host))
+        return StageLoad(
+            factor * (part.forward + part.backward + recompute), factor * (part.host + recompute_host)
+        )
 
     def _factor(self, batch: int) -> float:
         """What was measured over what is reckoned at the nearest batch that was measured."""
@@ -191,7 +193,9 @@ class GraphStepModel:
             return 0.0
         taken = self.network.reduce(STATE_BYTES * weights, choices.data, 1)
         hidden = min((1.0 - self.c.data_exposed) * taken, 0.6 * micro_batch_s)
-        weights_gather_s = self.network.gather(STATE_BYTES * weights, choices.data, 1) if choices.shard == "zero1" else 0.0
+        weights_gather_s = (
+            self.network.gather(STATE_BYTES * weights, choices.data, 1) if choices.shard == "zero1" else 0.0
+        )
         return taken - hidden + weights_gather_s
 
     def _optimizer(self, choices: ParallelConfig, weights: float, m: int) -> float:

@@ -33,7 +33,12 @@ def candidate(
 
 
 def candidate_of(
-    device: TrainingDevice, job: TrainingJob, choices: ParallelConfig, step: StepEstimate, flops: float, tokens: int
+    device: TrainingDevice,
+    job: TrainingJob,
+    choices: ParallelConfig,
+    step: StepEstimate,
+    flops: float,
+    tokens: int,
 ) -> StrategyCandidate:
     """The same of any model: `flops` are its own operations of the whole step, `tokens` those of a sequence."""
     peak = choices.devices * peak_flops(device, job.precision)
@@ -104,7 +109,8 @@ def strategy_parts(step_parts: StepParts, seconds: float) -> StrategyParts:
     """The estimate's parts in those of the contract, scaled to its seconds."""
     scale = seconds / step_parts.total
     return StrategyParts(
-        compute=scale * (step_parts.compute + step_parts.attention + step_parts.memory_bound + step_parts.host),
+        compute=scale
+        * (step_parts.compute + step_parts.attention + step_parts.memory_bound + step_parts.host),
         tensor_communication=scale * (step_parts.tensor_communication + step_parts.context_communication),
         # With uneven rounding of the layers' sum it may be a last digit below 0.
         pipeline_bubble=scale * max(0.0, step_parts.pipeline_bubble),

@@ -90,7 +90,9 @@ def cross_group_sync_s(entries: Sequence[NodeGroup], model: Transformer, groups:
         return 0.0
     c = constants()
     slowest = min(
-        entry.machine.devices / entry.machine.cluster.gpus_per_node * entry.machine.cluster.between_bytes_per_s
+        entry.machine.devices
+        / entry.machine.cluster.gpus_per_node
+        * entry.machine.cluster.between_bytes_per_s
         for entry in entries
     )
     passed = 2.0 * 4.0 * model.parameters * (count - 1) / count
@@ -117,7 +119,9 @@ class HeteroDataParallelSearch:
         feasible = tuple(entry for entry in self.entries if entry.least < INFINITE)
         sets = [chosen for count in range(1, len(feasible) + 1) for chosen in combinations(feasible, count)]
         result = SplitSearchResult()
-        for bound, chosen in sorted(((self.bound(subset), subset) for subset in sets), key=lambda subset: subset[0]):
+        for bound, chosen in sorted(
+            ((self.bound(subset), subset) for subset in sets), key=lambda subset: subset[0]
+        ):
             kth = result.best[top_k - 1].seconds if len(result.best) >= top_k else INFINITE
             if bound > kth or (result.best and bound > self.known_s):
                 break
@@ -128,15 +132,21 @@ class HeteroDataParallelSearch:
             if not proven:
                 result.bound_s = min(result.bound_s, bound)
             if split is not None:
-                result.best = sorted([*result.best, split], key=lambda solved_split: solved_split.seconds)[:top_k]
-        result.proven = result.bound_s >= min(self.known_s, result.best[0].seconds if result.best else INFINITE)
+                result.best = sorted([*result.best, split], key=lambda solved_split: solved_split.seconds)[
+                    :top_k
+                ]
+        result.proven = result.bound_s >= min(
+            self.known_s, result.best[0].seconds if result.best else INFINITE
+        )
         if result.best:
             result.bound_s = min(result.bound_s, result.best[0].seconds)
         return result
 
     def bound(self, chosen: tuple[NodeGroup, ...]) -> float:
         """Seconds below which no step of these entries comes: at their best rates, evenly busy."""
-        return self.batch / sum(1.0 / entry.least for entry in chosen) + cross_group_sync_s(chosen, self.model)
+        return self.batch / sum(1.0 / entry.least for entry in chosen) + cross_group_sync_s(
+            chosen, self.model
+        )
 
     def solve(self, chosen: tuple[NodeGroup, ...]) -> tuple[BatchSplit | None, bool]:
         """The best parts for these entries, and whether that is proven."""
@@ -184,7 +194,8 @@ class HeteroDataParallelSearch:
         """Parts that may be in a better answer: none whose bound passes the longest time known."""
         most = self.batch - len(chosen) + 1
         highs = [
-            most if longest == INFINITE else min(most, int(max(0.0, longest) / entry.least)) for entry in chosen
+            most if longest == INFINITE else min(most, int(max(0.0, longest) / entry.least))
+            for entry in chosen
         ]
         whole = sum(highs)
         return [range(max(1, self.batch - (whole - high)), high + 1) for high in highs]

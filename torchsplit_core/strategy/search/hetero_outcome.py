@@ -48,7 +48,9 @@ def hetero_outcome(
     """The outcome of a fleet of several entries: copies of the model on sets of them, the best pipeline across, and
     groups beside each other where they are better than both."""
     refused = tuple(
-        StrategyRefusal(f"{refusal.reason} ({_name(entry)})", refusal.count, refusal.nearest, refusal.missing_gib)
+        StrategyRefusal(
+            f"{refusal.reason} ({_name(entry)})", refusal.count, refusal.nearest, refusal.missing_gib
+        )
         for entry in entries
         for refusal in refusals_of(entry.refused)
     )
@@ -145,7 +147,9 @@ def _message(
         for entry, part in zip(best.entries, best.parts, strict=True)
     )
     message += f": {best.seconds:.4g} s a step{shorter}"
-    next_s = min((contender.seconds for contender in (*others[:1], pipeline) if contender is not None), default=None)
+    next_s = min(
+        (contender.seconds for contender in (*others[:1], pipeline) if contender is not None), default=None
+    )
     if next_s is not None:
         names = "a pipeline across entries"
         if others and next_s == others[0].seconds:
@@ -158,7 +162,11 @@ def _message(
 
 
 def _groups_message(
-    best: ReplicaGroups, copies: SplitSearchResult, pipeline: Pipeline | None, entries: tuple[NodeGroup, ...], shorter: str
+    best: ReplicaGroups,
+    copies: SplitSearchResult,
+    pipeline: Pipeline | None,
+    entries: tuple[NodeGroup, ...],
+    shorter: str,
 ) -> str:
     """Groups are only kept where they are better than copies and than a pipeline."""
     message = f"{describe_groups(best, entries)}: {best.seconds:.4g} s a step{shorter}"
@@ -175,10 +183,10 @@ def _groups_message(
     return f"{message}."
 
 
-def _pipeline_message(best: Pipeline, copies: SplitSearchResult, entries: tuple[NodeGroup, ...], shorter: str) -> str:
-    message = (
-        f"{describe_pipeline(best, [entry.search for entry in entries])}: {best.seconds:.4g} s a step{shorter}"
-    )
+def _pipeline_message(
+    best: Pipeline, copies: SplitSearchResult, entries: tuple[NodeGroup, ...], shorter: str
+) -> str:
+    message = f"{describe_pipeline(best, [entry.search for entry in entries])}: {best.seconds:.4g} s a step{shorter}"
     message = message[0].upper() + message[1:]
     if copies.best:
         names = " and ".join(_name(entry) for entry in copies.best[0].entries)

@@ -146,7 +146,10 @@ class HomogeneousSearch:
         return result
 
     def _collect_fitting(
-        self, layout: ParallelConfig, result: SearchResult, fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]]
+        self,
+        layout: ParallelConfig,
+        result: SearchResult,
+        fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
     ) -> None:
         """Every shape of a layout: which of its storages fit, and its bound."""
         by_expert: dict[int, Storages] = {}
@@ -159,7 +162,9 @@ class HomogeneousSearch:
             if every.others:
                 size, shard, offload = every.others[0]
                 refused_choices = replace(shape, shard=shard, offload=offload)
-                result.refused.setdefault(HOST_MEMORY, RefusedChoices()).add(len(every.others), refused_choices, size)
+                result.refused.setdefault(HOST_MEMORY, RefusedChoices()).add(
+                    len(every.others), refused_choices, size
+                )
             left = self.usable_bytes - self._activations(shape)
             fits = bisect_right(storages, left, key=lambda storage: storage[0])
             if fits < len(storages):
@@ -171,7 +176,10 @@ class HomogeneousSearch:
                 fitting.append((self.bound(shape), shape, storages[:fits]))
 
     def _rank(
-        self, fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]], result: SearchResult, top_k: int
+        self,
+        fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
+        result: SearchResult,
+        top_k: int,
     ) -> None:
         ranked: list[tuple[tuple[object, ...], ParallelConfig, StepEstimate]] = []
         for bound, shape, storages in fitting:

@@ -79,11 +79,15 @@ def groups_candidate(solution: ReplicaGroups, entries: Sequence[NodeGroup]) -> S
         tokens_per_s=job.global_batch * model.sequence / solution.seconds,
         samples_per_s=job.global_batch / solution.seconds,
         mfu=step_flops(model, job.global_batch) / solution.seconds / peak,
-        memory_gib=max((group_candidate.memory_gib for group_candidate in candidates), key=lambda memory: memory.total),
+        memory_gib=max(
+            (group_candidate.memory_gib for group_candidate in candidates), key=lambda memory: memory.total
+        ),
         parts_s=replace(longest.parts_s, data_communication=data_s),
         devices=sum(machine.devices for machine in used),
         stages=tuple(
-            replace(stage, group=number) for number, group_candidate in enumerate(candidates, start=1) for stage in group_candidate.stages
+            replace(stage, group=number)
+            for number, group_candidate in enumerate(candidates, start=1)
+            for stage in group_candidate.stages
         ),
     )
 

@@ -83,7 +83,9 @@ def _solve_heterogeneous(
     pipelines = HeteroPipelineSearch(DevicePool([entry.search for entry in entries]))
     pipelines.run(started + FIRST_SHARE * limit)
     progress(0.5, "copies of the model")
-    search = HeteroDataParallelSearch(entries, model, job.global_batch, started + COPIES_SHARE * limit, pipelines.least_s)
+    search = HeteroDataParallelSearch(
+        entries, model, job.global_batch, started + COPIES_SHARE * limit, pipelines.least_s
+    )
     copies = search.run(request.top_k)
     known = copies.best[0].seconds if copies.best else float("inf")
     pipelines.run(started + limit, known, to_the_end=True)
@@ -93,7 +95,9 @@ def _solve_heterogeneous(
     return hetero_outcome(copies, pipelines, groups, entries, request.top_k, started)
 
 
-def _solve_homogeneous(machine: Machine, space: SearchSpace, top_k: int, started: float, progress: Progress) -> StrategyOutcome:
+def _solve_homogeneous(
+    machine: Machine, space: SearchSpace, top_k: int, started: float, progress: Progress
+) -> StrategyOutcome:
     search = HomogeneousSearch(machine, space)
     progress(0.0, f"{machine.devices} devices")
     result = search.best(machine.devices, top_k)
@@ -118,7 +122,9 @@ def _solve_homogeneous(machine: Machine, space: SearchSpace, top_k: int, started
     )
 
 
-def _infeasible(search: HomogeneousSearch, machine: Machine, result: SearchResult, started: float) -> StrategyOutcome:
+def _infeasible(
+    search: HomogeneousSearch, machine: Machine, result: SearchResult, started: float
+) -> StrategyOutcome:
     """Proven: nothing fits. What is missing, and the smallest fleet of such nodes that would do."""
     closest, missing = search.closest_infeasible(machine.devices)
     message = f"No choice fits on {machine.devices} × {machine.type}"

@@ -99,7 +99,9 @@ class SearchSpace:
     def experts(self, layout: ParallelConfig) -> tuple[int, ...]:
         """Devices that share the experts: divisors of the experts and of the data-parallel devices."""
         group = layout.data * layout.context
-        return _allowed([count for count in divisors(self.model.experts) if group % count == 0], self.fix.expert)
+        return _allowed(
+            [count for count in divisors(self.model.experts) if group % count == 0], self.fix.expert
+        )
 
     def micro_batches(self, layout: ParallelConfig) -> tuple[int, ...]:
         """Sequences of a micro-batch: divisors of a device's batch."""
@@ -128,7 +130,11 @@ class SearchSpace:
         """
         group = layout.data * layout.context
         inside = min(group, self.per_node // layout.tensor)
-        storages: list[tuple[Shard, Offload]] = [("none", "none"), ("none", "optimizer"), ("fsdp", "parameters")]
+        storages: list[tuple[Shard, Offload]] = [
+            ("none", "none"),
+            ("none", "optimizer"),
+            ("fsdp", "parameters"),
+        ]
         if group > 1:
             storages += [("zero1", "none"), ("zero1", "optimizer"), ("fsdp", "none")]
             if layout.pipeline == 1:
@@ -136,7 +142,11 @@ class SearchSpace:
             if inside > 1 and group > inside and group % inside == 0:
                 storages += [("hsdp", "none"), ("hsdp", "parameters")]
         fix = self.fix
-        return tuple(storage for storage in storages if fix.shard in (None, storage[0]) and fix.offload in (None, storage[1]))
+        return tuple(
+            storage
+            for storage in storages
+            if fix.shard in (None, storage[0]) and fix.offload in (None, storage[1])
+        )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:
         """Every choice for exactly so many devices."""

@@ -59,7 +59,9 @@ def read_machine(gpu: str, hint: str = "") -> tuple[TrainingDevice, TrainingClus
     for pattern, name, generation in _GPUS:
         if re.search(pattern, description):
             table = peaks(name)
-            return _device(table, generation, description), _cluster(table, generation, f"{description} {hint.lower()}")
+            return _device(table, generation, description), _cluster(
+                table, generation, f"{description} {hint.lower()}"
+            )
     raise RowError(f"gpu is {gpu[:40]!r}, and the catalogue has no such GPU" if gpu else "gpu is empty")
 
 

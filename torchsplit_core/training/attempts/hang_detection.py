@@ -106,7 +106,11 @@ class HangMonitor:
         # A launcher that was itself stopped for a while, or a machine, saw nothing in that time.
         since, self._last = min(now - self._last, 2 * INTERVAL_S), now
         heartbeats = self._read_heartbeats()
-        local = {heartbeat: usage for heartbeat in heartbeats if heartbeat.node == self.node and (usage := self._process(heartbeat.pid))}
+        local = {
+            heartbeat: usage
+            for heartbeat in heartbeats
+            if heartbeat.node == self.node and (usage := self._process(heartbeat.pid))
+        }
         self._update(heartbeats, local, since)
         hangs = [hang for hang in self._hung(heartbeats, local) if not self._is_reported(hang)]
         self.reported |= {hang.heartbeat.rank: hang for hang in hangs}
@@ -116,7 +120,9 @@ class HangMonitor:
         before = self.reported.get(hang.heartbeat.rank)
         return before is not None and before.heartbeat.pid == hang.heartbeat.pid
 
-    def _update(self, heartbeats: list[Heartbeat], local: dict[Heartbeat, tuple[str, float]], since: float) -> None:
+    def _update(
+        self, heartbeats: list[Heartbeat], local: dict[Heartbeat, tuple[str, float]], since: float
+    ) -> None:
         """Count the seconds in which no rank moved, and those for which each is stopped."""
         self._stopped_s = {
             heartbeat.pid: self._stopped_s.get(heartbeat.pid, 0.0) + since
@@ -124,7 +130,9 @@ class HangMonitor:
             if state == "T"
         }
         counts = {heartbeat.rank: (heartbeat.pid, heartbeat.count) for heartbeat in heartbeats}
-        if counts == self._counts and not any(heartbeat.phase == CHECKPOINT_PHASE for heartbeat in heartbeats):
+        if counts == self._counts and not any(
+            heartbeat.phase == CHECKPOINT_PHASE for heartbeat in heartbeats
+        ):
             self._silent_s += since
             return
         if _all_stepped(heartbeats):
@@ -139,7 +147,10 @@ class HangMonitor:
         limit = self._limit()
         stopped = [heartbeat for heartbeat in local if self._stopped_s.get(heartbeat.pid, 0.0) > limit]
         if stopped:
-            return [self._hang(heartbeat, self._stopped_s[heartbeat.pid], "it is stopped") for heartbeat in stopped]
+            return [
+                self._hang(heartbeat, self._stopped_s[heartbeat.pid], "it is stopped")
+                for heartbeat in stopped
+            ]
         silent = self._silent_s
         if silent <= (limit if _all_stepped(heartbeats) else max(limit, STARTUP_LIMIT_S)):
             return []
@@ -149,15 +160,24 @@ class HangMonitor:
             if behind:
                 return [self._hang(heartbeat, silent, "the others wait for it") for heartbeat in behind]
         else:
-            busy = [heartbeat for heartbeat in local if local[heartbeat][1] - self._busy_s.get(heartbeat.pid, local[heartbeat][1]) > silent / 2]
+            busy = [
+                heartbeat
+                for heartbeat in local
+                if local[heartbeat][1] - self._busy_s.get(heartbeat.pid, local[heartbeat][1]) > silent / 2
+            ]
             if 0 < len(busy) < len(heartbeats):
                 return [self._hang(heartbeat, silent, "it computes without end") for heartbeat in busy]
         if silent > 2 * limit:
-            return [self._hang(heartbeat, silent, "it cannot be told which rank is at fault") for heartbeat in local]
+            return [
+                self._hang(heartbeat, silent, "it cannot be told which rank is at fault")
+                for heartbeat in local
+            ]
         return []
 
     def _hang(self, heartbeat: Heartbeat, seconds: float, why: str) -> Hang:
-        words = f"has not moved for {seconds:.0f} s (limit {self._limit():.0f} s) in {heartbeat.phase!r}, {why}"
+        words = (
+            f"has not moved for {seconds:.0f} s (limit {self._limit():.0f} s) in {heartbeat.phase!r}, {why}"
+        )
         return Hang(heartbeat, words)
 
     def _read_heartbeats(self) -> list[Heartbeat]:

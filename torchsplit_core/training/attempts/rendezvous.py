@@ -124,7 +124,10 @@ class StoreRendezvous:
         while True:
             if _is_local(self.host) and (store := self._open_store(serve=True)):
                 return store
-            with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), STORE_TIMEOUT_S):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((self.host, self.port), STORE_TIMEOUT_S),
+            ):
                 if store := self._connect_running():
                     return store
                 raise InputFault(

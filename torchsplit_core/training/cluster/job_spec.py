@@ -124,7 +124,9 @@ def _options(options: RunOptions, candidate: int, precision: Precision | None, t
         arguments.append(f"--shares={','.join(f'{share:g}' for share in options.shares)}")
     if options.stall_limit_s is not None:
         arguments.append(f"--stall-limit={options.stall_limit_s:g}")
-    arguments += ["--balance"] * options.balance + ["--in-order"] * (not options.shuffle) + ["--trust"] * trust
+    arguments += (
+        ["--balance"] * options.balance + ["--in-order"] * (not options.shuffle) + ["--trust"] * trust
+    )
     return arguments
 
 

@@ -70,7 +70,9 @@ def train_on_ray(
         stack.enter_context(report_progress(run, options.steps, progress))
         stack.enter_context(export_metrics(run.path, exports or Exports()))
         stack.enter_context(_interrupt_on_sigterm())
-        task = NodeTask(parsed.text, trust, strategy, options, str(run.path), fleet, rendezvous, str(probe_file))
+        task = NodeTask(
+            parsed.text, trust, strategy, options, str(run.path), fleet, rendezvous, str(probe_file)
+        )
         restarts = _NodeTasks(ray, group, task).supervise()
     last = run.last_step()
     return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
@@ -160,7 +162,9 @@ class _NodeTasks:
             for task in self._index_of_task:
                 self.ray.cancel(task)
             if self._index_of_task:
-                self.ray.wait([*self._index_of_task], num_returns=len(self._index_of_task), timeout=AGENT_END_S)
+                self.ray.wait(
+                    [*self._index_of_task], num_returns=len(self._index_of_task), timeout=AGENT_END_S
+                )
         return max(summary.restarts for summary in self._summaries)
 
     def _start(self, index: int) -> None:
@@ -169,7 +173,10 @@ class _NodeTasks:
         needed = _bundle(self.task.fleet)
         placement = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=index)
         remote = self.ray.remote(
-            num_cpus=needed["CPU"], num_gpus=needed.get("GPU", 0), max_retries=-1, scheduling_strategy=placement
+            num_cpus=needed["CPU"],
+            num_gpus=needed.get("GPU", 0),
+            max_retries=-1,
+            scheduling_strategy=placement,
         )(_in_worker)
         self._index_of_task[remote.remote(self.task, index)] = index
 

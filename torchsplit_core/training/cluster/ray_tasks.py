@@ -63,7 +63,9 @@ def count_matching_nodes(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     fitting = sum(all(node.get(name, 0) >= count for name, count in needed.items()) for node in alive)
     if fitting < minimum:
-        available = "; ".join(describe_resources({name: node.get(name, 0) for name in needed}) for node in alive)
+        available = "; ".join(
+            describe_resources({name: node.get(name, 0) for name in needed}) for node in alive
+        )
         raise InputFault(
             "the Ray cluster",
             f"has {fitting} nodes with {describe_resources(needed)}, needs at least {minimum} (its nodes have: {available})",
@@ -77,7 +79,9 @@ def describe_resources(resources: Mapping[str, float]) -> str:
     return " and ".join(f"{count:g} {name}" for name, count in resources.items())
 
 
-def run_on_cluster(work: Callable[..., T], *given: Any, cores: int = 1, gpus: int | None = 0, **named: Any) -> T:
+def run_on_cluster(
+    work: Callable[..., T], *given: Any, cores: int = 1, gpus: int | None = 0, **named: Any
+) -> T:
     """What a function gives, run once as a task on a node with so many cores and GPUs (None: one where there is one).
 
     Function and values must be such that the node's TorchSplit has them too. Raises InputFault as the function does,

@@ -58,13 +58,21 @@ def fleet_of(given: Any, strategy: RunStrategy, options: RunOptions, requested: 
     fit_to_world_sizes(strategy, options, (processes * number for number in range(least, most + 1)))
     kind = given.fleet[0].type if isinstance(given, StrategyRequest) else ""
     cpu_type = re.fullmatch(r"CPU-(\d{1,4})c", kind)
-    cores = requested.cores if requested.cores is not None else int(cpu_type.group(1)) if cpu_type else DEFAULT_CORES
+    cores = (
+        requested.cores
+        if requested.cores is not None
+        else int(cpu_type.group(1))
+        if cpu_type
+        else DEFAULT_CORES
+    )
     if cores < 1:
         raise InputFault(
             "--cores", f"is {cores}, below the least value 1", "Give each process at least one core."
         )
     without_gpus = not requested.gpus or point_type(kind) != kind
-    return Fleet(least, most, processes, cores, None if without_gpus else re.split(r"[^a-z0-9]", kind.lower())[0])
+    return Fleet(
+        least, most, processes, cores, None if without_gpus else re.split(r"[^a-z0-9]", kind.lower())[0]
+    )
 
 
 def _counts(

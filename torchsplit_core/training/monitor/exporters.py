@@ -204,7 +204,9 @@ class _EventWriter:
             self._sampled_at[key] = gpu.sampled_at
             for name, (_, value_of) in GPU_FIGURES.items():
                 if (value := value_of(gpu)) is not None:
-                    self._writer.add_scalar(f"train/gpu_{name}/{gpu.node}/{gpu.index}", value, self._last_step)
+                    self._writer.add_scalar(
+                        f"train/gpu_{name}/{gpu.node}/{gpu.index}", value, self._last_step
+                    )
 
     def close(self) -> None:
         """No more of this file."""

@@ -161,7 +161,9 @@ def _gpu(record: dict[str, Any], entry: dict[str, Any]) -> NodeGpu:
         **{name: _finite_or_none(entry.get(name)) for name in _STATE},
         throttled_by=None if throttled_by is None else tuple(map(str, throttled_by)),
     )
-    counted = DcgmFigures(**{name: _finite_or_none(entry.get(name)) for name in DcgmFigures.__dataclass_fields__})
+    counted = DcgmFigures(
+        **{name: _finite_or_none(entry.get(name)) for name in DcgmFigures.__dataclass_fields__}
+    )
     return NodeGpu(
         str(record["node"]),
         int(entry["index"]),

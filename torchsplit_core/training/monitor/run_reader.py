@@ -32,7 +32,10 @@ class RunReader:
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(path)
-        self._metrics, self._event_lines = JsonTail(self.folder.path / METRICS), JsonTail(self.folder.path / EVENTS)
+        self._metrics, self._event_lines = (
+            JsonTail(self.folder.path / METRICS),
+            JsonTail(self.folder.path / EVENTS),
+        )
         self._steps, self._events = Steps(), tuple[Event, ...]()
         self._lock = threading.Lock()
 
@@ -144,7 +147,9 @@ def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
 def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: datetime) -> Rank:
     parts, share = record.get("parts_s"), record.get("communication_share")
     number, reported_at = int(record["rank"]), _time(record["time"])
-    lost = next((event for event in reversed(events) if event.rank == number and event.kind == "rank_lost"), None)
+    lost = next(
+        (event for event in reversed(events) if event.rank == number and event.kind == "rank_lost"), None
+    )
     words = f"at step {record['step']}" if record["step"] else "starting"
     if record.get("ended"):
         words = f"done at step {record['step']}"

@@ -141,7 +141,9 @@ class PipelineEngine:
             inputs, targets = self.batches.batch(indices)
             leaves = pytree.tree_leaves((tuple(inputs), {}))
             self._check(leaves)
-            self._inputs_of_micro_batch.append(to_device(dict(zip(self._inputs, leaves, strict=True)), self.device))
+            self._inputs_of_micro_batch.append(
+                to_device(dict(zip(self._inputs, leaves, strict=True)), self.device)
+            )
             self._targets.append(to_device(targets, self.device))
         self._number = len(batches)
         return counted
@@ -198,7 +200,10 @@ class PipelineEngine:
         block_s = [0.0] * (len(self.blocks.names) + 1)
         for stage, stage_module, number in zip(stages, self.model.stages, self._numbers, strict=True):
             forward_s = [
-                median_low(timer.elapsed_s(timestamps[place], timestamps[place + 1]) for timestamps in stage_module.timestamps)
+                median_low(
+                    timer.elapsed_s(timestamps[place], timestamps[place + 1])
+                    for timestamps in stage_module.timestamps
+                )
                 for place in range(len(self.cut[number]))
             ]
             backward_s = median_low([timer.elapsed_s(*span) for span in stage.timestamps] or [0.0])
@@ -221,7 +226,9 @@ class PipelineEngine:
         """torch's schedule for so many micro-batches of that size, with stages that know the sizes of their values."""
         stages = [
             self._stage(module, stage_module, number, size)
-            for module, stage_module, number in zip(self._stages, self.model.stages, self._numbers, strict=True)
+            for module, stage_module, number in zip(
+                self._stages, self.model.stages, self._numbers, strict=True
+            )
         ]
         settings: dict[str, Any] = {"loss_fn": self._loss_of, "scale_grads": False}
         if len(stages) > 1:

@@ -23,9 +23,9 @@ from torchsplit_core.strategy.graph_model.blocks import BlockChain as TracedChai
 from torchsplit_core.strategy.graph_model.blocks import chain_of
 from torchsplit_core.strategy.graph_model.costs import GraphCosts
 from torchsplit_core.strategy.graph_model.stage_partition import partition_evenly
-from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.tracing.export import ROUTE, export_program
 from torchsplit_core.tracing.export_inputs import OTHER_BATCH, TRACED_BATCH
+from torchsplit_core.tracing.program_graph import convert_program
 from torchsplit_core.training.pipeline.blocks import BlockCosts, ranges_of
 from torchsplit_core.values import InputFault
 
@@ -121,7 +121,9 @@ def split_model(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> Sp
         members[place].append(name)
     parts = divide(program, members).stages
     if len(parts) < len(chain.blocks):
-        raise _not_splittable(f"{len(chain.blocks) - len(parts)} of its blocks compute nothing that the result needs")
+        raise _not_splittable(
+            f"{len(chain.blocks) - len(parts)} of its blocks compute nothing that the result needs"
+        )
     inputs = tuple(str(name) for name in program.graph_signature.user_inputs)
     blocks = _block_costs(program, graph, chain, parts)
     split = SplitProgram(program, blocks, parts, inputs, _output_spec(program), _tensor_specs(program))
@@ -139,7 +141,9 @@ def _block_costs(
         place = chain.part_of[cost.id]
         loads[place] += cost.matrix_flops
         moved[place] += cost.moved_bytes
-        activations[place] += sum(size for name, size in cost.saved.items() if name not in counted) / TRACED_BATCH
+        activations[place] += (
+            sum(size for name, size in cost.saved.items() if name not in counted) / TRACED_BATCH
+        )
         counted |= set(cost.saved)
     specs = {spec.arg.name: str(spec.target) for spec in program.graph_signature.input_specs}
     sizes = {name: tensor.nbytes for name, tensor in program.state_dict.items()}
@@ -153,7 +157,9 @@ def _check_untied(model: nn.Module) -> None:
     for name, weight in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(id(weight), name)
         if first != name:
-            raise _not_splittable(f"{first} and {name} are one weight, which two stages would each have as their own")
+            raise _not_splittable(
+                f"{first} and {name} are one weight, which two stages would each have as their own"
+            )
 
 
 def _output_spec(program: ExportedProgram) -> OutputSpec:

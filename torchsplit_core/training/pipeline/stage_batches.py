@@ -36,7 +36,9 @@ class StageBatches(RankBatches):
     @property
     def largest_micro_batch(self) -> int:
         """Samples of a micro-batch of a whole step, of the rank that has the largest."""
-        return max(micro_batch_size(count, self.micro_batch) for count in self.counts(self.global_batch) if count)
+        return max(
+            micro_batch_size(count, self.micro_batch) for count in self.counts(self.global_batch) if count
+        )
 
     @property
     def most_micro_batches(self) -> int:

@@ -72,7 +72,9 @@ class StageModule(nn.Module):  # type: ignore[misc]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=not self._precise):
             for part in self.parts:
                 plain = _without_checkpoint_wrapper(part)
-                known |= zip(plain.output_names, part(*(known[name] for name in plain.input_names)), strict=True)
+                known |= zip(
+                    plain.output_names, part(*(known[name] for name in plain.input_names)), strict=True
+                )
                 if self._timer:
                     timestamps.append(self._timer.now())
         if timestamps:

@@ -27,7 +27,14 @@ class StageMigration:
     The first rank says what a move takes, when the last one was, and how it went.
     """
 
-    def __init__(self, folder: RunFolder, rank: int, began_s: float, rebalancer: Rebalancer, checkpointer: AsyncCheckpointer) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        rank: int,
+        began_s: float,
+        rebalancer: Rebalancer,
+        checkpointer: AsyncCheckpointer,
+    ) -> None:
         self.folder, self.rank, self.rebalancer, self.checkpointer = folder, rank, rebalancer, checkpointer
         self._start_s = time.time() - began_s
         self._attempted_s: float | None = None
@@ -42,9 +49,7 @@ class StageMigration:
         if overrides.under_way is None:
             return
         self._last_duration_s = time.time() - overrides.under_way.began_s
-        words = (
-            f"moved {overrides.under_way.what} in {self._last_duration_s:.3g} s, of which {overrides.under_way.written_s:.3g} s"
-        )
+        words = f"moved {overrides.under_way.what} in {self._last_duration_s:.3g} s, of which {overrides.under_way.written_s:.3g} s"
         gain = f"a step of {overrides.under_way.predicted_s:.3g} s instead of {overrides.under_way.step_s:.3g} s is predicted"
         self.folder.log_event("layers_moved", f"{words} went into the checkpoint; {gain}", 0)
         self.rebalancer.completed_move = overrides.under_way
@@ -81,7 +86,9 @@ class StageMigration:
         """Have the next start make it; why it cannot, None where it can."""
         now = time.time()
         under_way = PendingMove(move.what, began_s, now - began_s, move.step_s, move.predicted_s)
-        overrides = replace(read_overrides(self.folder.path), layers=move.layers, moved_s=now, under_way=under_way)
+        overrides = replace(
+            read_overrides(self.folder.path), layers=move.layers, moved_s=now, under_way=under_way
+        )
         try:
             save_overrides(self.folder.path, overrides)
         except InputFault as fault:

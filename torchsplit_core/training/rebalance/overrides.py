@@ -57,7 +57,9 @@ def save_overrides(folder: Path, overrides: RunOverrides) -> None:
     replace_file(folder / OVERRIDES, json.dumps(asdict(overrides)) + "\n")
 
 
-def apply_overrides(strategy: RunStrategy, options: RunOptions, folder: Path) -> tuple[RunStrategy, RunOptions]:
+def apply_overrides(
+    strategy: RunStrategy, options: RunOptions, folder: Path
+) -> tuple[RunStrategy, RunOptions]:
     """Both as earlier starts of this command left them; layers of other numbers of stages are the strategy's again."""
     overrides, choices = read_overrides(folder), strategy.choices
     choices = replace(

@@ -74,7 +74,13 @@ class Rebalancer:
         self._seconds = seconds
 
     def local_report(
-        self, loss: float, finite: float, samples: int, *, checkpoint_requested: float = 0.0, move_s: float = 0.0
+        self,
+        loss: float,
+        finite: float,
+        samples: int,
+        *,
+        checkpoint_requested: float = 0.0,
+        move_s: float = 0.0,
     ) -> RankReport:
         """What this rank tells of the step."""
         now = time.monotonic()
@@ -83,7 +89,17 @@ class Rebalancer:
         peak, limit = memory_guard.peak_bytes(self.device), self._limit_bytes
         blocks_s = self.pipeline.blocks_s if self.pipeline and self.stage_balancer else ()
         return RankReport(
-            loss, finite, self._seconds, samples, now, peak, self._free_share, checkpoint_requested, limit, move_s, blocks_s
+            loss,
+            finite,
+            self._seconds,
+            samples,
+            now,
+            peak,
+            self._free_share,
+            checkpoint_requested,
+            limit,
+            move_s,
+            blocks_s,
         )
 
     def after_step(self, step: int, reports: Sequence[RankReport], steps_left: int) -> None:
@@ -138,7 +154,9 @@ class Rebalancer:
             slowest,
         )
 
-    def _rebalance_stages(self, balancer: StageBalancer, step: int, reports: Sequence[RankReport], steps_left: int) -> None:
+    def _rebalance_stages(
+        self, balancer: StageBalancer, step: int, reports: Sequence[RankReport], steps_left: int
+    ) -> None:
         assert isinstance(self.feed, StageBatches)
         self.pending_move = None
         # The ranks of the first stage have all samples of the step.

@@ -105,11 +105,14 @@ class StageBalancer:
     def _stage_times(self, reports: Sequence[RankReport]) -> StageTimes:
         *seconds, loss_s = [median(samples) for samples in zip(*self._seconds, strict=True)]
         room = [
-            (1 - MIN_FREE_SHARE) * report.limit_bytes - report.peak_bytes if report.limit_bytes else math.inf for report in reports
+            (1 - MIN_FREE_SHARE) * report.limit_bytes - report.peak_bytes if report.limit_bytes else math.inf
+            for report in reports
         ]
         data = len(reports) // self.processes
         least = tuple(max(0.0, min(room[start : start + data])) for start in range(0, len(reports), data))
-        return StageTimes(self.blocks, self.layers, self.processes, tuple(seconds), loss_s, *self._size, least)
+        return StageTimes(
+            self.blocks, self.layers, self.processes, tuple(seconds), loss_s, *self._size, least
+        )
 
     def _describe_move(self, layers: Sequence[int]) -> str:
         """Which blocks go from which stage to which."""

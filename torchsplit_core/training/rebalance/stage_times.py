@@ -53,7 +53,10 @@ class StageTimes:
     @cached_property
     def _work(self) -> list[float]:
         """Seconds of the blocks before each place on the fastest device."""
-        normalized = (seconds / self.slowness[home] for seconds, home in zip(self.seconds, self.process_of_block, strict=True))
+        normalized = (
+            seconds / self.slowness[home]
+            for seconds, home in zip(self.seconds, self.process_of_block, strict=True)
+        )
         return [0.0, *accumulate(normalized)]
 
     @cached_property

@@ -129,7 +129,9 @@ class StrategyCandidate:
     @property
     def choices(self) -> ParallelConfig:
         """The choices among what it says."""
-        return ParallelConfig(**{option.name: getattr(self, option.name) for option in fields(ParallelConfig)})
+        return ParallelConfig(
+            **{option.name: getattr(self, option.name) for option in fields(ParallelConfig)}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,9 @@ class StrategyFix:
 
     def given(self) -> dict[str, int | str | bool]:
         """Those that are fixed, by name."""
-        return {option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None}
+        return {
+            option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None
+        }
 
 
 @dataclass(frozen=True, slots=True)

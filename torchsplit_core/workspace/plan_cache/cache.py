@@ -84,7 +84,9 @@ class PlanCache:
                 "SELECT question, about FROM known_plans WHERE workspace = ? AND family = ? ORDER BY number DESC",
                 (self.workspace.id, family(request)),
             ).fetchall()
-            summaries = {question: PlanSummary.of_row(json.loads(summary_row)) for question, summary_row in rows}
+            summaries = {
+                question: PlanSummary.of_row(json.loads(summary_row)) for question, summary_row in rows
+            }
             first = first_level_hash(request)
             keys = [first] if first in summaries else []
             keys += [question for question in rank_warm_starts(request, summaries) if question != first]

@@ -50,7 +50,11 @@ def rank_warm_starts(request: PlanRequest, plans: Mapping[str, PlanSummary]) -> 
         surplus = sum((Counter(plan_summary.used) - fleet).values())
         rates = [plan_summary.rates_rps.get(model.name, 0.0) for model in request.models]
         objective_values = values(request, rates, float(sum(plan_summary.used.values())), 0.0)
-        return surplus, sum(_violations(request, plan_summary)), [better_first * value for value in objective_values]
+        return (
+            surplus,
+            sum(_violations(request, plan_summary)),
+            [better_first * value for value in objective_values],
+        )
 
     return sorted((key for key, about in plans.items() if about.used), key=lambda key: rank(plans[key]))
 

@@ -102,7 +102,9 @@ def missing_slices(host: HostReport) -> SlicesToMake | None:
         name = widgets.single_choice("GPU", list(cuttable), next(iter(cuttable)), "profile-slices-gpu")
         gpu = cuttable[name]
         profiles = [slice_profile.name for slice_profile in plain_profiles(catalogue()[str(gpu.gpu_type)])]
-        wanted = widgets.multi_choice("Slices", profiles, (), "profile-slices-wanted", placeholder="Choose slices")
+        wanted = widgets.multi_choice(
+            "Slices", profiles, (), "profile-slices-wanted", placeholder="Choose slices"
+        )
         st.caption(
             "Make slices yourself with these commands, then reload this page: they are offered as devices. "
             "Untested on hardware."

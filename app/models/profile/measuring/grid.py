@@ -97,7 +97,11 @@ def render(
 ) -> None:
     """The grid as a table, and under it in words why points failed."""
     sources = list(dict.fromkeys(cell.source for cell in points))
-    at = parse_progress(job.message, sources, list(dict.fromkeys(cell.device for cell in points))) if job else None
+    at = (
+        parse_progress(job.message, sources, list(dict.fromkeys(cell.device for cell in points)))
+        if job
+        else None
+    )
     labels = point_labels(points, at)
     earlier = {} if job else failures(profiles, points)
     batches = sorted({cell.batch_size for cell in points})
@@ -117,7 +121,11 @@ def render(
             point = (source, device, batch)
             cell = by_point[point]
             why = cell.message if cell.state == "failed" else earlier.get(point, "")
-            words = short(cell.throughput_rps) if cell.state == "measured" else _short_failure(why) or labels[point]
+            words = (
+                short(cell.throughput_rps)
+                if cell.state == "measured"
+                else _short_failure(why) or labels[point]
+            )
             parts.append(_td(words, cell, why))
             if why:
                 reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
@@ -155,7 +163,9 @@ def _short_failure(why: str) -> str:
     return "not tried" if why.startswith(NOT_TRIED) else "failed"
 
 
-def failures(profiles: Mapping[str, Profile], points: Sequence[ProfilePoint]) -> dict[tuple[str, str, int], str]:
+def failures(
+    profiles: Mapping[str, Profile], points: Sequence[ProfilePoint]
+) -> dict[tuple[str, str, int], str]:
     """Why open points gave no figure when they were tried last, by model, device and batch size."""
     wanted = {(cell.source, cell.device, cell.batch_size) for cell in points if cell.state == "open"}
     messages = {}

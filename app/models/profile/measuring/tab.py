@@ -165,7 +165,9 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
     return files
 
 
-def _start_or_ask(workspace: Workspace, parameters: ProfileParameters, points: Sequence[ProfilePoint]) -> None:
+def _start_or_ask(
+    workspace: Workspace, parameters: ProfileParameters, points: Sequence[ProfilePoint]
+) -> None:
     """Start the job; where points of the grid are known already, what is to become of them is asked first."""
     if any(cell.state != "open" for cell in points):
         # The session keeps the question: a rerun, as of a job that ends, must not close it.
@@ -211,8 +213,14 @@ def describe_known_points(grid_points: Sequence[ProfilePoint], devices: Mapping[
     days = sorted({measuring_grid.format_time(cell.kept)[:10] for cell in known if cell.kept})
     period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
     names = list(dict.fromkeys(cell.device for cell in known))
-    where = ", ".join(escape_markdown(measuring_devices.label(devices[name])) for name in names if name in devices)
-    points = f"{len(known)} of {len(grid_points)} points" if len(known) < len(grid_points) else f"{len(known)} points"
+    where = ", ".join(
+        escape_markdown(measuring_devices.label(devices[name])) for name in names if name in devices
+    )
+    points = (
+        f"{len(known)} of {len(grid_points)} points"
+        if len(known) < len(grid_points)
+        else f"{len(known)} points"
+    )
     text = f"**{points}** were measured on {period} on this device: {where}."
     if len(names) > 1:
         text = text.replace("on this device:", "on these devices:")

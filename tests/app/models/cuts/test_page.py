@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.cuts import StageBar, CutDot, bars, pareto_front
+from app.charts.cuts import CutDot, StageBar, bars, pareto_front
 from app.models.cuts import form
 from app.models.cuts import page as cuts_page
 from app.models.cuts.candidate_tables import describe_reason
@@ -279,6 +279,8 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
 
 
 def test_the_bars_are_time_and_transfers() -> None:
-    figure = bars([("chosen", [StageBar("stage 1", 0, 4.0, 1.0), StageBar("stage 2", 1, 5.0, 0.0)])], 4.5, dark=True)
+    figure = bars(
+        [("chosen", [StageBar("stage 1", 0, 4.0, 1.0), StageBar("stage 2", 1, 5.0, 0.0)])], 4.5, dark=True
+    )
     assert [list(trace.x) for trace in figure.data] == [[4.0, 5.0], [1.0, 0.0]]
     assert figure.layout.barmode == "stack" and figure.layout.shapes[0].x0 == 4.5

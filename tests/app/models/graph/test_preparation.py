@@ -20,9 +20,9 @@ from app.session.model import GraphModel, open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
 from tests.support.app.values import SOURCE
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.tree_rows import TreeRow
 from torchsplit_core.drawing.scene import layout_scene
-from torchsplit_core.drawing.view import initially_open, build_view
+from torchsplit_core.drawing.tree_rows import TreeRow
+from torchsplit_core.drawing.view import build_view, initially_open
 from torchsplit_core.graph import (
     ALL_STEPS,
     STEPS,
@@ -275,7 +275,12 @@ def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
 def test_what_stands_below_a_row_left_out_moves_up():
     graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
     rows = [TreeRow("a", 0), TreeRow("w", 0), TreeRow("b", 1), TreeRow("c", 2), TreeRow("d", 0)]
-    assert visible_rows(Hierarchy(graph), rows) == [TreeRow("a", 0), TreeRow("b", 0), TreeRow("c", 1), TreeRow("d", 0)]
+    assert visible_rows(Hierarchy(graph), rows) == [
+        TreeRow("a", 0),
+        TreeRow("b", 0),
+        TreeRow("c", 1),
+        TreeRow("d", 0),
+    ]
 
 
 def test_the_table_says_what_each_step_brings_and_what_is_left_out():

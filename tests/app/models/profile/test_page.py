@@ -147,7 +147,9 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
         ProfilePoint(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
         ProfilePoint(SOURCE, "cpu", 4, "open"),
-        ProfilePoint(SOURCE, "cpu", 8, "failed", message="Not tried: three runs would take too long.", kept=1e9),
+        ProfilePoint(
+            SOURCE, "cpu", 8, "failed", message="Not tried: three runs would take too long.", kept=1e9
+        ),
     ]
     text = said(choose_source(opened(page, filled, "Measure")))
     assert ">not tried<" in text and ">failed<" not in text
@@ -178,7 +180,10 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
     started: list[tuple[str, Any]],
     known: list[ProfilePoint],
 ) -> None:
-    known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9), ProfilePoint(SOURCE, "cpu", 2, "open")]
+    known += [
+        ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9),
+        ProfilePoint(SOURCE, "cpu", 2, "open"),
+    ]
     found = choose_source(opened(page, filled, "Measure"))
     found.text_input(key="profile-measure-batches").set_value("1, 2").run()
     button(found, "Measure").click().run()
@@ -267,7 +272,11 @@ def test_progress_of_several_devices_names_the_device(message: str, at: grid.Job
     ],
 )
 def test_two_devices_are_told_apart_in_the_grid(at: grid.JobPosition, said: list[str]) -> None:
-    cells = [ProfilePoint("a", "x", 1, "open"), ProfilePoint("a", "x", 2, "open"), ProfilePoint("a", "y", 1, "open")]
+    cells = [
+        ProfilePoint("a", "x", 1, "open"),
+        ProfilePoint("a", "x", 2, "open"),
+        ProfilePoint("a", "y", 1, "open"),
+    ]
     assert list(grid.point_labels(cells, at).values()) == said
 
 

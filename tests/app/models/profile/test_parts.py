@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.charts.curves import VIEWS, Curve, Line, curves, interval
-from app.charts.memory import MemoryBar, Limit, memory, visible_limits
+from app.charts.memory import Limit, MemoryBar, memory, visible_limits
 from app.charts.ratio import RatioLine, ratio
 from app.components.saving import csv_of
 from app.models.profile import compare as profile_compare
@@ -18,7 +18,7 @@ from app.models.profile import row_details
 from app.models.profile import rows as profile_rows
 from app.models.profile import table as profile_table
 from app.models.profile.compare import table as compared
-from app.models.profile.curves import describe_advice, default_choice
+from app.models.profile.curves import default_choice, describe_advice
 from app.models.profile.fits import drawn_batches, fits
 from app.models.profile.memory import bars_of, largest_batches, limits_of
 from app.models.profile.memory import table as memory_table

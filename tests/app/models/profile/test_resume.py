@@ -61,7 +61,11 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 def measured(workspace: Workspace) -> dict[int, float | None]:
     """When each known point was measured."""
-    return {cell.batch_size: cell.kept for cell in profile_points(workspace, PARAMETERS) if cell.state == "measured"}
+    return {
+        cell.batch_size: cell.kept
+        for cell in profile_points(workspace, PARAMETERS)
+        if cell.state == "measured"
+    }
 
 
 @pytest.mark.repeated

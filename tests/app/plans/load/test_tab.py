@@ -11,7 +11,16 @@ from streamlit.testing.v1 import AppTest
 
 from app.plans import page as plan_page
 from app.plans.load import controls, results, runs, tab
-from app.plans.load.settings import LOADS, LoadSettings, Bursts, Trace, arrivals, kinds_of, with_same_arrivals, build_simulation
+from app.plans.load.settings import (
+    LOADS,
+    Bursts,
+    LoadSettings,
+    Trace,
+    arrivals,
+    build_simulation,
+    kinds_of,
+    with_same_arrivals,
+)
 from tests.support.app.graphs import said
 from tests.support.app.values import plan, point, request
 from torchsplit_core import workflow
@@ -106,7 +115,9 @@ def test_the_highest_load_is_found_when_asked(
     assert "The plan takes" not in said(page)
     page.button(key="load-find").click().run()
     assert not page.exception
-    asked = runs.max_load_request(build_simulation(plan(), request(), LoadSettings(limits_ms={"bert": 80, "ocr": 80})), 95)
+    asked = runs.max_load_request(
+        build_simulation(plan(), request(), LoadSettings(limits_ms={"bert": 80, "ocr": 80})), 95
+    )
     known = workflow.simulate(asked).highest_load
     assert known is not None
     found = results.describe_max_load(known, 2)
@@ -199,7 +210,9 @@ def test_a_trace_is_of_each_model_or_of_all() -> None:
     assert arrivals(own, bert) == TraceArrivals((0.0, 1.0))
     with pytest.raises(InputFault, match="ocr"):
         arrivals(own, ocr)
-    assert arrivals(LoadSettings("trace", trace=Trace("t.csv", {None: (0.0, 2.0)})), ocr) == TraceArrivals((0.0, 2.0))
+    assert arrivals(LoadSettings("trace", trace=Trace("t.csv", {None: (0.0, 2.0)})), ocr) == TraceArrivals(
+        (0.0, 2.0)
+    )
 
 
 def test_a_quick_run_gives_way_to_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.plans.presentation import page as present
 from app.plans.presentation.headline import figures_html
-from app.plans.presentation.slides import MOST_SLIDERS, NO_MODEL, Slide, slider_models, format_models
+from app.plans.presentation.slides import MOST_SLIDERS, NO_MODEL, Slide, format_models, slider_models
 from tests.support.app import plan_page
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow

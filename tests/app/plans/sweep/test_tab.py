@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.charts.sweep import SweepMark, PlanDot, curve, pareto_front
+from app.charts.sweep import PlanDot, SweepMark, curve, pareto_front
 from app.format.badges import Badge
 from app.plans import page as plan_page
 from app.plans.sweep import chosen_point, controls, formatting, response_times, tab
@@ -19,10 +19,10 @@ from tests.support.app.values import plan, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
+from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, request_at, sweep_points, sweep_requests
-from torchsplit_core.latency_slo.worst_response import WorstResponse, worst_response
 from torchsplit_core.values import (
     InputFault,
     Objective,

@@ -66,7 +66,9 @@ def test_a_slider_plans_at_once_and_nothing_is_stored(
     assert "draft, not kept" in badges(opened) and "A100-80GB 1 → 2" in badges(opened)
     stored, tried = (
         solved.get("plan", "review"),
-        quick_plan.plan_quickly(PlanCache(solved), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))),
+        quick_plan.plan_quickly(
+            PlanCache(solved), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
+        ),
     )
     assert tried.outcome is not None and compare(stored, tried.outcome).lines[1] not in badges(opened)
     opened.session_state["draft-lines"] = True

@@ -12,7 +12,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from torchsplit_core.placement.latency.pipeline_plan import SAME, MinLatency, PassCosts, PipelinePlan, is_better, evaluate_plan
+from torchsplit_core.placement.latency.pipeline_plan import (
+    SAME,
+    MinLatency,
+    PassCosts,
+    PipelinePlan,
+    evaluate_plan,
+    is_better,
+)
 from torchsplit_core.placement.latency.programs import LatencyPrograms
 from torchsplit_core.placement.model.instance import InFlightLimit, ProblemInstance
 from torchsplit_core.placement.search.clock import SearchClock

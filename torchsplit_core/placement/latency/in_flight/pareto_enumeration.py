@@ -7,7 +7,12 @@ from math import comb
 
 import numpy as np
 
-from torchsplit_core.placement.latency.pipeline_plan import PassCosts, PipelinePlan, evaluate_plan, nondominated
+from torchsplit_core.placement.latency.pipeline_plan import (
+    PassCosts,
+    PipelinePlan,
+    evaluate_plan,
+    nondominated,
+)
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
 from torchsplit_core.placement.search.exhaustive import MOST_MOVES, MOST_STEPS
 

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from math import inf, isfinite
 
 from torchsplit_core.placement.latency.in_flight.min_latency import InFlightMinLatency, Range
-from torchsplit_core.placement.model.instance import SearchResult, InFlightLimit, ProblemInstance, Segments, evaluate_pipeline
+from torchsplit_core.placement.model.instance import (
+    InFlightLimit,
+    ProblemInstance,
+    SearchResult,
+    Segments,
+    evaluate_pipeline,
+)
 from torchsplit_core.placement.search import search_thresholds
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.exhaustive import search_exhaustively
@@ -46,7 +52,9 @@ def best_pipeline(
     if enumerated is not None:
         return enumerated
     if instance.flight is None:
-        return search_thresholds(instance, time_limit_s=time_limit_s, progress=progress, warm_start=warm_start)
+        return search_thresholds(
+            instance, time_limit_s=time_limit_s, progress=progress, warm_start=warm_start
+        )
     clock = SearchClock.start(time_limit_s)
     return _InFlightSearch(instance, instance.flight, clock, progress or _ignore_progress).run(warm_start)
 
@@ -58,7 +66,9 @@ def _ignore_progress(value: float, bound: float) -> None:
 class _InFlightSearch:
     """State: `segments` are worth `value`; no pipeline is worth more than `bound`."""
 
-    def __init__(self, instance: ProblemInstance, flight: InFlightLimit, clock: SearchClock, tell: Progress) -> None:
+    def __init__(
+        self, instance: ProblemInstance, flight: InFlightLimit, clock: SearchClock, tell: Progress
+    ) -> None:
         self._instance, self._flight, self._clock, self._report = instance, flight, clock, tell
         self._value, self._bound = 0.0, inf
         self._segments: Segments = ()

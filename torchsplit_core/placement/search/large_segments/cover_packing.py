@@ -101,7 +101,9 @@ def pack_covers(
     chosen: list[GpuSet] = []
     for column in np.flatnonzero(times).tolist():
         if column < len(covers.low):
-            dealt = _distribute_gpus(shares[column], taken[column], int(times[column]), int(covers.most[column]))
+            dealt = _distribute_gpus(
+                shares[column], taken[column], int(times[column]), int(covers.most[column])
+            )
             sets = [tuple(int(kinds[index]) for index in sorted(part)) for part in dealt]
         else:
             sets = [kinds_of(items, column - len(covers.low))] * int(times[column])

@@ -151,7 +151,9 @@ class LargeSegmentSearch:
         return self._value >= threshold * (1 - EQUAL)
 
     def _with_fewest_gpus(self, result: BoundedPipeline) -> BoundedPipeline:
-        segments, fewest = CoverThreshold(self._instance, self._value, self._clock, self._share).minimize_gpus()
+        segments, fewest = CoverThreshold(
+            self._instance, self._value, self._clock, self._share
+        ).minimize_gpus()
         if segments and pipeline_throughput(self._instance, segments) >= self._value:
             self._segments = segments
         else:

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments
+from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
 from torchsplit_core.placement.search.clock import SearchClock
-from torchsplit_core.placement.search.large_segments.covers import ROUNDING, covers_at
-from torchsplit_core.placement.search.large_segments.minimal_covers import split_minimal_covers
 from torchsplit_core.placement.search.large_segments.cover_packing import (
     CoverPacking,
     GpuSet,
     concatenate_items,
     kinds_of,
-    single_kind_items,
     pack_covers,
+    single_kind_items,
 )
-from torchsplit_core.placement.search.network import Component, components
+from torchsplit_core.placement.search.large_segments.covers import ROUNDING, covers_at
+from torchsplit_core.placement.search.large_segments.minimal_covers import split_minimal_covers
 from torchsplit_core.placement.search.layer_assignment import distribute_layers
+from torchsplit_core.placement.search.network import Component, components
 from torchsplit_core.placement.search.segment_table import Items
-from torchsplit_core.placement.search.beam_search import WIDTHS, BeamSearch
 from torchsplit_core.values.status import SearchVerdict
 
 _MOST_ITEMS = 400
@@ -149,7 +149,10 @@ class CoverThreshold:
         for gpu in component.gpus.tolist()[::-1]:
             left.setdefault(self._instance.kinds[gpu], []).append(gpu)
         return self._with_layers(
-            [(gpu_set, np.array([left[kind].pop() for kind in gpu_set[0]], dtype=np.int64)) for gpu_set in packing.chosen]
+            [
+                (gpu_set, np.array([left[kind].pop() for kind in gpu_set[0]], dtype=np.int64))
+                for gpu_set in packing.chosen
+            ]
         )
 
     def _with_layers(self, parts: Sequence[tuple[GpuSet, np.ndarray]]) -> Segments:
@@ -170,7 +173,9 @@ class CoverThreshold:
         layers = self._instance.layers
         if not sum(low for low, _ in intervals) <= layers <= sum(high for _, high in intervals):
             return ()
-        counts = distribute_layers(intervals, lambda index, count: self._instance.value(chosen[index][0], count), layers)
+        counts = distribute_layers(
+            intervals, lambda index, count: self._instance.value(chosen[index][0], count), layers
+        )
         return tuple((count, gpus) for count, (_, gpus) in zip(counts, chosen, strict=True))
 
     def _interval(self, gpu_set: GpuSet) -> tuple[int, int] | None:

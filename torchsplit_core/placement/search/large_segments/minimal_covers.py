@@ -28,7 +28,9 @@ def split_minimal_covers(covers: Covers, fleet: np.ndarray) -> tuple[Items, Cove
         # A GPU that holds these layers alone needs no other beside it.
         alone = (singles.low <= covers.low[index]) & (singles.high >= covers.high[index])
         shares = np.where((singles.shares[alone] > 0).any(axis=0), 0.0, covers.shares[index])
-        minimal = _enumerate_minimal_sets(shares, fleet, int(covers.least[index]), int(covers.most[index]), MOST_SETS - count)
+        minimal = _enumerate_minimal_sets(
+            shares, fleet, int(covers.least[index]), int(covers.most[index]), MOST_SETS - count
+        )
         if minimal is None:
             stay[index] = True
             continue
@@ -45,7 +47,9 @@ def split_minimal_covers(covers: Covers, fleet: np.ndarray) -> tuple[Items, Cove
     )
 
 
-def _enumerate_minimal_sets(shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: int) -> np.ndarray | None:
+def _enumerate_minimal_sets(
+    shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: int
+) -> np.ndarray | None:
     """(sets, kinds): the multisets whose shares sum to 1, and without their smallest share do not.
 
     Kind by kind, the largest share first, so that each is met once. None where there are more than `limit`, or

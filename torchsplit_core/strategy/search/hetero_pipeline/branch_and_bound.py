@@ -199,7 +199,11 @@ class HeteroPipelineSearch:
         times = np.unique(np.concatenate([table.stage_times() for table in tables]))
         task.longest = times[times >= task.longest_s * (1.0 - EQUAL)]
         task.after = np.unique(np.concatenate([table.after.ravel() for table in tables]))
-        return SearchNode(task, (0, len(task.longest) - 1), (0, len(task.after) - 1)) if len(task.longest) else None
+        return (
+            SearchNode(task, (0, len(task.longest) - 1), (0, len(task.after) - 1))
+            if len(task.longest)
+            else None
+        )
 
     def _solve(self, node: SearchNode, bound: float, best: float) -> None:
         """Reckon a box, and put what is left of it back in halves."""
@@ -248,8 +252,14 @@ def _branch(node: SearchNode, solution: tuple[float, tuple[Segment, ...]]) -> li
         middle = (low + high) // 2
         value = (task.longest[low] * task.longest[high]) ** 0.5
         middle = min(high - 1, max(low, int(np.searchsorted(task.longest, value)))) if value > 0 else middle
-        return [SearchNode(task, (low, middle), node.after), SearchNode(task, (middle + 1, high), node.after, solution)]
+        return [
+            SearchNode(task, (low, middle), node.after),
+            SearchNode(task, (middle + 1, high), node.after, solution),
+        ]
     if late > early:
         middle = (early + late) // 2
-        return [SearchNode(task, node.longest, (early, middle)), SearchNode(task, node.longest, (middle + 1, late), solution)]
+        return [
+            SearchNode(task, node.longest, (early, middle)),
+            SearchNode(task, node.longest, (middle + 1, late), solution),
+        ]
     return []

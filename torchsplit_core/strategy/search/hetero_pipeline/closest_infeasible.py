@@ -79,8 +79,12 @@ def describe_closest(pool: DevicePool) -> str:
 
 def _each_size(pool: DevicePool) -> Iterator[_ClosestSearch]:
     for sequences in pool.micro_batch_sizes:
-        configs_of_entry = {place: list(pool.ways(place, sequences).all()) for place in range(len(pool.searches))}
-        capacities = {place: StageCapacity(ways, pool.layers) for place, ways in configs_of_entry.items() if ways}
+        configs_of_entry = {
+            place: list(pool.ways(place, sequences).all()) for place in range(len(pool.searches))
+        }
+        capacities = {
+            place: StageCapacity(ways, pool.layers) for place, ways in configs_of_entry.items() if ways
+        }
         if len(capacities) > 1:
             yield _ClosestSearch(pool, sequences, capacities)
 
@@ -150,14 +154,18 @@ class _ClosestSearch:
                     routes[mask | 1 << place, behind + count] = (place, count, False, behind)
         return []
 
-    def _trace_back(self, routes: Mapping[tuple[int, int], PathStep], mask: int, step: PathStep) -> Iterator[PathStep]:
+    def _trace_back(
+        self, routes: Mapping[tuple[int, int], PathStep], mask: int, step: PathStep
+    ) -> Iterator[PathStep]:
         yield step
         while mask:
             step = routes[mask, step[3]]
             mask ^= 1 << step[0]
             yield step
 
-    def _assign_layers(self, steps: list[PathStep], held_by_stages: Mapping[tuple[int, int, bool], HeldMemory]) -> ClosestInfeasible:
+    def _assign_layers(
+        self, steps: list[PathStep], held_by_stages: Mapping[tuple[int, int, bool], HeldMemory]
+    ) -> ClosestInfeasible:
         """Layers, each to the stage that lacks least with it: so the fullest lacks least."""
         stages: list[tuple[int, StageConfig, StageRole]] = []
         for number, (place, count, first, behind) in enumerate(steps):
@@ -169,13 +177,19 @@ class _ClosestSearch:
                 stages.append((number, way, StageRole(behind + number_behind + 1, *ends, far)))
         layers = [1] * len(stages)
         for _ in range(self.layers - len(stages)):
-            least = min(range(len(stages)), key=lambda index: _shortfall(*stages[index][1:], layers[index] + 1))
+            least = min(
+                range(len(stages)), key=lambda index: _shortfall(*stages[index][1:], layers[index] + 1)
+            )
             layers[least] += 1
         segments = tuple(
             Segment(
                 number,
                 next(way for of, way, _ in stages if of == number),
-                tuple(layer_count for layer_count, (of, _, _) in zip(layers, stages, strict=True) if of == number),
+                tuple(
+                    layer_count
+                    for layer_count, (of, _, _) in zip(layers, stages, strict=True)
+                    if of == number
+                ),
                 tuple(where for of, _, where in stages if of == number),
             )
             for number in range(len(steps))
@@ -183,7 +197,10 @@ class _ClosestSearch:
         entries = tuple(place for place, *_ in steps)
         m = self.pool.batch // self.sequences
         pipeline = pipeline_of(entries, self.sequences, m, segments, self.pool.searches[0].c.fixed_s)
-        shortfalls = [_shortfall(way, where, number_behind) for (_, way, where), number_behind in zip(stages, layers, strict=True)]
+        shortfalls = [
+            _shortfall(way, where, number_behind)
+            for (_, way, where), number_behind in zip(stages, layers, strict=True)
+        ]
         fullest = int(np.argmax(shortfalls))
         return ClosestInfeasible(pipeline, shortfalls[fullest], entries[stages[fullest][0]])
 

@@ -110,7 +110,10 @@ class StageAssignment:
             )
             most_of_entry.append(int(max(every, default=0)))
         entries = range(len(most_of_entry))
-        left = [sum(most_of_entry[other] for other in entries if not mask >> other & 1) for mask in range(self.full)]
+        left = [
+            sum(most_of_entry[other] for other in entries if not mask >> other & 1)
+            for mask in range(self.full)
+        ]
         # Of the last stage, which keeps one micro-batch, nothing is said.
         return [self.layers, *left[1:]]
 
@@ -129,7 +132,9 @@ class StageAssignment:
         last, first = not mask, mask | 1 << entry == self.full
         key = (entry, count, behind, last, first)
         if key not in self._priced:
-            self._priced[key] = self._compute_prices(placed, self.groups[entry][count], count, behind, last, first)
+            self._priced[key] = self._compute_prices(
+                placed, self.groups[entry][count], count, behind, last, first
+            )
         return self._priced[key]
 
     def _compute_prices(
@@ -176,7 +181,9 @@ class StageAssignment:
         table = placed.table
         count = int(table.stages[way])
         ends = (not before[0], before[0] | 1 << entry == self.full)
-        intervals = [_most(placed, np.array([way]), count, before[1], number, *ends) for number in range(count)]
+        intervals = [
+            _most(placed, np.array([way]), count, before[1], number, *ends) for number in range(count)
+        ]
         most = [int(interval[0][0]) for interval in intervals]
         assigned = [int(interval[1][0]) for interval in intervals]
         for _ in range(layers - sum(assigned)):

@@ -89,7 +89,9 @@ class StageConfig:
         """The update of the weights."""
         search = self.search
         weights = self.weights(layers, end, all_experts=self.choices.shard != "none")
-        return optimizer_s(weights, self.staged_choices, search.kernels, search.machine.cluster, search.c, self.m)
+        return optimizer_s(
+            weights, self.staged_choices, search.kernels, search.machine.cluster, search.c, self.m
+        )
 
     def weights(self, layers: int, end: bool, *, all_experts: bool = False) -> float:
         """Of a device of a stage, before they are sharded; at either end with the words."""
@@ -103,21 +105,27 @@ class StageConfig:
         space = self.search.space
         weights, whole = self.weights(layers, end), self.weights(layers, end, all_experts=True)
         per_node = self.search.machine.cluster.gpus_per_node
-        return stored_bytes(weights, whole, space.model, choices or self.staged_choices, space.job, SOFTWARE, per_node)
+        return stored_bytes(
+            weights, whole, space.model, choices or self.staged_choices, space.job, SOFTWARE, per_node
+        )
 
     def memory(self, layers: int, place: StageRole) -> StepMemory:
         """The parts of a stage's peak on a device."""
         activations = self.kept * layers * min(self.m, place.in_flight) + self.working
         activations += self.logit_bytes if place.last else 0.0
         weights, gradients, optimizer, gathered = self.states(layers, place.first or place.last)
-        return StepMemory(weights, gradients, optimizer, activations, gathered, self.search.c.reserve_gib * GIB)
+        return StepMemory(
+            weights, gradients, optimizer, activations, gathered, self.search.c.reserve_gib * GIB
+        )
 
     def host_bytes(self, layers: int, end: bool) -> float:
         """Bytes of states that a device's host keeps for it."""
         offload = self.choices.offload
         if offload == "none":
             return 0.0
-        weights, gradients, optimizer, _ = self.states(layers, end, replace(self.staged_choices, offload="none"))
+        weights, gradients, optimizer, _ = self.states(
+            layers, end, replace(self.staged_choices, offload="none")
+        )
         return optimizer if offload == "optimizer" else weights + gradients + optimizer
 
 
@@ -168,7 +176,9 @@ class StageConfigs:
         for shape in self.shapes():
             layer, logits = self._time(shape)
             for shard, offload in self.space.storages(replace(shape, pipeline=STAGES)):
-                yield StageConfig(self.search, replace(shape, shard=shard, offload=offload), layer, logits, self.m)
+                yield StageConfig(
+                    self.search, replace(shape, shard=shard, offload=offload), layer, logits, self.m
+                )
 
     def _time(self, shape: ParallelConfig) -> tuple[LayerTime, LayerTime]:
         key = replace(shape, data=1, pipeline=1)
