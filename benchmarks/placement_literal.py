@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.planner_report import ended, heading, row, same
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.values import (
     LinearCoefficients,
     LinearThroughput,
@@ -76,7 +76,7 @@ def timed(asked: PlacementRequest, method: str, seconds: float) -> tuple[float, 
     """Processor seconds of place() by this method."""
     whole = replace(asked, solver=PlacementSolver(method, seconds))  # type: ignore[arg-type]
     begun = time.process_time()
-    outcome = placer(whole)
+    outcome = place(whole)
     return time.process_time() - begun, outcome
 
 
@@ -90,7 +90,7 @@ def tiny_table() -> list[str]:
     for most in range(1, 5):
         cells: list[object] = [most]
         for split in ("equal", "proportional"):
-            outcome = placer(request(4, 4, most, split=split))
+            outcome = place(request(4, 4, most, split=split))
             assert outcome.status == "optimal" and outcome.throughput is not None
             pipeline = "; ".join(", ".join(map(str, part.gpu_ids)) for part in outcome.segments)
             cells += [f"{outcome.throughput:.7g}", pipeline]

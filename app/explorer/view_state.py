@@ -76,7 +76,7 @@ def apply_action(
     """The look after the user opened, closed or revealed something. What is not there (any more) changes nothing."""
     kind, name, node = action.get("kind"), action.get("item"), action.get("node")
     item = next((candidate for candidate in shown.items if candidate.id == name), None)
-    after = replace(state, refused="")
+    after = replace(state, refusal="")
     if kind == "open" and item is not None and item.expandable:
         inside = groups_to_open(hierarchy, item)
         # What was opened stays selected, under the name of its frame.
@@ -106,7 +106,7 @@ def apply_action(
         if count > MOST_ITEMS:
             return replace(
                 state,
-                refused=f"That would draw {count} boxes at once; up to {MOST_ITEMS} are. Open one group at a time.",
+                refusal=f"That would draw {count} boxes at once; up to {MOST_ITEMS} are. Open one group at a time.",
             )
     return after
 

@@ -93,7 +93,7 @@ def _curves(name: str, view: RunView, place: int) -> None:
         ):
             drawn = curve(name, place, view, replace(settings, figure=figure))
             # What happened is marked once, on the loss.
-            drawn = drawn if figure == LOSS else replace(drawn, happened=())
+            drawn = drawn if figure == LOSS else replace(drawn, events=())
             st.plotly_chart(
                 curves(
                     [drawn], figure, UNITS[figure], dark=dark, along=settings.along,

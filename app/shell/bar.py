@@ -16,7 +16,7 @@ from torchsplit_core import jobs
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
-EntryT = TypeVar("Found")
+EntryT = TypeVar("EntryT")
 MOST = 8
 """Workspaces or scenarios in a list before it can be searched."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.placement.decode_oracle import best_of, best_sum_of
 from tests.support.placement.requests import random_decode
-from torchsplit_core.placement import block_search, placer, violations
+from torchsplit_core.placement import block_search, place, violations
 from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.values import PlacementSolver
 
@@ -26,7 +26,7 @@ def test_blocks_are_sound_and_no_pipeline_passes_their_bound(
             solver=PlacementSolver("exact", 5.0),
         )
         best = best_sum_of(request, 2) if seed % 2 else best_of(request)
-        outcome = placer(request)
+        outcome = place(request)
         value = outcome.throughput or 0.0
         assert not list(violations(request, outcome)), seed
         assert value <= best * (1 + 1e-9), seed
@@ -40,6 +40,6 @@ def test_a_fleet_of_many_nodes_has_a_pipeline_within_a_few_percent() -> None:
     request = build_request(
         "llama-3.1-70b", "8x8xH100-SXM5-80GB", batch_size=64, max_gpus_per_segment=8, split="tensor"
     )
-    outcome = placer(replace(request, solver=PlacementSolver("exact", 30.0)))
+    outcome = place(replace(request, solver=PlacementSolver("exact", 30.0)))
     assert outcome.status in ("optimal", "feasible") and outcome.gap is not None and outcome.gap < 0.1
     assert max(part.num_gpus for part in outcome.segments) > 1

@@ -24,11 +24,11 @@ def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
     from torchsplit_core.latency_slo.verdict import plan_verdict
 
-    plan_verdict = plan_verdict(request, outcome)
-    yield f"{plan_verdict.level}: {plan_verdict.sentence}"
-    for fact in plan_verdict.facts:
+    verdict = plan_verdict(request, outcome)
+    yield f"{verdict.level}: {verdict.sentence}"
+    for fact in verdict.facts:
         yield f"{fact.question[0].lower()}{fact.question[1:]}: {fact.text}"
-    if plan_verdict.may_plan_for_response:
+    if verdict.may_plan_for_response:
         yield (
             "to plan for the response time, waits included: give the limits as max_response_ms "
             "(torchsplit request --max-response MODEL=MS)"

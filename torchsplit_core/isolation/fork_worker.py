@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from torchsplit_core.isolation.sandbox.kernel import die_with_parent
 from torchsplit_core.values import InternalFault
 
-ResultT = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 
 
 class WorkerEnded(Exception):

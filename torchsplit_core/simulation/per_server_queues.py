@@ -100,7 +100,7 @@ def serve_per_server_queues(arrivals: Instants, stations: Sequence[Station]) -> 
             next_arrival += 1
         for number in sorted(changed):
             server = servers[number]
-            due = None if server.serving else server.due()
+            due = None if server.serving else server.earliest_start()
             if due is None:
                 continue
             if due > now:
@@ -108,7 +108,7 @@ def serve_per_server_queues(arrivals: Instants, stations: Sequence[Station]) -> 
                 continue
             size = min(len(server.queue), server.station.max_batch)
             order.extend(server.queue.popleft()[1] for _ in range(size))
-            end = now + server.station.time(size, len(sizes), now)
+            end = now + server.station.service_time(size, len(sizes), now)
             server.serving = size
             heappush(events, (end, _END, number))
             starts.append(now)

@@ -50,9 +50,8 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
         return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):
         job = given.training.job()
-        return RunStrategy(
-            ParallelConfig(**given.fix.given()), replace(job, precision=precision or job.precision)
-        )  # type: ignore[arg-type]
+        config = ParallelConfig(**given.fix.given())  # type: ignore[arg-type]
+        return RunStrategy(config, replace(job, precision=precision or job.precision))
     raise InputFault(
         "the strategy",
         f"is a {type(given).__name__}, neither a strategy nor a strategy request that fixes its choices",

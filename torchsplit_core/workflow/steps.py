@@ -193,7 +193,7 @@ def place(
 
     warm_start: an earlier outcome, of a similar request, whose pipeline is tried first where it still fits.
     """
-    from torchsplit_core.placement import placer as solve
+    from torchsplit_core.placement import place as solve
 
     with span(schema.PLACE, gpus=len(request.gpus), layers=request.model.layers) as active:
         outcome = solve(request, warm_start=warm_start, progress=progress)

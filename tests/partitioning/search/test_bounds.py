@@ -243,7 +243,7 @@ def test_graphs_beyond_all_windows_still_get_candidates_and_a_bound(seed, monkey
     # The time allowed is used up: it is the search that is cut short here, not the proof it is compared with.
     request = replace(wider(seed), solver=SolverOptions(0.4))
     expected = solve_partition(wider(seed))
-    for name in ("thresholds", "placed"):
+    for name in ("gap_closing", "device_placement"):
         monkeypatch.setattr(f"torchsplit_core.partitioning.search.{name}.MOST_BLOCKS", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefix_dp._FULL_ORDER_BLOCKS", 4)
     monkeypatch.setattr("torchsplit_core.partitioning.search.prefix_dp._CUT_POSITIONS", 5)

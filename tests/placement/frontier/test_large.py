@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.placement.requests import tiny
 from tests.support.placement.search_cases import MEMORY_GIB, falling_value, linear_value, random_instance
-from torchsplit_core.placement import placer
+from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.placement.frontier.curve_search import trace_frontier
 from torchsplit_core.placement.latency.dynamic_program import build_dynamic_program
@@ -167,5 +167,5 @@ def test_little_time_is_no_proof_that_there_is_nothing() -> None:
 def test_the_last_point_has_the_throughput_of_the_best_placement() -> None:
     request = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=2)
     curve = frontier(request)
-    alone = placer(replace(request, max_replicas=1))
+    alone = place(replace(request, max_replicas=1))
     assert curve.points[-1].throughput == alone.throughput == curve.throughput_bound

@@ -9,7 +9,7 @@ import pytest
 from tests.support.placement.decode_oracle import best_of, best_sum_of, curve_of
 from tests.support.placement.requests import random_decode
 from tests.support.seeds import repeated
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.frontier import frontier, frontier_violations
 from torchsplit_core.placement.frontier import in_flight as curve_in_flight
 from torchsplit_core.placement.latency.in_flight import pipeline_search
@@ -23,7 +23,7 @@ def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split: str) -> No
     found = 0
     for seed in range(100):
         request = random_decode(seed, split)
-        value, outcome = best_of(request), placer(request)
+        value, outcome = best_of(request), place(request)
         assert outcome.status == ("optimal" if value else "infeasible"), seed
         assert (outcome.throughput or 0.0) == pytest.approx(value, rel=1e-9), seed
         assert not list(violations(request, outcome)), seed
@@ -38,7 +38,7 @@ def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.M
     proven = 0
     for seed in range(100, 150):
         request = replace(random_decode(seed, split), solver=PlacementSolver("exact", 10.0))
-        value, outcome = best_of(request), placer(request)
+        value, outcome = best_of(request), place(request)
         reached = outcome.throughput or 0.0
         assert reached <= value * (1 + 1e-9), seed
         if outcome.status in ("optimal", "infeasible"):
@@ -53,7 +53,7 @@ def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.M
 def test_a_prefill_is_placed_with_layers_cut_too(split: str) -> None:
     for seed in range(30):
         request = random_decode(seed, split, phase="prefill")
-        outcome = placer(request)
+        outcome = place(request)
         assert (outcome.throughput or 0.0) == pytest.approx(best_of(request), rel=1e-9), seed
 
 
@@ -82,7 +82,7 @@ def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split: str) -> N
     several = 0
     for seed in range(40):
         request = replace(random_decode(seed, split), max_replicas=2)
-        expected, outcome = best_sum_of(request, 2), placer(request)
+        expected, outcome = best_sum_of(request, 2), place(request)
         assert not list(violations(request, outcome)), seed
         assert (outcome.throughput or 0.0) == pytest.approx(expected, rel=1e-6), seed
         assert outcome.status == ("optimal" if expected else "infeasible"), seed

@@ -10,7 +10,7 @@ import pytest
 from tests.support.placement.oracle import best_value
 from tests.support.placement.requests import random_request, tiny
 from tests.support.seeds import repeated
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.literal.formulation import build_program
 from torchsplit_core.placement.literal.solve import solve_literal
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance
@@ -36,7 +36,7 @@ CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split 
 def test_the_tiny_case_has_its_published_values(
     most: int, value: float, ids: tuple[int, ...], units: str
 ) -> None:
-    outcome = placer(tiny(most, method="literal", units=units))
+    outcome = place(tiny(most, method="literal", units=units))
     assert outcome.status == "optimal" and outcome.gap == 0
     assert outcome.throughput == pytest.approx(value, rel=1e-12)
     (segment,) = outcome.segments
@@ -49,7 +49,7 @@ def test_the_tiny_case_has_its_published_size() -> None:
     assert (len(built.allocations), len(built.connections), built.variables) == (100, 420, 1041)
     model = built.model
     assert built.variables == len(model.z) + len(model.e) + len(model.tau) + len(model.rho) + 1
-    statistics = placer(tiny(2, method="literal")).statistics
+    statistics = place(tiny(2, method="literal")).statistics
     assert [statistics[name] for name in ("allocations", "connections", "variables")] == [100, 420, 1041]
 
 
@@ -66,7 +66,7 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
         request = random_request(seed, units, split)
         best = best_value(request)
         for method in ("literal", "exact"):
-            outcome = placer(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+            outcome = place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
             statuses.add(outcome.status)
             assert outcome.status == ("optimal" if best else "infeasible"), (seed, method, outcome)
             assert list(violations(request, outcome)) == []
@@ -96,7 +96,7 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> 
         best = best_value(request)
         try:
             outcomes = [
-                placer(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
+                place(replace(request, solver=PlacementSolver(method)))  # type: ignore[arg-type]
                 for method in ("exact", "literal")
             ]
         except InputFault:
@@ -116,20 +116,20 @@ def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
     large = tiny(3, method="literal", gpus=gpus, bandwidth_gib_per_s=links)
     large = replace(large, model=replace(large.model, layers=14))
     with pytest.raises(InputFault, match="it is built for at most"):
-        placer(large)
+        place(large)
 
 
 def test_throughputs_beyond_the_solver_are_refused() -> None:
     links = tuple(tuple(1e14 * (i != j) for j in range(4)) for i in range(4))
     with pytest.raises(InputFault, match="HiGHS takes coefficients up to 1e15"):
-        placer(tiny(2, method="literal", bandwidth_gib_per_s=links))
-    assert placer(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
+        place(tiny(2, method="literal", bandwidth_gib_per_s=links))
+    assert place(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
 
 
 def test_time_that_runs_out_is_not_called_infeasible() -> None:
     request = tiny(4, method="literal", solver=PlacementSolver("literal", 1e-3))
     request = replace(request, model=replace(request.model, layers=12))
-    outcome = placer(request)
+    outcome = place(request)
     assert outcome.status == "timeout" and outcome.segments == () and outcome.message
     found = solve_literal(build_instance(SegmentModel(request)), time_limit_s=1e-3)
     assert not found.proven and found.bound > 0
@@ -139,10 +139,10 @@ def test_an_infeasible_program_is_told_with_its_cause() -> None:
     cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gib_per_s)
     heavy = replace(tiny().model, layer_weight_gib=30.0)
     for method in ("literal", "exact"):
-        outcome = placer(tiny(1, method=method, model=heavy, bandwidth_gib_per_s=cut))
+        outcome = place(tiny(1, method=method, model=heavy, bandwidth_gib_per_s=cut))
         assert outcome.status == "infeasible" and outcome.throughput is None and outcome.bound is None
         assert "links of 0 leave no way through" in outcome.message
-        outcome = placer(tiny(1, method=method, model=replace(heavy, layers=7)))
+        outcome = place(tiny(1, method=method, model=replace(heavy, layers=7)))
         assert outcome.status == "infeasible"
         assert "2 on 2 × A100 (80 GiB), 1 on 2 × V100 (32 GiB)" in outcome.message
 
@@ -153,10 +153,10 @@ def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPa
     links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))
     many = tiny(4, gpus=gpus, bandwidth_gib_per_s=links)
     assert search_exhaustively(build_instance(SegmentModel(many))) is None
-    assert placer(many).status == "optimal"
+    assert place(many).status == "optimal"
     bound = replace(tiny(2), bandwidth_gib_per_s=((1e-3,) * 4,) * 4, model=replace(tiny().model, layers=6))
     held = build_instance(SegmentModel(bound))
     assert search_exhaustively(held) is not None
     monkeypatch.setattr(exhaustive, "MOST_STEPS", 1)
     assert search_exhaustively(held) is None
-    assert placer(bound).status == "optimal"
+    assert place(bound).status == "optimal"

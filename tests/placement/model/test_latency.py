@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from tests.support.placement.requests import tiny
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.model.latency import latency_s, link_tokens_per_s, tokens_per_pass
 from torchsplit_core.values import (
     PlacedLink,
@@ -57,7 +57,7 @@ def test_in_the_literal_units_a_link_counts_batches() -> None:
 
 def test_the_published_tiny_case_takes_108_6_seconds() -> None:
     # All four layers on the two A100, 301.784 tokens/s, 16 sequences of 2,048 tokens.
-    outcome = placer(tiny(2))
+    outcome = place(tiny(2))
     assert outcome.latency_s == pytest.approx(16 * 2048 / 301.784)
 
 
@@ -67,7 +67,7 @@ def test_a_wrong_latency_is_refused(kind: Literal["linear", "prefill", "decode"]
     model = PlacementModel(6, 4096, 11008, 14.0, 2048, 16)
     base = tiny(1) if kind == "linear" else roofline(kind)
     request = replace(base, model=model, units=units)  # type: ignore[arg-type]
-    outcome = placer(request)
+    outcome = place(request)
     assert len(outcome.segments) > 1 and outcome.latency_s is not None
     assert not list(violations(request, outcome))
     for wrong in (outcome.latency_s * 1.001, outcome.latency_s * 0.999):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.placement.requests import PEAKS, tiny
 from torchsplit_core.files import read_text, write_text
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, RooflineThroughput
 
@@ -29,7 +29,7 @@ def faults(request: PlacementRequest, outcome: PlacementOutcome) -> str:
 @pytest.mark.parametrize("split", ["equal", "proportional", "tensor"])
 def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split: str) -> None:
     request = decode(split)
-    outcome = placer(request)
+    outcome = place(request)
     assert faults(request, outcome) == "" and len(outcome.segments) > 1
     assert outcome.sequences_in_flight == 16 * len(outcome.segments)
     # The same pipeline with one batch under way makes a batch of tokens a pass.
@@ -37,12 +37,12 @@ def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split: str) -> N
     told = faults(few, outcome)
     assert "16 sequences are in flight, not" in told and "GiB, not" in told
     assert outcome.latency_s is not None and f"its throughput is {16 / outcome.latency_s}"[:30] in told
-    assert (placer(few).throughput or 0.0) < (outcome.throughput or 0.0)
+    assert (place(few).throughput or 0.0) < (outcome.throughput or 0.0)
 
 
 @pytest.mark.parametrize("in_flight", [16, 32, 64])
 def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_flight: int) -> None:
-    outcome = placer(decode(sequences_in_flight=in_flight))
+    outcome = place(decode(sequences_in_flight=in_flight))
     rates = [part.throughput for part in (*outcome.segments, *outcome.links)]
     assert outcome.latency_s is not None and outcome.seconds_per_token is not None
     # A batch comes back to the slowest part when all the others in flight have had their turn there.
@@ -51,17 +51,17 @@ def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_f
 
 
 def test_without_sequences_in_flight_there_is_no_time_per_token() -> None:
-    assert placer(tiny(2)).seconds_per_token is None
+    assert place(tiny(2)).seconds_per_token is None
 
 
 def test_more_sequences_than_memory_holds_are_found() -> None:
     request = decode()
-    outcome = placer(request)
+    outcome = place(request)
     per_sequence = 2 * 1024 * 2048 * 2 / 2**30
     many = int(80 / per_sequence)
     crowded = replace(request, model=replace(request.model, sequences_in_flight=many))
     assert "GiB and has" in faults(crowded, outcome)
-    assert placer(crowded).status == "infeasible"
+    assert place(crowded).status == "infeasible"
     # The activations of whole prompts beside them take memory too.
     chunked = replace(request, model=replace(request.model, prefill_chunk=2048))
     assert "GiB, not" in faults(chunked, outcome)
@@ -69,7 +69,7 @@ def test_more_sequences_than_memory_holds_are_found() -> None:
 
 def test_a_throughput_above_what_a_pass_makes_is_found() -> None:
     request = decode(sequences_in_flight=16)
-    outcome = placer(request)
+    outcome = place(request)
     assert outcome.throughput is not None and outcome.latency_s is not None
     assert outcome.throughput == pytest.approx(16 / outcome.latency_s)
     least = min(part.throughput for part in outcome.segments)
@@ -80,7 +80,7 @@ def test_a_throughput_above_what_a_pass_makes_is_found() -> None:
 
 def test_cut_layers_are_reckoned_over_the_slowest_link_inside() -> None:
     request = decode("tensor", layer_weight_gib=30.0, layers=4)
-    outcome = placer(request)
+    outcome = place(request)
     assert faults(request, outcome) == ""
     wide = next(part for part in outcome.segments if part.num_gpus == 2)
     assert wide.batch_per_gpu == 16.0 and wide.workload_per_gpu == 16.0
@@ -101,7 +101,7 @@ def test_cut_layers_are_reckoned_over_the_slowest_link_inside() -> None:
 
 def test_what_segments_say_twice_agrees() -> None:
     request = tiny(2)
-    outcome = placer(request)
+    outcome = place(request)
     (segment,) = outcome.segments
     for change, said in (
         ({"gpu_types": {"V100": 2}}, "has other types of GPUs"),
@@ -113,12 +113,12 @@ def test_what_segments_say_twice_agrees() -> None:
 
 def test_files_have_the_additions_only_where_they_are_used() -> None:
     request = decode("tensor", sequences_in_flight=64, prefill_chunk=8)
-    outcome, curve = placer(request), frontier(request)
+    outcome, curve = place(request), frontier(request)
     for value in (request, outcome, curve):
         for version in (1, 2):
             assert read_text(write_text(value, version))[1] == value
     assert '"sequences_in_flight": 64' in write_text(outcome) and '"prefill_chunk": 8' in write_text(request)
-    plain, answer = tiny(2), placer(tiny(2))
+    plain, answer = tiny(2), place(tiny(2))
     for text in (write_text(plain), write_text(answer), write_text(frontier(plain))):
         assert "in_flight" not in text and "prefill_chunk" not in text
     assert '"gpu_types"' in write_text(answer)
@@ -137,7 +137,7 @@ def test_several_pipelines_have_sequences_of_their_own() -> None:
         max_gpus_per_segment=1,
         max_replicas=2,
     )
-    outcome = placer(request)
+    outcome = place(request)
     assert faults(request, outcome) == "" and outcome.status == "optimal"
     assert [one.sequences_in_flight for one in outcome.replicas] == [
         16 * len(one.segments) for one in outcome.replicas

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.placement.requests import tiny
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.placement.outcome.verification import verify
 from torchsplit_core.values import (
     InternalFault,
@@ -46,7 +46,7 @@ def faults(request: PlacementRequest, outcome: PlacementOutcome) -> str:
 
 @pytest.fixture(scope="module")
 def sound() -> PlacementOutcome:
-    return placer(REQUEST)
+    return place(REQUEST)
 
 
 def test_a_pipeline_of_several_segments_is_sound(sound: PlacementOutcome) -> None:
@@ -87,7 +87,7 @@ def test_a_gpu_used_twice_and_a_segment_too_wide_are_found(sound: PlacementOutco
     twice = on(1, gpu_ids=first, memory_gib=(1.0,) * len(first))(sound)
     assert "a GPU of an earlier segment" in faults(REQUEST, twice)
     wide = replace(REQUEST, max_gpus_per_segment=1)
-    assert "has 2 GPUs" in faults(wide, placer(tiny(2)))
+    assert "has 2 GPUs" in faults(wide, place(tiny(2)))
 
 
 def test_memory_and_links_are_reckoned_anew(sound: PlacementOutcome) -> None:
@@ -111,7 +111,7 @@ def test_proportional_parts_add_up_and_beat_equal_ones() -> None:
     request = tiny(
         2, split="proportional", gpus=tiny().gpus[1:3], bandwidth_gib_per_s=((0.0, 1.0), (1.0, 0.0))
     )
-    outcome = placer(request)
+    outcome = place(request)
     (segment,) = outcome.segments
     assert segment.throughput == pytest.approx(251.2189491724)
     assert faults(request, outcome) == ""
@@ -126,7 +126,7 @@ def test_keys_and_values_count_in_decode() -> None:
     model = replace(tiny().model, key_value_size=1024)
     gpus = tuple(replace(gpu, type="A100-80GB") for gpu in tiny().gpus)
     request = tiny(1, model=model, gpus=gpus, throughput=RooflineThroughput("decode"))
-    outcome = placer(request)
+    outcome = place(request)
     assert faults(request, outcome) == ""
     prefill = replace(request, throughput=RooflineThroughput("prefill"))
     assert "GiB, not" in faults(prefill, outcome)

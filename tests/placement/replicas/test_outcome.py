@@ -15,7 +15,7 @@ from tests.support.placement.oracle import best_value
 from tests.support.placement.requests import COEFFICIENTS, random_request, tiny
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
-from torchsplit_core.placement import placer, violations
+from torchsplit_core.placement import place, violations
 from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
@@ -63,7 +63,7 @@ def turned(outcome: PlacementOutcome) -> PlacementOutcome:
 
 @pytest.fixture(scope="module")
 def sound() -> PlacementOutcome:
-    return placer(ALONE)
+    return place(ALONE)
 
 
 def test_the_tiny_case_runs_four_times_at_once(sound: PlacementOutcome) -> None:
@@ -76,7 +76,7 @@ def test_the_tiny_case_runs_four_times_at_once(sound: PlacementOutcome) -> None:
 
 
 def test_pipelines_of_several_segments_are_sound() -> None:
-    outcome = placer(REQUEST)
+    outcome = place(REQUEST)
     assert outcome.status == "optimal"
     assert list(violations(REQUEST, outcome)) == []
     assert any(len(one.segments) > 1 for one in outcome.replicas)
@@ -110,7 +110,7 @@ def test_what_stands_first_is_the_first_pipeline(sound: PlacementOutcome) -> Non
 
 def test_more_pipelines_than_were_asked_for_are_found(sound: PlacementOutcome) -> None:
     assert "it has 4 pipelines" in "\n".join(violations(replace(ALONE, max_replicas=3), sound))
-    one = placer(replace(ALONE, max_replicas=1))
+    one = place(replace(ALONE, max_replicas=1))
     assert one.replicas == ()
     replica = PlacedReplica(301.784, one.latency_s or 0.0, one.segments, one.links)
     with_replica = replace(one, replicas=(replica,))
@@ -121,34 +121,34 @@ def test_more_pipelines_than_were_asked_for_are_found(sound: PlacementOutcome) -
 def test_never_below_one_pipeline_and_no_more_than_as_many_times_it(units: str) -> None:
     for seed in range(12):
         request = replace(random_request(seed, units, "equal"), max_replicas=2)
-        one, outcome = best_value(request), placer(request)
+        one, outcome = best_value(request), place(request)
         assert outcome.status == ("optimal" if one else "infeasible"), seed
         if outcome.throughput is not None:
             assert one * (1 - 1e-9) <= outcome.throughput <= 2 * one * (1 + 1e-9), seed
 
 
 def test_an_earlier_outcome_is_a_start_and_changes_nothing(sound: PlacementOutcome) -> None:
-    again = placer(ALONE, warm_start=sound)
+    again = place(ALONE, warm_start=sound)
     assert (again.throughput, again.replicas) == (sound.throughput, sound.replicas)
 
 
 def test_no_time_at_all_is_not_infeasible() -> None:
-    outcome = placer(replace(REQUEST, solver=PlacementSolver(time_limit_s=1e-9)))
+    outcome = place(replace(REQUEST, solver=PlacementSolver(time_limit_s=1e-9)))
     assert outcome.status in ("timeout", "feasible", "optimal")
     assert list(violations(REQUEST, outcome)) == []
 
 
 def test_what_holds_no_layer_or_has_no_link_is_infeasible_with_its_cause() -> None:
     small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gib=20.0) for gpu in REQUEST.gpus))
-    outcome = placer(small)
+    outcome = place(small)
     assert outcome.status == "infeasible" and "No pipeline holds all 6 layers" in outcome.message
-    cut = placer(replace(REQUEST, bandwidth_gib_per_s=((0.0,) * 4,) * 4))
+    cut = place(replace(REQUEST, bandwidth_gib_per_s=((0.0,) * 4,) * 4))
     assert cut.status == "infeasible" and "missing links" in cut.message
 
 
 def test_the_published_program_knows_one_pipeline() -> None:
     with pytest.raises(InputFault) as fault:
-        placer(replace(ALONE, solver=PlacementSolver("literal")))
+        place(replace(ALONE, solver=PlacementSolver("literal")))
     assert fault.value.where == "solver.method"
     assert "max_replicas" in str(fault.value)
 
@@ -165,7 +165,7 @@ def test_segments_of_many_types_need_no_look_at_every_mix() -> None:
         max_replicas=2,
         solver=PlacementSolver(time_limit_s=3.0),
     )
-    outcome = placer(request)
+    outcome = place(request)
     assert outcome.status in ("optimal", "feasible")
     # A second pipeline may need more than the time that a slow machine leaves it.
     assert 1 <= len(outcome.replicas) <= 2

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from tests.support.placement.requests import COEFFICIENTS, TINY_LINKS, tiny
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, read_text, write_file, write_text
-from torchsplit_core.placement import placer
+from torchsplit_core.placement import place
 from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
@@ -36,7 +36,7 @@ ROWS = tuple(
 
 def links(row: int, place: int, value: float) -> tuple[tuple[float, ...], ...]:
     found = [list(entries) for entries in TINY_LINKS]
-    found[row][placer] = value
+    found[row][place] = value
     return tuple(tuple(entries) for entries in found)
 
 
@@ -135,26 +135,26 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputFault, match=said):
-        placer(tiny(2, **changes))
+        place(tiny(2, **changes))
 
 
 def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> None:
     heavy = model(layer_weight_gib=100.0)
-    outcome = placer(tiny(2, model=heavy))
+    outcome = place(tiny(2, model=heavy))
     assert outcome.status == "infeasible" and outcome.throughput is None and not outcome.segments
     # One layer and half the batch on the GPU with the most memory: 100 + 0.817578125 of 80 GiB.
     assert outcome.message.startswith("One layer on GPU 0 (A100) needs 100.8 GiB with 8 of 16 sequences")
     assert "20.82 GiB are missing" in outcome.message
     for changes in ({"split": "proportional"}, {"solver": PlacementSolver("literal")}):
-        other = placer(tiny(2, model=heavy, **changes))
+        other = place(tiny(2, model=heavy, **changes))
         assert other.status == "infeasible" and "are missing" in other.message
 
 
 def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
     # A sequence's activations take 10.2 GiB: 16 fit on no GPU, a part of 12 does.
     wide = model(sequence_length=204_800)
-    assert "GiB are missing" in placer(tiny(1, model=wide)).message
-    outcome = placer(tiny(4, model=replace(wide, batch_size=12)))
+    assert "GiB are missing" in place(tiny(1, model=wide)).message
+    outcome = place(tiny(4, model=replace(wide, batch_size=12)))
     assert outcome.status == "optimal" and len(outcome.segments[0].gpu_ids) > 1
 
 
@@ -165,7 +165,7 @@ def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
     )
     for split in ("equal", "proportional"):
         outcomes = [
-            placer(tiny(2, throughput=TableThroughput(jagged), split=split, method=method))
+            place(tiny(2, throughput=TableThroughput(jagged), split=split, method=method))
             for method in ("exact", "literal")
         ]
         assert outcomes[0].status == outcomes[1].status == "optimal"
@@ -175,11 +175,11 @@ def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
 
 def changed(path: str, value: object) -> str:
     data = json.loads(write_text(tiny()))
-    placer = data
+    place = data
     *front, last = path.split(".")
     for part in front:
-        placer = placer[int(part)] if isinstance(placer, list) else placer[part]
-    placer[int(last) if isinstance(placer, list) else last] = value
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    place[int(last) if isinstance(place, list) else last] = value
     return json.dumps(data)
 
 
@@ -218,7 +218,7 @@ def test_a_broken_file_is_refused_with_its_place(path: str, value: object, said:
 )
 def test_requests_and_outcomes_are_read_as_they_were_written(request_: PlacementRequest) -> None:
     assert read_text(write_text(request_)) == ("torchsplit.placement_request", request_)
-    outcome = placer(request_)
+    outcome = place(request_)
     assert read_text(write_text(outcome)) == ("torchsplit.placement", outcome)
 
 
@@ -249,6 +249,6 @@ def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_published_demo_case_is_proven() -> None:
     request = read_file(ROOT / "examples" / "placements" / "thirty_gpus.json")[1]
-    outcome = placer(request)
+    outcome = place(request)
     assert outcome.status == "optimal" and outcome.gap == 0
-    assert outcome == replace(placer(request), statistics=outcome.statistics)
+    assert outcome == replace(place(request), statistics=outcome.statistics)

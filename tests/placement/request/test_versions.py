@@ -12,7 +12,7 @@ import pytest
 from tests.support.placement.requests import tiny
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_text, schema_of, write_text
-from torchsplit_core.placement import placer
+from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
 from torchsplit_core.values import InputFault, PlacementRequest
 
@@ -52,7 +52,7 @@ def test_a_request_of_version_1_means_what_it_meant() -> None:
     assert found.bandwidth_gib_per_s == ((0.0, 400.0), (300.0, 0.0))
     assert (found.model.layer_weight_gib, found.model.active_layer_weight_gib) == (0.5, 0.25)
     assert read_text(json.dumps(newer(OLD)))[1] == found
-    needed = placer(found).segments[0].memory_gib
+    needed = place(found).segments[0].memory_gib
     # 2^30 bytes, not 10^9: four layers, and the activations of eight sequences.
     assert needed[0] == pytest.approx(4 * 0.5 + 1.15 * 8 * 2048 * (3 * 4096 + 11008) * 2 / 2**30)
 
@@ -77,7 +77,7 @@ def test_each_version_has_its_own_names_and_no_others() -> None:
 
 def test_what_is_written_comes_back_in_either_version() -> None:
     request = tiny(2, split="proportional", max_replicas=2)
-    outcome, curve = placer(request), frontier(tiny(2))
+    outcome, curve = place(request), frontier(tiny(2))
     assert outcome.replicas and curve.points
     for value in (request, outcome, curve):
         second, first = write_text(value), write_text(value, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.placement.requests import random_request
 from tests.support.placement.search_cases import best_of_all, worth_of
-from torchsplit_core.placement import placer
+from torchsplit_core.placement import place
 from torchsplit_core.placement.model.instance import ProblemInstance, SearchResult
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance
 from torchsplit_core.placement.request.build import build_request
@@ -164,7 +164,7 @@ def test_one_type_a_segment_where_that_is_the_rule() -> None:
 
 def test_a_fleet_without_the_memory_is_proven_infeasible() -> None:
     request = large(1, 64, "equal")
-    outcome = placer(with_prompts(replace(request, model=replace(request.model, batch_size=4096))))
+    outcome = place(with_prompts(replace(request, model=replace(request.model, batch_size=4096))))
     assert outcome.status == "infeasible" and outcome.message.startswith("No pipeline holds all 80 layers")
 
 
@@ -177,7 +177,7 @@ def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> Non
         assert found.segments or not found.proven
         assert found.bound >= full.value * (1 - 1e-9) and found.value <= full.value * (1 + 1e-9)
         # The same with all that limits a pipeline as a whole, which leaves no more.
-        whole = placer(large(3, 16, split, seconds, network_gib_per_s=500.0))
+        whole = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
         assert whole.status in ("feasible", "timeout")
         assert whole.throughput is None or whole.throughput <= full.bound * (1 + 1e-9)
 

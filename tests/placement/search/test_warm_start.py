@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.placement.requests import COEFFICIENTS
 from torchsplit_core import workflow
-from torchsplit_core.placement import placer
+from torchsplit_core.placement import place
 from torchsplit_core.placement.model.instance import SearchResult
 from torchsplit_core.placement.search.warm_start import warm_start_from
 from torchsplit_core.values import (
@@ -48,8 +48,8 @@ def without_statistics(found: PlacementOutcome) -> PlacementOutcome:
 
 def test_a_start_that_is_the_best_is_confirmed() -> None:
     told: list[str] = []
-    best = placer(fleet())
-    again = placer(fleet(), warm_start=best, progress=lambda share, text: told.append(text))
+    best = place(fleet())
+    again = place(fleet(), warm_start=best, progress=lambda share, text: told.append(text))
     assert best.status == "optimal" and best.throughput
     assert without_statistics(again) == without_statistics(best)
     assert told[0].startswith(f"best so far {best.throughput:.4g} tokens/s")
@@ -58,7 +58,7 @@ def test_a_start_that_is_the_best_is_confirmed() -> None:
 @pytest.mark.parametrize("change", ["gpu", "layers", "memory", "segments"])
 def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
     request = fleet()
-    before = placer(request)
+    before = place(request)
     used = before.segments[0].gpu_ids[0]
     left = [number for number, gpu in enumerate(request.gpus) if gpu.id != used]
     changed = {
@@ -71,7 +71,7 @@ def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
         "memory": replace(request, gpus=tuple(replace(gpu, memory_gib=7.0) for gpu in request.gpus)),
         "segments": replace(request, max_gpus_per_segment=1),
     }[change]
-    plain, warm = placer(changed), workflow.place(changed, warm_start=before)
+    plain, warm = place(changed), workflow.place(changed, warm_start=before)
     assert plain.status == "optimal" and plain.throughput != before.throughput
     assert without_statistics(warm) == without_statistics(plain)
 
@@ -88,7 +88,7 @@ def test_a_start_is_read_by_the_ids_of_its_gpus() -> None:
 @pytest.mark.parametrize(("units", "unit"), [("tokens_per_s", " tokens/s"), ("seed_literal", "")])
 def test_what_is_told_has_its_unit(units: str, unit: str) -> None:
     told: list[str] = []
-    placer(fleet(units=units), progress=lambda share, text: told.append(text))
+    place(fleet(units=units), progress=lambda share, text: told.append(text))
     assert told
     for text in told:
         bound = text.split("none is above ")[1]

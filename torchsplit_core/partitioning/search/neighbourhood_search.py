@@ -27,7 +27,7 @@ from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 
 Parts = tuple[tuple[int, ...], ...]
 ValuedCut = tuple[float, Parts]
-ValuedPipeline = TypeVar("Pipeline", ValuedCut, DevicePlacement)
+ValuedPipeline = TypeVar("ValuedPipeline", ValuedCut, DevicePlacement)
 """A pipeline with its value, and with the devices of its stages where speeds differ."""
 
 _PRICES = (

@@ -29,7 +29,7 @@ SPREAD = 8
 
 Query = Callable[[float, PipelinePlan | None], MinLatency]
 Tell = Callable[["Curve"], None]
-TellPoints = Callable[[tuple["Point", ...]], None]
+TellPoints = Callable[[tuple["CurvePoint", ...]], None]
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ SCRIPT = """
 from app.plans.measurement import tab
 from app.session.workspace import read
 from app.shell import frame
-with frame.telling():
+with frame.fault_boundary():
     workspace = frame.open_page("Plan")
-    tab.show(workspace, "cores", read(workspace, "plan_request", "cores"), read(workspace, "plan", "cores"))
+    tab.render(workspace, "cores", read(workspace, "plan_request", "cores"), read(workspace, "plan", "cores"))
 """
 PLAN, REQUEST = cpu_plan([Placed("bert")], {"bert": "sample:bert"}, cores=1)
 FOUND = Measurement(

@@ -40,9 +40,9 @@ WHAT = SweepRequest("gpus", A100, (1.0, 2.0, 3.0, 4.0))
 SCRIPT = """
 from app.plans.sweep import tab
 from app.shell import frame
-with frame.telling():
+with frame.fault_boundary():
     workspace = frame.open_page("Plan")
-    tab.show(workspace, "review", workspace.get("plan_request", "review"))
+    tab.render(workspace, "review", workspace.get("plan_request", "review"))
 """
 
 
