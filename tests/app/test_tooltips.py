@@ -55,7 +55,7 @@ def test_a_head_gets_the_word_and_keeps_a_title_of_its_own() -> None:
 
 @pytest.mark.parametrize("names", ["table", "slices"])
 def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
-    source = (ROOT / "app" / "plan" / "run" / "tab.py").read_text(encoding="utf-8")
+    source = (ROOT / "app" / "plans" / "measurement" / "tab.py").read_text(encoding="utf-8")
     body = source.partition(f"def {names}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {16}"([^"]+)": ', body, re.MULTILINE)
     assert callable(getattr(run_tab, names)) and len(columns) > 8
@@ -64,7 +64,7 @@ def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
 
 @pytest.mark.parametrize("name", ["candidates_table", "stages_table"])
 def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
-    source = (ROOT / "app" / "models" / "cuts" / "words.py").read_text(encoding="utf-8")
+    source = (ROOT / "app" / "models" / "cuts" / "candidate_tables.py").read_text(encoding="utf-8")
     body = source.partition(f"def {name}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {4,16}f?"([^"]+)": |row\[f?"([^"]+)"\]', body, re.MULTILINE)
     texts = [first or second for first, second in columns]

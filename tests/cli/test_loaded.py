@@ -41,7 +41,7 @@ SOLVER = {"numpy", "highspy"}
 MODELS = {"pyomo", "scipy", "charset_normalizer"}
 """Programs with co-locations or sums are Pyomo models, whose matrices are SciPy's; that loads f2py, which looks for the
 last."""
-PLANNING = {"graph", "hardware", "isolation", "planning", "responding", "simulation", "solver", "workflow"}
+PLANNING = {"graph", "hardware", "isolation", "planning", "latency_slo", "simulation", "solver", "workflow"}
 """A plan is searched, and simulated for what it says of response times."""
 EVERY = {"cli", "extras", "files", "on_demand", "telemetry", "values"}
 """Rooms of every command. `telemetry` is off: its SDK would stand among the packages."""

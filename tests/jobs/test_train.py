@@ -28,7 +28,7 @@ from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.workspace.store import Store, Workspace
 
 assert torch.distributed.is_available()
-CLIENT = (ROOT / "tests" / "support" / "running" / "client.py").read_bytes()
+CLIENT = (ROOT / "tests" / "support" / "training" / "client.py").read_bytes()
 WAIT_S = 120.0
 DIGEST = hashlib.sha256(CLIENT).hexdigest()
 

@@ -224,7 +224,7 @@ class Ended:
     sent, ended, error = 1, True, ValueError("the caller's own")
 
     def __init__(self) -> None:
-        self.woken = os.eventfd(0, os.EFD_NONBLOCK)
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK)
 
 
 @pytest.mark.timeout(30)

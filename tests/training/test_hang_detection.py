@@ -38,7 +38,7 @@ class Scene:
         for _ in range(int(seconds / INTERVAL_S)):
             self.now += INTERVAL_S
             found += self.watch.poll()
-        return [(one.mark.rank, one.words) for one in found]
+        return [(hang.heartbeat.rank, hang.words) for hang in found]
 
 
 @pytest.fixture

@@ -178,9 +178,9 @@ class Stub:
 def test_without_its_checkpoint_nothing_moves(reason: str | None, tmp_path: Path) -> None:
     folder, stub, saved = RunFolder(tmp_path), Stub(reason), list[int]()
     moving: Any = StageMigration(folder, 0, time.time() - 100, stub, stub)  # type: ignore[arg-type]
-    assert 100.5 <= moving.seconds() < 200, "a start and a checkpoint"
+    assert 100.5 <= moving.estimated_seconds() < 200, "a start and a checkpoint"
     assert moving.begins(7, lambda: saved.append(7)) == (reason is None) and saved == [7]
-    assert moving.seconds() == float("inf"), "at most once a minute"
+    assert moving.estimated_seconds() == float("inf"), "at most once a minute"
     stub.move = None
     assert not moving.begins(8, lambda: saved.append(8)) and saved == [7]
     if reason:
@@ -189,11 +189,11 @@ def test_without_its_checkpoint_nothing_moves(reason: str | None, tmp_path: Path
         assert told == "does not move b from stage 1 to stage 0: No space left on device"
         return
     after: Any = StageMigration(folder, 0, time.time(), stub, stub)  # type: ignore[arg-type]
-    assert after.seconds() == float("inf"), "nor by another start"
+    assert after.estimated_seconds() == float("inf"), "nor by another start"
     assert stub.ended is not None and (stub.ended.step_s, stub.ended.predicted_s) == (2.0, 1.0)
     kept = read_overrides(tmp_path)
     assert kept.layers == (3, 1) and kept.under_way is None and kept.move_s is not None
     save_overrides(tmp_path, replace(kept, moved_s=time.time() - MIN_INTERVAL_S - 1))
     third: Any = StageMigration(folder, 0, time.time(), stub, stub)  # type: ignore[arg-type]
-    assert third.seconds() == kept.move_s, "what the last one took"
+    assert third.estimated_seconds() == kept.move_s, "what the last one took"
     assert len(events(tmp_path, "layers_moved")) == 1

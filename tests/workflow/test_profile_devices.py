@@ -344,7 +344,7 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch:
         cores = {"cores": "0,1"} if device.profile else {}
         return replace(found, environment={**found.environment, **cores})
 
-    monkeypatch.setattr("torchsplit_core.workflow.profiling.watch_cores", watch)
+    monkeypatch.setattr("torchsplit_core.workflow.profiling.measure_cores", watch)
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
     notes = {}
     for device in ("cpu", "cpu:2c"):

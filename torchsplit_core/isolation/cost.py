@@ -16,7 +16,7 @@ def set_up_seconds(times: int = 10) -> tuple[float, ...]:
     """
     from torchsplit_core.isolation.run import run_limited
 
-    return tuple(float(run_limited(f"{__name__}:tell", {})) for _ in range(times))
+    return tuple(float(run_limited(f"{__name__}:report_setup_s", {})) for _ in range(times))
 
 
 def report_setup_s(arguments: dict[str, Any], progress: Progress) -> float:

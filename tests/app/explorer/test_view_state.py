@@ -93,9 +93,9 @@ def test_all_opens_everything_and_reset_returns_to_the_first_view():
 @pytest.mark.parametrize("kind", ["open", "close", "unfold", "reveal", "launch", None])
 @pytest.mark.parametrize("name", ["module:gone", "w_embed", "", None, 7])
 def test_what_is_not_there_changes_nothing(kind: str | None, name: object):
-    before = replace(CLOSED, opened=frozenset({LAYERS}), item=LAYERS, refused="earlier")
+    before = replace(CLOSED, opened=frozenset({LAYERS}), item=LAYERS, refusal="earlier")
     after = apply_action(before, HIERARCHY, shown(before), {"kind": kind, "item": name, "node": name})
-    assert after == replace(before, refused="")
+    assert after == replace(before, refusal="")
 
 
 def test_an_operation_has_nothing_to_open():
@@ -106,7 +106,7 @@ def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch:
     large = Hierarchy(loose(drawing_view.MOST_ITEMS + 1))
     before = ExplorerState(initially_open(large), item="node:x")
     after = apply_action(before, large, build_view(large, before.opened), {"kind": "all"})
-    assert replace(after, refused="") == before
+    assert replace(after, refusal="") == before
     assert str(drawing_view.MOST_ITEMS) in after.refusal
     assert explorer_state.count_boxes(large, frozenset(large.groups)) > drawing_view.MOST_ITEMS
     one = next(item for item in build_view(large, before.opened).items if item.expandable)

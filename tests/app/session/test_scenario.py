@@ -269,7 +269,7 @@ def test_two_tabs_on_one_scenario_lose_nothing(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
-    monkeypatch.setattr(replan.frame, "say", said.append)
+    monkeypatch.setattr(replan.frame, "notify", said.append)
     mine = replace(request(), sharing="fractional")
     replan.plan_again(filled, "review", mine, base=request())
     assert not said and filled.get("plan_request", "review") == mine

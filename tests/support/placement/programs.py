@@ -196,7 +196,7 @@ def tiers_text() -> str:
     assert table is not None
     programs = LatencyPrograms(instance, COSTS, table, SearchClock.start(60.0))
     program: LatencyProgram = caught(
-        SecondsProgram, "closely", lambda: programs.within(1, 1).min_latency(20.0)
+        SecondsProgram, "solve_to_gap", lambda: programs.within(1, 1).min_latency(20.0)
     )
     entries = program._entries
     root = max((sort for sort, _, _ in entries), key=lambda sort: sort.level)
@@ -252,7 +252,7 @@ def trails_text() -> str:
     with patch.object(path_latency._LatencyPathProgram, "__init__", begin):
         program = caught(
             SecondsProgram,
-            "closely",
+            "solve_to_gap",
             lambda: path_latency.min_path_latency(
                 instance, COSTS, table, choices, component, 1000.0, SearchClock.start(60.0)
             ),

@@ -22,7 +22,7 @@ def client_file(folder: Path, name: str = "client", **plan: Any) -> str:
     """A source whose client follows the plan."""
     place = folder / name
     place.mkdir(parents=True)
-    shutil.copy(ROOT / "tests" / "support" / "running" / "client.py", place / f"{name}.py")
+    shutil.copy(ROOT / "tests" / "support" / "training" / "client.py", place / f"{name}.py")
     (place / "plan.json").write_text(json.dumps(plan))
     return f"{place / name}.py:client"
 

@@ -166,27 +166,27 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_agent_that_was_killed_is_started_again_some_times() -> None:
     again = NodeResult(summary=RunSummary(6, 1.5, 3))
     ray, nodes = of_nodes(2, (0, KILLED), (0, Lost()), (0, DONE), (1, again))
-    assert nodes.until_done() == 3
+    assert nodes.supervise() == 3
     assert ray.started == [0, 1, 0, 0] and ray.cancelled == []
     ray, nodes = of_nodes(2, (0, DONE), (1, KILLED))
-    assert nodes.until_done() == 2 and ray.started == [0, 1]
+    assert nodes.supervise() == 2 and ray.started == [0, 1]
     ray, nodes = of_nodes(2, *[(0, KILLED)] * 4)
     with pytest.raises(InputFault, match="its agent ended with -9"):
-        nodes.until_done()
+        nodes.supervise()
     assert ray.started == [0, 1, 0, 0, 0] and ray.cancelled == [1]
 
 
 @pytest.mark.usefixtures("at_once")
 def test_a_node_that_refuses_is_gone_on_without_while_there_are_enough() -> None:
     ray, nodes = of_nodes(1, (0, REFUSED), (1, DONE))
-    assert nodes.until_done() == 2 and ray.started == [0, 1]
+    assert nodes.supervise() == 2 and ray.started == [0, 1]
     ray, nodes = of_nodes(2, (0, REFUSED))
     with pytest.raises(InputFault, match="the loss: is nan"):
-        nodes.until_done()
+        nodes.supervise()
     assert ray.cancelled == [1]
     ray, nodes = of_nodes(1, (1, NodeResult(stopped=True)))
     with pytest.raises(KeyboardInterrupt):
-        nodes.until_done()
+        nodes.supervise()
     assert ray.cancelled == [0]
 
 
