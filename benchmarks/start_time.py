@@ -35,8 +35,8 @@ GOALS = {
 """Commands with the multiples of a bare Python that they may take; those that write are given a folder to write to."""
 FORKER = """
 from pathlib import Path
-from torchsplit_core.jobs.fork_server import Forker
-forker = Forker()
+from torchsplit_core.jobs.fork_server import ForkServer
+forker = ForkServer()
 forker.wait()
 print(Path(f"/proc/{forker.process.pid}/stat").read_text())
 print(Path(f"/proc/{forker.process.pid}/smaps_rollup").read_text())

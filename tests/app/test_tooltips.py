@@ -23,7 +23,7 @@ HEAD = re.compile(r"<th(?P<attributes>[^>]*)>(?P<text>[^<]*)</th>")
 UNEXPLAINED = {"{html.escape(key)}", "{html.escape(name)}", "{name}", "{what}", "batch {batch}"}
 """Heads that are names, or made of such."""
 BADGE = re.compile(r"(?:widgets\.badge|Badge)\(\s*f?\"([^\"]+)\"")
-SENTENCES = {("load", "words.py")}
+SENTENCES = {("load", "results.py")}
 """Where a badge is a whole sentence, which needs no explanation."""
 
 
@@ -53,7 +53,7 @@ def test_a_head_gets_the_word_and_keeps_a_title_of_its_own() -> None:
     assert '<th title="mine">bound</th><th>nobody knows this</th>' in made
 
 
-@pytest.mark.parametrize("names", ["table", "slices"])
+@pytest.mark.parametrize("names", ["models_table_of", "slices_table"])
 def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
     source = (ROOT / "app" / "plans" / "measurement" / "tab.py").read_text(encoding="utf-8")
     body = source.partition(f"def {names}(")[2].partition("\ndef ")[0]
@@ -69,7 +69,7 @@ def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
     columns = re.findall(r'^ {4,16}f?"([^"]+)": |row\[f?"([^"]+)"\]', body, re.MULTILINE)
     texts = [first or second for first, second in columns]
     texts = [
-        text.replace("{WHAT[objective]}", what).replace("{batch}", "8")
+        text.replace("{OBJECTIVE_LABELS[objective]}", what).replace("{batch}", "8")
         for text in texts
         for what in OBJECTIVE_LABELS.values()
     ]

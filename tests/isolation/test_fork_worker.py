@@ -18,7 +18,7 @@ WAIT_S = 30.0
 WORKER = """
 from torchsplit_core.isolation.fork_worker import ForkedWorker
 worker = ForkedWorker(time.sleep)
-worker.ask(600)
+worker.submit(600)
 time.sleep(600)
 """
 EXPLANATION = """

@@ -19,8 +19,8 @@ NAME = r"torchsplit-(\d+)-([0-9a-f]{8})t(\d+)-[a-z0-9_]{8}"
 
 OWNER = """
 import time
-from torchsplit_core.isolation import private_room
-with private_room() as room:
+from torchsplit_core.isolation import private_temp_dir
+with private_temp_dir() as room:
     (room / "file").write_text("x")
     print(room, flush=True)
     time.sleep(1000)

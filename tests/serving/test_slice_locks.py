@@ -34,9 +34,9 @@ def on_cores(*cores: int) -> BoundSlice:
 HOLDER = """
 import sys
 from tests.serving.test_slice_locks import GPU, on_cores
-from torchsplit_core.serving.frontend.slice_locks import held
+from torchsplit_core.serving.frontend.slice_locks import lock_devices
 
-with held([on_cores(3, 4), GPU]):
+with lock_devices([on_cores(3, 4), GPU]):
     print("held", flush=True)
     sys.stdin.read()
 """

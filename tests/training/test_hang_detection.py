@@ -38,7 +38,7 @@ class Scene:
         for _ in range(int(seconds / INTERVAL_S)):
             self.now += INTERVAL_S
             found += self.watch.poll()
-        return [(hang.heartbeat.rank, hang.words) for hang in found]
+        return [(hang.heartbeat.rank, hang.message) for hang in found]
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_a_lost_node_is_gone_on_without_and_comes_back(
 @pytest.mark.repeated
 def test_a_node_whose_rank_is_killed_at_the_very_end_leaves_none_waiting(tmp_path: Path) -> None:
     """The first rank dies when it has left that all is done: both commands end well, and nothing is done again."""
-    source, folder = client_file(tmp_path, end=[0, "meet"]), tmp_path / "run"
+    source, folder = client_file(tmp_path, end=[0, "barrier"]), tmp_path / "run"
     address = f"127.0.0.1:{free_port()}"
     other = beside(run, source, folder, PLAN, 1, nodes=ElasticNodes(2, 2, address, "b"))
     summary = run(source, folder, PLAN, 1, nodes=ElasticNodes(2, 2, address, "a"))

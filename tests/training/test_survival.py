@@ -61,7 +61,7 @@ def test_a_rank_that_hangs_is_named_and_replaced(undisturbed: list[float], tmp_p
     assert [event["rank"] for event in events(tmp_path / "run", "rank_lost")] == [1, 0]
 
 
-@repeated(("rank", "before"), [(0, "meet"), (0, "close"), (1, "close"), (1, "meet")], kept=2)
+@repeated(("rank", "before"), [(0, "barrier"), (0, "close"), (1, "close"), (1, "barrier")], kept=2)
 def test_a_rank_that_is_killed_at_the_very_end_costs_nothing(
     rank: int, before: str, undisturbed: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_rank_that_is_killed_at_the_very_end_costs_nothing(
     # Of the others it hangs on who comes first whether the run was done by then.
     if rank == 0:
         words = "rank 0 was ended by SIGKILL, after the last step"
-        assert lost == ([] if before == "meet" else [(0, words)])
+        assert lost == ([] if before == "barrier" else [(0, words)])
 
 
 @pytest.mark.repeated

@@ -7,7 +7,7 @@ nothing, "room":
 [sample, samples of a pass that fit from there on], "short": true where no memory is free, "nan": sample,
 "samples": n, "width": w, "blocks": n, "dropout": p, "raise": sample, "disk": sample, "no_room_for": rank,
 "spare": weights that no step uses, "end": [rank, what it is killed before at the end of the run: "close" (it waits for
-the last checkpoint) or "meet" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step
+the last checkpoint) or "barrier" (the ranks let each other go)]}`. Samples stand in their order, so a sample is a step
 and a rank. A kill happens once, `target` is `rank`, `starter` (which ranks are forked from) or `launcher`; so does a
 stall, `how` is `stopped` or `waiting`.
 """
@@ -130,7 +130,7 @@ if "quick_moves" in PLAN:
 if "short" in PLAN:
     memory_guard.free_share = lambda device: 0.01
 if "end" in PLAN and str(PLAN["end"][0]) == os.environ.get("RANK"):
-    _ending = {"close": async_checkpoint.AsyncCheckpointer, "meet": loop.TrainingRun}[PLAN["end"][1]]
+    _ending = {"close": async_checkpoint.AsyncCheckpointer, "barrier": loop.TrainingRun}[PLAN["end"][1]]
     _as_it_is = getattr(_ending, PLAN["end"][1])
 
     def killed(self: object) -> object:
