@@ -8,7 +8,7 @@ ADDRESS ?= 127.0.0.1
 # Every command that a test starts would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup setup-dev setup-browser app test test-repeated test-fast lint bench hardware clean
+.PHONY: setup setup-dev setup-browser app test test-repeated test-fast lint docs bench hardware clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -47,6 +47,10 @@ lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documents and the API reference as a site, in build/site; nothing is loaded from the network.
+docs: setup-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: setup-dev
 	$(BIN)/python -m benchmarks.run_all
