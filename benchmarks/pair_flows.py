@@ -16,8 +16,8 @@ from dataclasses import replace
 from benchmarks.planner_report import ended, gap_text, heading, row, same, value_text
 from torchsplit_core.evaluation.mixes import MIXES, mix
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.outcome.figures import leaving_bytes
-from torchsplit_core.planning.request.objective import reached
+from torchsplit_core.planning.outcome.figures import cross_gpu_bytes
+from torchsplit_core.planning.request.objective import reached_levels
 from torchsplit_core.values import Colocation, ColocationMode, PlanRequest, SolverOptions
 
 MODES: tuple[ColocationMode | None, ...] = (None, "soft", "routed")
@@ -75,7 +75,7 @@ def _measured(request: PlanRequest, name: str) -> list[str]:
         wall = time.perf_counter() - begun
         title = f"{name}, {request.sharing}, {mode or 'none'}"
         wrong += [f"{title}: {fault}" for fault in violations(asked, outcome)]
-        sent[mode], levels[mode] = leaving_bytes(routed, outcome.gpus), reached(outcome.objective)
+        sent[mode], levels[mode] = cross_gpu_bytes(routed, outcome.gpus), reached_levels(outcome.objective)
         told = outcome.objective.routed
         cells = (
             name,

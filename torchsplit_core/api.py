@@ -26,7 +26,7 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
 from torchsplit_core.pictures import html
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet_text import parse_fleet
-from torchsplit_core.planning.request.validate import check_owed, validate
+from torchsplit_core.planning.request.validate import check_minima, validate
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -172,7 +172,7 @@ def request(
         time_limit_s=time_limit_s,
     )
     validate(built)
-    check_owed(built)
+    check_minima(built)
     return built
 
 

@@ -17,7 +17,7 @@ from app.session.result_kind import SCENARIO
 from app.shell import frame
 from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.planning.baselines.gain import gain
-from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
@@ -95,7 +95,7 @@ def _cached_baselines(
     request_sha256: str, bound: float | None, _request: PlanRequest, _plan: PlanOutcome
 ) -> tuple[Baseline, ...]:
     """The baselines of a request; its hash and the bound the plan lends are the key."""
-    return baselines(_request, _plan, deadline=time.perf_counter() + SECONDS)
+    return build_baselines(_request, _plan, deadline=time.perf_counter() + SECONDS)
 
 
 def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: PlanRequest) -> str:
@@ -104,7 +104,7 @@ def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: Plan
     scale = max([1.0, *(least for entry in outcomes if (least := _worst_served(entry)) is not None)])
     rows = [_row("This plan", plan, "", scale)]
     rows += [
-        _row(entry.title, entry.outcome, gain(plan, entry, request.objective).words, scale)
+        _row(entry.title, entry.outcome, gain(plan, entry, request.objective).description, scale)
         for entry in baseline_plans
     ]
     of_what = "÷ weight · demand" if weighted(request) else "÷ demand"

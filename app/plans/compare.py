@@ -19,8 +19,8 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, exact, short
 from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.planning.comparison.changes import ModelChange, SliceChange
-from torchsplit_core.planning.comparison.compare import Comparison, compare
-from torchsplit_core.planning.comparison.figures import figures_of
+from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
+from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -153,7 +153,7 @@ def comparison_table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutc
     """HTML of several scenarios: what each gives, one column a scenario, then r of every model."""
     head = "<th>scenario</th>" + "".join(f"<th>{html.escape(name)}</th>" for name, _, _ in scenarios)
     verdicts = [verdict_of(request, plan) for _, request, plan in scenarios]
-    figures = [figures_of(plan) for _, _, plan in scenarios]
+    figures = [totals_of(plan) for _, _, plan in scenarios]
     rows = [
         _line("verdict", [entry.sentence for entry in verdicts], number=False),
         *_facts(verdicts),
@@ -200,7 +200,7 @@ def _line(label: str, cells: Sequence[str], *, number: bool = True) -> str:
     return f'<tr><td class="name">{html.escape(label)}</td>{inner}</tr>'
 
 
-def map_marks(comparison: Comparison) -> tuple[Marks, Marks]:
+def map_marks(comparison: PlanComparison) -> tuple[Marks, Marks]:
     """What to say of slices on the map of the old plan, and on that of the new one."""
     old: dict[tuple[str, int], str] = {}
     new: dict[tuple[str, int], str] = {}
@@ -225,7 +225,7 @@ def _after(item: SliceChange) -> str:
     return "other model" if item.arriving else "changes" if item.changed else ""
 
 
-def _render_changes(comparison: Comparison) -> None:
+def _render_changes(comparison: PlanComparison) -> None:
     if comparison.same:
         st.success("Nothing changes but the numbers of equal GPUs.")
         return
@@ -237,7 +237,7 @@ def _render_changes(comparison: Comparison) -> None:
                 st.markdown(f"- {escape_markdown(line)}")
 
 
-def _models(comparison: Comparison) -> str:
+def _models(comparison: PlanComparison) -> str:
     head = (
         '<th>model</th><th class="n">× before</th><th class="n">× after</th><th class="n">req/s before</th>'
         '<th class="n">req/s after</th><th class="n">change</th><th class="n">service p95 change, ms</th>'

@@ -9,40 +9,40 @@ import streamlit as st
 
 from app.shell import navigation
 from torchsplit_core.pictures.numbers import escape_markdown
-from torchsplit_core.planning.sureness import words
-from torchsplit_core.planning.sureness.verdict import Sureness, sureness
+from torchsplit_core.planning.confidence import formatting
+from torchsplit_core.planning.confidence.assessment import PlanConfidence, assess_confidence
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
 
-def confidence_of(request: PlanRequest | None, plan: PlanOutcome) -> Sureness | None:
+def confidence_of(request: PlanRequest | None, plan: PlanOutcome) -> PlanConfidence | None:
     """How sure a plan is; None where its request is not here or is another one."""
     if request is None:
         return None
     try:
-        return sureness(request, plan)
+        return assess_confidence(request, plan)
     except InputFault:
         return None  # The page says of such a plan that it answers an earlier request.
 
 
-def describe_low_end(plan_confidence: Sureness) -> str:
+def describe_low_end(plan_confidence: PlanConfidence) -> str:
     """Yes, no or unknown, and why."""
-    why = words.low_words(plan_confidence)
+    why = formatting.format_low_shortfalls(plan_confidence)
     return f"Meets its demand even at the low end: {plan_confidence.low_end}{f' ({why})' if why else ''}."
 
 
-def reasons(plan_confidence: Sureness) -> tuple[str, ...]:
+def reasons(plan_confidence: PlanConfidence) -> tuple[str, ...]:
     """What stands behind that, a sentence each."""
-    lines = [f"The plan is made for {words.figures_words(plan_confidence)}."]
+    lines = [f"The plan is made for {formatting.format_figures_used(plan_confidence)}."]
     if not plan_confidence.meets:
-        lines.append(f"Meets its demand as planned: no ({words.nominal_words(plan_confidence)}).")
+        lines.append(f"Meets its demand as planned: no ({formatting.format_nominal_shortfalls(plan_confidence)}).")
     if not plan_confidence.meets_low:
-        lines.append(f"Surest to fail: {words.surest_words(plan_confidence)}.")
+        lines.append(f"Surest to fail: {formatting.format_surest_to_fail(plan_confidence)}.")
     if plan_confidence.next_measurement is not None:
-        lines.append(f"Best measured next: {words.measurement_words(plan_confidence.next_measurement)}.")
+        lines.append(f"Best measured next: {formatting.format_measurement(plan_confidence.next_measurement)}.")
     return tuple(lines)
 
 
-def render(plan_confidence: Sureness | None) -> None:
+def render(plan_confidence: PlanConfidence | None) -> None:
     """What holds at the low end and its reasons, with the way to measure."""
     if plan_confidence is None:
         return

@@ -10,8 +10,8 @@ from app.plans.summary import describe_conflict, describe_relaxation
 from app.session import draft as drafts
 from app.session.workspace import read
 from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, short
-from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, open_reasons
-from torchsplit_core.planning.infeasibility.ways_out import WayOut, questions, ways_out
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, unsettled_notes
+from torchsplit_core.planning.infeasibility.repairs import Repair, repair_requests, find_repairs
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanOutcome, PlanRequest, Relaxation
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -31,7 +31,7 @@ def render(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, searching: bool
 ) -> None:
     """Why there is no plan and what would help; what is not proven yet is not called the smallest change."""
-    unsettled = open_reasons(plan)
+    unsettled = unsettled_notes(plan)
     with st.container(border=True):
         st.header("No plan can give what is asked on this fleet", anchor=False)
         relaxations = () if request is None else relaxations_of(workspace, request, plan)
@@ -57,19 +57,19 @@ def render(
                     )
 
 
-def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[WayOut, ...]:
+def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[Repair, ...]:
     """The ways out that are known, in the order in which they are offered; the plan's own relaxation in any case."""
-    relaxations = ways_out(request, plan, PlanCache(workspace).lookup)
+    relaxations = find_repairs(request, plan, PlanCache(workspace).lookup)
     if plan.least_relaxation and not any(relaxation.kind == "relaxation" for relaxation in relaxations):
         eased = edit.with_relaxation(request, plan.least_relaxation)
-        return (WayOut("relaxation", eased, plan), *relaxations)
+        return (Repair("relaxation", eased, plan), *relaxations)
     return relaxations
 
 
 def may_find_relaxation(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> bool:
     """Whether a search could still add a way out."""
     known_answer = PlanCache(workspace).lookup
-    return any(known_answer(question) is None for question in questions(request, plan, known_answer))
+    return any(known_answer(question) is None for question in repair_requests(request, plan, known_answer))
 
 
 def has_new_relaxation(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> bool:
@@ -77,7 +77,7 @@ def has_new_relaxation(workspace: Workspace, name: str, request: PlanRequest, pl
     return len(relaxations_of(workspace, request, plan)) != st.session_state.get(_seen(workspace, name))
 
 
-def _lead_text(relaxations: Sequence[WayOut], unsettled: Sequence[str], searching: bool) -> str:
+def _lead_text(relaxations: Sequence[Repair], unsettled: Sequence[str], searching: bool) -> str:
     """What leads to the buttons, or why there is none."""
     if relaxations:
         proven = relaxations[0].kind == "relaxation" and SMALLER not in unsettled
@@ -87,7 +87,7 @@ def _lead_text(relaxations: Sequence[WayOut], unsettled: Sequence[str], searchin
     return "" if unsettled else "No change of a number helps: drop a pair, or add a GPU."
 
 
-def _chips(workspace: Workspace, name: str, plan: PlanOutcome, relaxations: Sequence[WayOut]) -> None:
+def _chips(workspace: Workspace, name: str, plan: PlanOutcome, relaxations: Sequence[Repair]) -> None:
     with st.container(horizontal=True, key="ways-out"):
         for number, relaxation in enumerate(relaxations):
             if st.button(
@@ -99,10 +99,10 @@ def _chips(workspace: Workspace, name: str, plan: PlanOutcome, relaxations: Sequ
                 st.rerun()
 
 
-def chip_label(relaxation: WayOut, plan: PlanOutcome) -> str:
+def chip_label(relaxation: Repair, plan: PlanOutcome) -> str:
     """The change on a button: "densenet121 -11 %, resnet50 -6 %", "One more A100-80GB", "All minima × 0.89"."""
     if relaxation.kind == "gpus":
-        return f"{'One' if relaxation.more == 1 else relaxation.more} more {relaxation.gpu_type}"
+        return f"{'One' if relaxation.added_gpus == 1 else relaxation.added_gpus} more {relaxation.gpu_type}"
     if relaxation.kind == "scale":
         return f"All minima × {relaxation.scale:g}"
     changes = plan.least_relaxation or ()
@@ -112,10 +112,10 @@ def chip_label(relaxation: WayOut, plan: PlanOutcome) -> str:
     return ", ".join(texts)
 
 
-def chip_help(relaxation: WayOut, plan: PlanOutcome) -> str:
+def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
     """What pressing the button does, with the figures."""
     if relaxation.kind == "gpus":
-        return f"Add {relaxation.more} × {relaxation.gpu_type} to the fleet, in a draft."
+        return f"Add {relaxation.added_gpus} × {relaxation.gpu_type} to the fleet, in a draft."
     if relaxation.kind == "scale":
         return "Lower every minimum by the same factor, the largest for which a plan is known, in a draft."
     return "; ".join(describe_relaxation(change) for change in plan.least_relaxation or ()) + ", in a draft."

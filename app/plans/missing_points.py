@@ -14,8 +14,8 @@ from torchsplit_core import workflow
 from torchsplit_core.hardware import peak_names
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.coverage import Uncovered, uncovered
-from torchsplit_core.planning.sureness.words import named
+from torchsplit_core.planning.request.coverage import UncoveredGpuType, uncovered_gpu_types
+from torchsplit_core.planning.confidence.formatting import format_names
 from torchsplit_core.values import PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -29,9 +29,9 @@ def render(
 ) -> None:
     """A box for each GPU type that some model of the `current` request cannot use for want of figures, and where to
     get them: estimated at one press where the graphs are here, measured, or imported."""
-    gaps = uncovered(current)
+    gaps = uncovered_gpu_types(current)
     for gap in gaps:
-        (st.error if gap.nobody else st.warning)(escape_markdown(describe_gap(gap)))
+        (st.error if gap.unusable else st.warning)(escape_markdown(describe_gap(gap)))
     if not gaps:
         return
     wanted = estimable(workspace, gaps, profiles)
@@ -61,7 +61,7 @@ def render(
 
 
 def _without_estimate(
-    gaps: tuple[Uncovered, ...],
+    gaps: tuple[UncoveredGpuType, ...],
     current: PlanRequest,
     profiles: Mapping[str, Profile],
     wanted: Mapping[str, list[str]],
@@ -80,7 +80,7 @@ def _without_estimate(
 
 
 def estimable(
-    workspace: Workspace, gaps: tuple[Uncovered, ...], profiles: Mapping[str, Profile]
+    workspace: Workspace, gaps: tuple[UncoveredGpuType, ...], profiles: Mapping[str, Profile]
 ) -> dict[str, list[str]]:
     """The GPU types that each model can be estimated on by its graph, which is here."""
     graphs = set(names(workspace, "graph"))
@@ -93,13 +93,13 @@ def estimable(
     return wanted
 
 
-def _has_rows(profile: Profile, gap: Uncovered) -> bool:
+def _has_rows(profile: Profile, gap: UncoveredGpuType) -> bool:
     """Whether the profile has rows of the type already: what is added to it is of types that it has none of."""
     return any(row.gpu_type == gap.gpu_type for row in profile.rows)
 
 
 def transferable(
-    gaps: tuple[Uncovered, ...], current: PlanRequest, wanted: Mapping[str, list[str]]
+    gaps: tuple[UncoveredGpuType, ...], current: PlanRequest, wanted: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
     """The GPU types that each other model can be estimated on from its points of types with published peaks."""
     able = {
@@ -118,7 +118,7 @@ def transferable(
 
 
 def _render_notes(
-    gaps: tuple[Uncovered, ...],
+    gaps: tuple[UncoveredGpuType, ...],
     current: PlanRequest,
     wanted: Mapping[str, list[str]],
     runnable: list[str],
@@ -148,7 +148,7 @@ def _render_notes(
         types = " and ".join(gap.name for gap in gaps)
         st.caption(
             escape_markdown(
-                f"{named(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
+                f"{format_names(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
                 "made there, or add the model files."
             )
         )
@@ -176,12 +176,12 @@ def _estimate(
     drafts.change(workspace, name, stored, grown)
 
 
-def describe_gap(gap: Uncovered) -> str:
+def describe_gap(gap: UncoveredGpuType) -> str:
     """Who has no figures for a GPU type, and what that means."""
-    if gap.nobody:
+    if gap.unusable:
         return f"No model has figures for {gap.name}: no plan can use it."
     verb = "has" if len(gap.models) == 1 else "have"
     return (
         f"{len(gap.models)} of {gap.total} models {verb} no figures for {gap.name} and cannot run on it:"
-        f" {named(gap.models)}."
+        f" {format_names(gap.models)}."
     )

@@ -9,8 +9,8 @@ from app.format.html import table_html
 from app.plans.explanation.descriptions import describe_binding
 from app.plans.summary import weighted
 from torchsplit_core.pictures.numbers import exact, short, size
-from torchsplit_core.planning.request.objective import goal_of, tier_levels, tiered
-from torchsplit_core.planning.sureness.words import bounded_models
+from torchsplit_core.planning.request.objective import goal_of, tier_level_count, has_tiers
+from torchsplit_core.planning.confidence.formatting import bounded_models
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ModelBinding, PlanModel, PlannedModel, PlanOutcome, PlanRequest
 from torchsplit_core.values.plan.outcome import ResponseBinding
@@ -57,8 +57,8 @@ def models_table(
     # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
     shares = {model.name: _share(model, demands.get(model.name)) for model in plan.models}
     scale = max([1.0, *shares.values()])
-    tiers = {model.name: model.tier for model in request.models} if request and tiered(request) else {}
-    before = tier_levels(plan.objective)
+    tiers = {model.name: model.tier for model in request.models} if request and has_tiers(request) else {}
+    before = tier_level_count(plan.objective)
     rows = []
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")

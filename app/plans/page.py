@@ -40,8 +40,8 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
-from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
-from torchsplit_core.planning.sureness.verdict import Sureness
+from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
+from torchsplit_core.planning.confidence.assessment import PlanConfidence
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -138,7 +138,7 @@ def _render_verdict(
         else:
             st.html(header_style.NOTHING)
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
-        if request is not None and shown_request is not None and without_minimum(shown_request):
+        if request is not None and shown_request is not None and models_without_minimum(shown_request):
             offer_minimum_demands(workspace, name, request, shown_request)
         elif (
             request is None or shown_request is None or shown is None or verdict is None or not verdict.facts
@@ -173,7 +173,7 @@ def _tabs(
     searching: bool,
     draft: Draft | None,
     trial_plan: TrialPlan | None,
-    plan_confidence: Sureness | None,
+    plan_confidence: PlanConfidence | None,
 ) -> None:
     """The plan, and what it is to be seen beside."""
     planned, loaded, ran, swept, beside, other, hand, past, files = st.tabs(
@@ -312,7 +312,7 @@ def _metrics(request: PlanRequest | None, plan: PlanOutcome | None, before: Plan
 def _not_planned(working: bool, request: PlanRequest | None) -> None:
     if working:
         st.info("The first plan appears here as soon as it is found and checked.")
-    elif request is not None and owes_nothing(request):
+    elif request is not None and has_no_minimum(request):
         st.info("Nothing to plan yet: give a model a minimum, or take the demands as minima (above).")
     else:
         st.info("Not planned yet: press Plan.")
@@ -323,7 +323,7 @@ def _outcome(
     name: str,
     request: PlanRequest | None,
     plan: PlanOutcome,
-    plan_confidence: Sureness | None,
+    plan_confidence: PlanConfidence | None,
     searching: bool,
     *,
     stored: bool = True,

@@ -6,9 +6,9 @@ import streamlit as st
 
 from app.components import saving
 from torchsplit_core.latency_slo.simulation_input import without_instance
-from torchsplit_core.planning.outcome.losses import losses
+from torchsplit_core.planning.outcome.resilience import failure_losses
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MOST_ROWS = 30
@@ -26,7 +26,7 @@ def render(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
         if len(gone) == len(request.models):
             st.caption("No model is served, so losing a GPU changes nothing.")
             return
-        if must_survive(request):
+        if requires_resilience(request):
             st.caption("Every minimum holds with any one GPU lost: checked by losing each.")
         if not rows:
             who = "model that is served" if gone else "model"
@@ -48,8 +48,8 @@ def render(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
 
 def loss_rows(request: PlanRequest, plan: PlanOutcome) -> tuple[list[dict[str, object]], int]:
     """A row for every GPU and model that would miss something, the worst GPU first; and how many GPUs cost nothing."""
-    gpu_losses = losses(request, plan.gpus)
-    order = sorted(gpu_losses, key=lambda loss: (-loss.breaks, -loss.share))
+    gpu_losses = failure_losses(request, plan.gpus)
+    order = sorted(gpu_losses, key=lambda loss: (-loss.broken_minima, -loss.share))
     rows: list[dict[str, object]] = [
         {
             "GPU": loss.gpu,

@@ -25,7 +25,7 @@ from app.session.workspace import read_artifact
 from app.shell import tags
 from torchsplit_core.latency_slo.verdict import Level, PlanVerdict
 from torchsplit_core.pictures.numbers import UNKNOWN, counted, exact
-from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
+from torchsplit_core.planning.comparison.plan_totals import PlanTotals, totals_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -47,7 +47,7 @@ class PlanSummary:
     """A plan in the table: how far its search came, its figures (None: no plan), its GPUs."""
 
     search: str
-    figures: PlanFigures | None
+    figures: PlanTotals | None
     gpus: int
 
 
@@ -124,7 +124,7 @@ def _summarise(workspace: Workspace, scenario: StoredScenario) -> None:
     assert scenario.plan is not None
     try:
         plan = read_artifact(workspace, scenario.plan)
-        summary = PlanSummary(status_badge(plan).text, figures_of(plan), len(plan.gpus))
+        summary = PlanSummary(status_badge(plan).text, totals_of(plan), len(plan.gpus))
     except InputFault:
         summary = PlanSummary("its file is damaged", None, 0)
     _summaries()[scenario.plan.sha256] = summary

@@ -10,7 +10,7 @@ from app.session import draft as drafts
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
+from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
@@ -36,7 +36,7 @@ def render_facts(verdict: PlanVerdict, more: Iterable[str] = ()) -> None:
 def offer_response_limits(workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest) -> None:
     """Limits that the service time keeps and the response does not: offer a plan that keeps them with queues."""
     if st.button("Plan for the response time", key="plan-for-response"):
-        drafts.change(workspace, name, stored, edit.with_limits_of_the_response(request))
+        drafts.change(workspace, name, stored, edit.with_response_limits(request))
         st.rerun()
 
 
@@ -50,9 +50,9 @@ def offer_minimum_demands(workspace: Workspace, name: str, stored: PlanRequest, 
 
 
 def _describe_without_minimum(request: PlanRequest) -> str:
-    if owes_nothing(request):
+    if has_no_minimum(request):
         return "No model has a minimum, so the fewest GPUs are none. Nothing is planned."
-    free, total = without_minimum(request), len(request.models)
+    free, total = models_without_minimum(request), len(request.models)
     verb = "has" if len(free) == 1 else "have"
     return (
         f"{len(free)} of {total} models {verb} no minimum. "

@@ -14,7 +14,7 @@ from app.session.workspace import read_artifact
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.planning.request.build import cut_bytes_of
-from torchsplit_core.planning.request.edit import is_of
+from torchsplit_core.planning.request.edit import is_model_of
 from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -118,7 +118,7 @@ def _devices(
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
     source = Profile(name, "")
-    plan_model = next((entry for entry in request.models if is_of(entry, source)), None) if request else None
+    plan_model = next((entry for entry in request.models if is_model_of(entry, source)), None) if request else None
     model = plan_model.name if plan_model else scenario.short_name(name)
     slices: dict[str, dict[str, None]] = {}
     for gpu in plan.gpus if plan else ():

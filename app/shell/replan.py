@@ -34,7 +34,7 @@ def plan_again(
     """
     profiles = edit.profiles_of(request, stored_profiles(workspace))
     partitions = cuts.offers(workspace)
-    request = edit.checked(edit.with_points(request, profiles, partitions))
+    request = edit.validated_request(edit.with_points(request, profiles, partitions))
     stored = read(workspace, "plan_request", name)
     if base is not None and stored not in (None, base, request):
         other = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name}, edited elsewhere")

@@ -35,7 +35,7 @@ from torchsplit_core.jobs.job_kinds import (
 )
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.objective import owes_nothing, without_minimum
+from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
 from torchsplit_core.values import (
     Demand,
     FleetEntry,
@@ -77,10 +77,10 @@ def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None
     first, second = request().models
     free = replace(first, min_throughput_rps=None), replace(second, min_throughput_rps=None)
     asked = replace(request(), objective=Objective("min_gpus"), models=free)
-    assert without_minimum(asked) == ("bert", "ocr")
-    assert owes_nothing(asked) and not owes_nothing(replace(asked, objective=Objective()))
+    assert models_without_minimum(asked) == ("bert", "ocr")
+    assert has_no_minimum(asked) and not has_no_minimum(replace(asked, objective=Objective()))
     owed = replace(asked, models=(replace(free[0], max_response_ms=200.0), free[1]))
-    assert without_minimum(owed) == ("ocr",) and not owes_nothing(owed)
+    assert models_without_minimum(owed) == ("ocr",) and not has_no_minimum(owed)
 
 
 def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
@@ -125,7 +125,7 @@ def test_another_model_of_the_same_short_name_gets_neither_its_cuts_nor_its_poin
 def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
     asked = request()
     with pytest.raises(InputFault, match="demand_rps"):
-        edit.checked(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
+        edit.validated_request(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
 
 
 def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> None:

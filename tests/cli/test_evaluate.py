@@ -98,7 +98,7 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
     monkeypatch.setattr(run, "cases", lambda quick: keys)
     asked: list[float] = []
     told: list[str] = []
-    searched = run.plan_each
+    searched = run.plan_all
 
     def plan_each(requests: Any, limit_s: float, hear: Any) -> None:
         asked.append(limit_s)
@@ -106,7 +106,7 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
         assert {request.solver.time_limit_s for request in requests} <= {limit_s}
         searched(requests, limit_s, hear)
 
-    monkeypatch.setattr(run, "plan_each", plan_each)
+    monkeypatch.setattr(run, "plan_all", plan_each)
     folder = str(tmp_path / "found")
     assert main(["evaluate", "--quick", "--time-limit", "3", "-o", folder]) == 0
     # Three plans by two at once are two rounds of 3 s.

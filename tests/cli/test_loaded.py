@@ -56,7 +56,7 @@ class Allowed:
     never: tuple[str, ...] = ()
 
 
-UNUSED = ("torchsplit_core.planning.baselines.run", "torchsplit_core.planning.explanation")
+UNUSED = ("torchsplit_core.planning.baselines.baseline_plans", "torchsplit_core.planning.explanation")
 """Neither a rule's plan nor an explanation is asked for."""
 COMMANDS = {
     "plan examples/plan_request.json": Allowed(FILES | SOLVER, PLANNING, UNUSED),

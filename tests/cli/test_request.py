@@ -11,7 +11,7 @@ import pytest
 from torchsplit_core.cli.arguments.request_options import add_request_options, with_colocations
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
-from torchsplit_core.planning.request.ties import flows_of
+from torchsplit_core.planning.request.colocation_index import flows_of
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,

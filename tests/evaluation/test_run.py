@@ -83,7 +83,7 @@ def test_what_is_known_is_taken_over_and_nothing_else(
 ) -> None:
     outcome, kept, _ = told
     asked: list[int] = []
-    monkeypatch.setattr(run, "plan_each", lambda requests, *_: asked.append(len(requests)))
+    monkeypatch.setattr(run, "plan_all", lambda requests, *_: asked.append(len(requests)))
     again = run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=outcome)
     assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
     # Two of three were there when it was cut off.
@@ -222,7 +222,7 @@ def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(
         for position in order:
             hear(position, answers[request_hash(requests[position])])
 
-    monkeypatch.setattr(run, "plan_each", plan_each)
+    monkeypatch.setattr(run, "plan_all", plan_each)
     outcome = run.evaluate(keys=(free, PLANNED), settings=SETTINGS)
     loads = [case.figures.common_load for case in outcome.cases if case.figures]
     assert loads == pytest.approx([best.objective.value] * 2) and outcome.cases[0].status == "feasible"

@@ -67,7 +67,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 def slowly(workspace: Workspace, parameters: SweepParameters, progress: Progress) -> dict[str, Any]:
     """The job, but fleets of 3 GPUs are never done."""
-    real = workers._planned
+    real = workers._plan_request
 
     def planned(request: PlanRequest, limit_s: float) -> PlanOutcome:
         if request.gpus[0].count == 3:
@@ -75,7 +75,7 @@ def slowly(workspace: Workspace, parameters: SweepParameters, progress: Progress
             time.sleep(600)
         return real(request, limit_s)
 
-    workers._planned = planned
+    workers._plan_request = planned
     return sweep.sweep_job(workspace, parameters, progress)
 
 

@@ -54,14 +54,14 @@ def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_respo
     assert found.level == "amber" and found.may_plan_for_response
     assert "under load 1 of 2 exceeds its limit: ocr p95 53" in found.sentence
     assert "Without queues every limit holds." in found.sentence
-    promised = edit.with_limits_of_the_response(asking(max_latency_ms=50.0))
+    promised = edit.with_response_limits(asking(max_latency_ms=50.0))
     found = of(promised)
     assert found.level == "red" and not found.may_plan_for_response
     assert "exceeds its limit: ocr p95 53" in found.sentence and "Without queues" not in found.sentence
 
 
 def test_what_the_planner_simulated_itself_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    promised = edit.with_limits_of_the_response(asking(max_latency_ms=50.0))
+    promised = edit.with_response_limits(asking(max_latency_ms=50.0))
     made = plan(promised)
     models = tuple(replace(model, response_ms=ResponsePercentiles(20.0, 49.0, 60.0)) for model in made.models)
     monkeypatch.setattr(expected_response, "simulate_model", None)

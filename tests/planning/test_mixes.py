@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.formulation.objectives import any_plan
+from torchsplit_core.planning.formulation.objectives import find_any_plan
 from torchsplit_core.values import (
     FleetEntry,
     Objective,
@@ -98,7 +98,7 @@ def test_any_plan_is_a_plan() -> None:
     from torchsplit_core.planning.problem.build import build_problem
 
     built = build(build_problem(mix("S1", "min_gpus", 3, 1.0)), "exclusive")
-    found = any_plan(built, 5.0)
+    found = find_any_plan(built, 5.0)
     assert found.status == "feasible" and found.best is not None
     for spec, rate in zip(built.problem.request.models, found.best.rates, strict=True):
         assert rate >= (spec.min_throughput_rps or 0.0) * (1 - 1e-6)

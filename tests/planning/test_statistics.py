@@ -14,8 +14,8 @@ import pytest
 from tests.support.planning.requests import A30, published, random_request, simple
 from torchsplit_core.planning import plan, planner
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
-from torchsplit_core.planning.formulation.leximin import Search
-from torchsplit_core.planning.fractional import first_plan
+from torchsplit_core.planning.formulation.leximin import LevelsResult
+from torchsplit_core.planning.fractional import initial_plan
 from torchsplit_core.planning.fractional import plan as fractional_plan
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
@@ -105,7 +105,7 @@ class Timed:
         def timed(*given: Any, **named: Any) -> Any:
             begun = time.perf_counter()
             found = function(*given, **named)
-            spent = found.seconds if isinstance(found, Search) else time.perf_counter() - begun
+            spent = found.seconds if isinstance(found, LevelsResult) else time.perf_counter() - begun
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
             return found
 
@@ -141,7 +141,7 @@ def test_every_step_of_shared_plans_counts(name: str, monkeypatch: pytest.Monkey
     timed = Timed(monkeypatch)
     timed.watch(planner, "build_problem")
     timed.watch(fractional_plan, "pool_shares", "pack", "search", "build_problem", "build")
-    timed.watch(first_plan, "pack", "count_patterns", "add_second_tenants")
+    timed.watch(initial_plan, "pack", "count_patterns", "add_second_tenants")
     timed.watch(exclusive_plan, "count_patterns", "deal", "search", "build_problem", "build")
     spent = plan(request).statistics
     assert set(timed.seconds) == {*steps, "search", "build_problem", "build"}

@@ -22,14 +22,14 @@ from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
 from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.planning import plan, validate, violations
 from torchsplit_core.planning.baselines.gain import gain
-from torchsplit_core.planning.baselines.run import baselines
-from torchsplit_core.planning.explanation.bindings import ranks
+from torchsplit_core.planning.baselines.baseline_plans import build_baselines
+from torchsplit_core.planning.explanation.binding_limits import level_ranks
 from torchsplit_core.planning.explanation.explain import explain_plan
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
-from torchsplit_core.planning.manual.what_if import better, bounded
-from torchsplit_core.planning.outcome.levels import levels_of
-from torchsplit_core.planning.request.objective import first_bound, reached
-from torchsplit_core.planning.request.question import question_hash
+from torchsplit_core.planning.manual.what_if import is_better, with_bound
+from torchsplit_core.planning.outcome.levels import outcome_levels
+from torchsplit_core.planning.request.objective import first_bound, reached_levels
+from torchsplit_core.planning.request.equivalence import equivalence_hash
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
@@ -174,30 +174,30 @@ def two_plans() -> tuple[PlanRequest, PlanOutcome, PlanOutcome]:
 def test_plans_are_compared_by_tiers_and_not_by_the_least() -> None:
     request, best, worse = two_plans()
     assert rates(best) == {"high": 18.0, "low": 6.0} and rates(worse) == {"high": 11.0, "low": 11.0}
-    assert better(request, best, worse) and not better(request, worse, best)
+    assert is_better(request, best, worse) and not is_better(request, worse, best)
     open_plan = replace(
         best, status="feasible", objective=replace(best.objective, proven_levels=0, bound=1.0, gap=0.0)
     )
     # What stands never falls: the plan that serves the high tier stays, and takes over what is proven.
     assert rates(update_incumbent(request, open_plan, worse)) == rates(best)
     assert rates(update_incumbent(request, worse, open_plan)) == rates(best)
-    assert reached(worse.objective)[0] == pytest.approx(11 / 18)
-    tight = bounded(request, worse, 0.9)
+    assert reached_levels(worse.objective)[0] == pytest.approx(11 / 18)
+    tight = with_bound(request, worse, 0.9)
     assert tight.objective.bound == 0.9 and first_bound(tight.objective) == 0.9
     assert not list(violations(request, tight))
-    assert gain(best, worse, request.objective).words == "1.64 × level 1 of the tiers, the highest first"
+    assert gain(best, worse, request.objective).description == "1.64 × level 1 of the tiers, the highest first"
     assert describe_tiers(request, worse) == (
         "by tier, the highest first: tier 2 at least 0.6111 × its demand, tier 0 at least 1.833 × its demand"
     )
 
 
 def test_tiers_are_part_of_the_question() -> None:
-    assert len({question_hash(scarce(name)) for name in ("first", "second", "nobody")}) == 3
+    assert len({equivalence_hash(scarce(name)) for name in ("first", "second", "nobody")}) == 3
 
 
 def test_a_rule_serves_the_higher_tier_first() -> None:
     request, _, _ = two_plans()
-    found = {one.name: one.outcome for one in baselines(request) if one.outcome is not None}
+    found = {one.name: one.outcome for one in build_baselines(request) if one.outcome is not None}
     assert "uniform" in found
     for outcome in found.values():
         assert not list(violations(request, outcome))
@@ -208,12 +208,12 @@ def test_a_plan_with_tiers_is_explained_at_its_levels() -> None:
     request = scarce()
     outcome = plan(request)
     # The first is at its demand, so it stands among all; the others below it stand in their tier.
-    at = ranks(request, outcome)
+    at = level_ranks(request, outcome)
     assert at["first"] in (4, 5) and {at["second"], at["third"]} == {1, 9 - at["first"]}, at
     found = explain_plan(request, outcome, time.perf_counter() + 30.0)
     assert found is not None and found.complete
     more = next(change for change in found.changes if change.what == "gpu" and change.effect == "better")
-    levels = levels_of(outcome)
+    levels = outcome_levels(outcome)
     after = plan(replace(request, gpus=(FleetEntry(A30, count=2),)))
     assert levels is not None and more.level is not None
     differing = [

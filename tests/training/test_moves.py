@@ -161,16 +161,16 @@ class Stub:
     """Of a run: checkpoints that fail for a reason, or none; changes that want blocks to move."""
 
     def __init__(self, reason: str | None = None) -> None:
-        self.reason, self.newest, self.took_s = reason, 0, 0.5
-        self.move: StageMove | None = StageMove(
+        self.reason, self.newest, self.last_duration_s = reason, 0, 0.5
+        self.pending_move: StageMove | None = StageMove(
             (3, 1), 1, "b from stage 1 to stage 0", "it is slow", 2.0, 1.0
         )
-        self.ended: PendingMove | None = None
+        self.completed_move: PendingMove | None = None
 
     def wait(self) -> str | None:
         return self.reason
 
-    def agreed(self, reason: str | None) -> str | None:
+    def broadcast_reason(self, reason: str | None) -> str | None:
         return reason
 
 
@@ -179,10 +179,10 @@ def test_without_its_checkpoint_nothing_moves(reason: str | None, tmp_path: Path
     folder, stub, saved = RunFolder(tmp_path), Stub(reason), list[int]()
     moving: Any = StageMigration(folder, 0, time.time() - 100, stub, stub)  # type: ignore[arg-type]
     assert 100.5 <= moving.estimated_seconds() < 200, "a start and a checkpoint"
-    assert moving.begins(7, lambda: saved.append(7)) == (reason is None) and saved == [7]
+    assert moving.start_pending(7, lambda: saved.append(7)) == (reason is None) and saved == [7]
     assert moving.estimated_seconds() == float("inf"), "at most once a minute"
-    stub.move = None
-    assert not moving.begins(8, lambda: saved.append(8)) and saved == [7]
+    stub.pending_move = None
+    assert not moving.start_pending(8, lambda: saved.append(8)) and saved == [7]
     if reason:
         assert read_overrides(tmp_path) == RunOverrides() and not (tmp_path / OVERRIDES).exists()
         told = events(tmp_path, "layers_stay")[0]["words"]
@@ -190,7 +190,7 @@ def test_without_its_checkpoint_nothing_moves(reason: str | None, tmp_path: Path
         return
     after: Any = StageMigration(folder, 0, time.time(), stub, stub)  # type: ignore[arg-type]
     assert after.estimated_seconds() == float("inf"), "nor by another start"
-    assert stub.ended is not None and (stub.ended.step_s, stub.ended.predicted_s) == (2.0, 1.0)
+    assert stub.completed_move is not None and (stub.completed_move.step_s, stub.completed_move.predicted_s) == (2.0, 1.0)
     kept = read_overrides(tmp_path)
     assert kept.layers == (3, 1) and kept.under_way is None and kept.move_s is not None
     save_overrides(tmp_path, replace(kept, moved_s=time.time() - MIN_INTERVAL_S - 1))

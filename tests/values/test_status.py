@@ -10,7 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.cli.common import EXIT_OF_STATUS
 from torchsplit_core.planning import planner
-from torchsplit_core.planning.fractional.plan import Shared
+from torchsplit_core.planning.fractional.plan import FractionalResult
 from torchsplit_core.values import FleetEntry, InternalFault, PlanModel, PlanRequest, Point, Stage, Variant
 from torchsplit_core.values.status import ProgramStatus, SearchVerdict, SolveStatus, Unsolved
 
@@ -42,8 +42,8 @@ def test_a_search_that_claims_a_plan_it_has_not_is_no_timeout(
     point = Point("A30-24GB", "1g.6gb", 1, 10.0, 5.0)
     model = PlanModel("m", (Variant("whole", (Stage("whole", (point,)),)),))
     request = PlanRequest((FleetEntry("A30-24GB"),), (model,), sharing="fractional")
-    monkeypatch.setattr(planner, "plan_shared", lambda *_: Shared(status, None, {}))
+    monkeypatch.setattr(planner, "plan_fractional", lambda *_: FractionalResult(status, None, {}))
     with pytest.raises(InternalFault, match=f"ended {status} without a plan"):
         planner.plan(request)
-    monkeypatch.setattr(planner, "plan_shared", lambda *_: Shared("timeout", None, {}))
+    monkeypatch.setattr(planner, "plan_fractional", lambda *_: FractionalResult("timeout", None, {}))
     assert planner.plan(request).status == "timeout"

@@ -13,13 +13,13 @@ from torchsplit_core.jobs.job_kinds import RequestParameters, SweepParameters
 from torchsplit_core.jobs.plan import explain_job, plan_job
 from torchsplit_core.jobs.sweep import sweep_job
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.explanation.applied import applied
+from torchsplit_core.planning.explanation.applied_change import apply_effect
 from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION
 from torchsplit_core.planning.manual import what_if
-from torchsplit_core.planning.manual.what_if import better_start, plan_from
+from torchsplit_core.planning.manual.what_if import better_start, plan_with_starts
 from torchsplit_core.planning.outcome.build import no_plan
-from torchsplit_core.planning.request import question
-from torchsplit_core.planning.request.question import question_hash
+from torchsplit_core.planning.request import equivalence
+from torchsplit_core.planning.request.equivalence import equivalence_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
     FleetEntry,
@@ -65,7 +65,7 @@ def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Worksp
     answer = known.lookup(same)
     assert answer is not None and [gpu.id for gpu in answer.gpus] == ["left", "right"]
     assert not list(violations(same, answer)) and answer.objective == outcome.objective
-    assert question_hash(same) == question_hash(asked)
+    assert equivalence_hash(same) == equivalence_hash(asked)
     for other in (
         request(FleetEntry(A30, count=3)),
         request(FleetEntry(A30), FleetEntry(A30, layouts=LAYOUTS[:1])),
@@ -74,7 +74,7 @@ def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Worksp
         replace(asked, sharing="fractional"),
         replace(asked, solver=replace(asked.solver, plan_at="low")),
     ):
-        assert question_hash(other) != question_hash(asked) and known.lookup(other) is None
+        assert equivalence_hash(other) != equivalence_hash(asked) and known.lookup(other) is None
 
 
 def test_the_order_of_a_mixed_fleet_is_no_part_of_the_question(workspace: Workspace) -> None:
@@ -104,10 +104,10 @@ def test_an_infeasible_answer_keeps_its_best_reasons(workspace: Workspace) -> No
     known = PlanCache(workspace)
     asked = replace(request(), models=(model("a", 10.0, 35.0, min_throughput_rps=1e4),))
     settled = plan(asked)
-    known.store(asked, plan_from(asked, (), 1.0))
+    known.store(asked, plan_with_starts(asked, (), 1.0))
     first = known.lookup(asked)
     assert first is not None and NO_RELAXATION in first.warnings
-    for outcome in (settled, plan_from(asked, (), 1.0)):
+    for outcome in (settled, plan_with_starts(asked, (), 1.0)):
         known.store(asked, outcome)
         answer = known.lookup(asked)
         assert answer is not None and answer.least_relaxation == settled.least_relaxation
@@ -130,8 +130,8 @@ def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(
     )
     answer = known.lookup(asked)
     assert answer is None or not list(violations(asked, answer))
-    alone = plan_from(edited, (), 5.0)
-    begun = plan_from(edited, known.warm_starts(edited), 5.0)
+    alone = plan_with_starts(edited, (), 5.0)
+    begun = plan_with_starts(edited, known.warm_starts(edited), 5.0)
     assert not list(violations(edited, begun)) and begun.status == alone.status
     if alone.objective.value is not None:
         assert begun.objective.value == pytest.approx(alone.objective.value)
@@ -147,7 +147,7 @@ def test_a_plan_on_some_layouts_is_a_start_for_all(
     (start,) = known.warm_starts(every)
     nothing = no_plan(every, "timeout", NOTHING)
     monkeypatch.setattr(what_if, "plan", lambda asked, reasons: nothing)
-    begun = plan_from(every, (start,), 0.1)
+    begun = plan_with_starts(every, (start,), 0.1)
     assert begun.objective.value == pytest.approx(best.objective.value) and not list(violations(every, begun))
 
 
@@ -178,7 +178,7 @@ def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace: Workspa
     explain_job(workspace, RequestParameters("r"), lambda *_: None)
     known, explained = PlanCache(workspace), workspace.get("plan", "r")
     more = next(c for c in explained.explanation.changes if c.what == "gpu" and c.new > c.old)
-    larger = applied(asked, more)
+    larger = apply_effect(asked, more)
     assert larger is not None
     answer = known.lookup(larger)
     assert answer is not None and answer.status == "optimal"
@@ -206,5 +206,5 @@ def test_what_another_catalogue_proved_is_not_known(
     known, asked = PlanCache(workspace), request()
     known.store(asked, plan(asked))
     assert known.lookup(asked) is not None
-    monkeypatch.setattr(question, "_catalogue", lambda: "another")
+    monkeypatch.setattr(equivalence, "_catalogue_hash", lambda: "another")
     assert known.lookup(asked) is None

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.app.values import plan, request
 from torchsplit_core.files import write_text
-from torchsplit_core.planning.comparison.figures import PlanFigures
+from torchsplit_core.planning.comparison.plan_totals import PlanTotals
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -49,7 +49,7 @@ def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> Non
     versions.save()
     (first,) = versions.list()
     assert (first.number, first.status, first.changes) == (1, "optimal", ())
-    assert first.figures == PlanFigures(1.5, 700.0, 1, 2)
+    assert first.figures == PlanTotals(1.5, 700.0, 1, 2)
     workspace.put("plan_request", "a", on(2))
     named_results.store_outcome(workspace, "a", on(2), plan(on(2), "infeasible"))
     second, again = versions.list()

@@ -121,7 +121,7 @@ def _spare_option(parser: argparse.ArgumentParser, default: int | None) -> None:
 def _request(options: argparse.Namespace) -> int:
     from torchsplit_core.planning.request.build import build_request
     from torchsplit_core.planning.request.fleet_text import parse_fleet
-    from torchsplit_core.planning.request.validate import check_owed, validate
+    from torchsplit_core.planning.request.validate import check_minima, validate
 
     profiles = [files.read_file(path, expected="torchsplit.profile")[1] for path in options.profiles]
     request = build_request(
@@ -145,7 +145,7 @@ def _request(options: argparse.Namespace) -> int:
     )
     request = apply_demands_as_minima(with_colocations(request, options), options)
     validate(request)
-    check_owed(request)
+    check_minima(request)
     for model in request.models:
         if not any(stage.points for variant in model.variants for stage in variant.stages):
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)

@@ -73,21 +73,21 @@ def _format_routed(objective: ObjectiveValue) -> str:
 
 
 def _confidence_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    from torchsplit_core.planning.sureness import words
-    from torchsplit_core.planning.sureness.verdict import sureness
+    from torchsplit_core.planning.confidence import formatting
+    from torchsplit_core.planning.confidence.assessment import assess_confidence
 
-    confidence = sureness(request, outcome)
-    yield f"{outcome.status} for {words.figures_words(confidence)}"
-    throughputs = words.model_words(outcome)
+    confidence = assess_confidence(request, outcome)
+    yield f"{outcome.status} for {formatting.format_figures_used(confidence)}"
+    throughputs = formatting.format_models(outcome)
     wanted = {model.name: model.wanted_rps for model in confidence.models}
     for model in outcome.models:
         carried = model.bytes_across_cuts_per_s
-        across = "" if carried is None else f", {words.figure(carried / MB)} MB/s across its cuts"
-        yield f"{model.name}: throughput {throughputs[model.name]} of {words.figure(wanted[model.name])} wanted{across}"
+        across = "" if carried is None else f", {formatting.format_figure(carried / MB)} MB/s across its cuts"
+        yield f"{model.name}: throughput {throughputs[model.name]} of {formatting.format_figure(wanted[model.name])} wanted{across}"
     if not confidence.meets_low:
-        yield f"surest to fail: {words.surest_words(confidence)}"
+        yield f"surest to fail: {formatting.format_surest_to_fail(confidence)}"
     if confidence.next_measurement is not None:
-        yield f"best measured next: {words.measurement_words(confidence.next_measurement)}"
+        yield f"best measured next: {formatting.format_measurement(confidence.next_measurement)}"
 
 
 BOUND_BY_TEXTS = {
@@ -137,13 +137,13 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
 
 def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
     """What the loss of the GPU that can be spared least would cost, on one line."""
-    from torchsplit_core.planning.outcome.losses import losses, worst_loss
-    from torchsplit_core.planning.request.objective import must_survive
+    from torchsplit_core.planning.outcome.resilience import failure_losses, worst_failure
+    from torchsplit_core.planning.request.objective import requires_resilience
 
-    failures = losses(request, outcome.gpus)
-    if failures and must_survive(request):
+    failures = failure_losses(request, outcome.gpus)
+    if failures and requires_resilience(request):
         yield "survives: every minimum holds with any one GPU lost"
-    worst = worst_loss(failures)
+    worst = worst_failure(failures)
     if worst is None:
         return
     parts = []

@@ -67,20 +67,20 @@ def parse_vary(text: str) -> SweepRequest:
 
 def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
     """`1..8`, `0.5..2/4` or `10,20,40`."""
-    from torchsplit_core.planning.sweep.points import MOST_VALUES, spread
+    from torchsplit_core.planning.sweep.points import MAX_VALUES, spread_values
 
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         return tuple(_number(part) for part in text.split(","))
     start, stop = _number(match["start"]), _number(match["stop"])
-    if match["steps"] is None and parameter == "gpus" and stop - start < MOST_VALUES:
-        return spread(parameter, start, stop, max(1, int(stop - start) + 1))
+    if match["steps"] is None and parameter == "gpus" and stop - start < MAX_VALUES:
+        return spread_values(parameter, start, stop, max(1, int(stop - start) + 1))
     steps = _number(match["steps"] or str(DEFAULT_STEPS))
     if steps != int(steps):
         raise InputFault(
             "--vary", f"{match['steps']} steps are not a whole number", "Write for example 0.5..2/4."
         )
-    return spread(parameter, start, stop, int(steps))
+    return spread_values(parameter, start, stop, int(steps))
 
 
 def _number(text: str) -> float:
@@ -130,9 +130,9 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def table(points: Sequence[SweepPoint], waits: Mapping[float, WorstResponse | None]) -> list[dict[str, Any]]:
     """One row a value; a figure that is not known is None."""
-    from torchsplit_core.planning.sweep.points import note, pareto
+    from torchsplit_core.planning.sweep.points import describe_point, undominated_points
 
-    front = {point.value for point in pareto(points)}
+    front = {point.value for point in undominated_points(points)}
     return [
         {
             "value": point.value,
@@ -146,7 +146,7 @@ def table(points: Sequence[SweepPoint], waits: Mapping[float, WorstResponse | No
             "least_normalised": point.least,
             "total_rps": point.total_rps,
             "pareto": point.value in front,
-            "note": note(point),
+            "note": describe_point(point),
             "p95_ms": worst.p95_ms if worst else None,
             "p95_model": worst.model if worst else None,
             "p95_limit_ms": worst.limit_ms if worst else None,

@@ -13,7 +13,7 @@ from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.image import image_name
 from torchsplit_core.deployment.safe_text import markdown, one_line
 from torchsplit_core.deployment.workload import Workload
-from torchsplit_core.planning.sureness.words import model_words, tenant_words
+from torchsplit_core.planning.confidence.formatting import format_models, format_tenant
 from torchsplit_core.values import InternalFault, PlannedSlice, PlanOutcome, Tenant, profile_words
 
 _INSTRUCTIONS = {
@@ -343,7 +343,7 @@ def _format_tenants(item: PlannedSlice) -> tuple[str, str]:
     """Who uses the slice, and what each gives."""
     if not item.tenants:
         return "free", "none"
-    return "; ".join(map(_format_tenant, item.tenants)), "; ".join(map(tenant_words, item.tenants))
+    return "; ".join(map(_format_tenant, item.tenants)), "; ".join(map(format_tenant, item.tenants))
 
 
 def _format_tenant(tenant: Tenant) -> str:
@@ -353,7 +353,7 @@ def _format_tenant(tenant: Tenant) -> str:
 
 
 def _model_table(plan: PlanOutcome) -> str:
-    throughput = model_words(plan)
+    throughput = format_models(plan)
     rows = [
         (
             markdown(model.name),

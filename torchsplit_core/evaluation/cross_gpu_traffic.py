@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchsplit_core.evaluation.mixes import TensorPair
-from torchsplit_core.planning.request.ties import members_of
+from torchsplit_core.planning.request.colocation_index import members_of
 from torchsplit_core.values import Colocation, PlanOutcome, PlanRequest
 
 

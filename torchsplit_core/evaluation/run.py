@@ -12,10 +12,10 @@ from torchsplit_core.evaluation.case_metrics import case_without_plan, evaluate_
 from torchsplit_core.evaluation.claims.verdicts import judge_claims
 from torchsplit_core.evaluation.grid import cases, settings_of
 from torchsplit_core.evaluation.mixes import case_request, mix
-from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
 from torchsplit_core.planning.manual.what_if import better_start
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.sweep.workers import plan_each
+from torchsplit_core.planning.sweep.workers import plan_all
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 from torchsplit_core.values.evaluation.outcome import (
     CaseKey,
@@ -117,10 +117,10 @@ def _evaluate_rules(
         request = requests[key]
         sha256 = request_hash(request)
         if sha256 not in answers:
-            answers[sha256] = baselines(request)
+            answers[sha256] = build_baselines(request)
         (baseline,) = (baseline for baseline in answers[sha256] if baseline.name == key.planner)
         if baseline.outcome is None:
-            on_case(case_without_plan(key, sha256, baseline.why_not))
+            on_case(case_without_plan(key, sha256, baseline.reason))
         else:
             on_case(evaluate_case(key, request, baseline.outcome, mix(key.mix).pairs, settings))
 
@@ -142,7 +142,7 @@ def _evaluate_plans(
         plans[key] = with_stricter(key, requests[key], plan, plans)
         on_case(evaluate_case(key, requests[key], plans[key], mix(key.mix).pairs, settings))
 
-    plan_each([requests[key] for key in ordered], settings.time_limit_s, record)
+    plan_all([requests[key] for key in ordered], settings.time_limit_s, record)
     for key in filter(plans.__contains__, ordered):
         # Two are planned at a time: one that is stricter may have come later.
         better = with_stricter(key, requests[key], plans[key], plans)

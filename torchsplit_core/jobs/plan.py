@@ -88,10 +88,10 @@ def plan_relaxations(
     """Plans of the changes that would make an infeasible request possible, kept one by one."""
     from torchsplit_core.latency_slo.slo_planner import has_response_limit
     from torchsplit_core.planning import plan
-    from torchsplit_core.planning.infeasibility.ways_out import questions
+    from torchsplit_core.planning.infeasibility.repairs import repair_requests
 
     progress(0.95, "looking for ways out")
-    for relaxed in questions(request, outcome, cache.lookup):
+    for relaxed in repair_requests(request, outcome, cache.lookup):
         if cache.lookup(relaxed) is not None:
             continue
         limit = min(RELAXATION_PLAN_S, request.solver.time_limit_s)
@@ -114,7 +114,7 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
     outcome: PlanOutcome = workspace.get("plan", name)
     deadline = time.perf_counter() + EXPLAIN_JOB_S
     cache = PlanCache(workspace)
-    explanation = explain_plan(request, outcome, deadline, progress=progress, hear=cache.store)
+    explanation = explain_plan(request, outcome, deadline, progress=progress, on_outcome=cache.store)
     # A plan that was made while this ran is another plan: it keeps its place, unexplained.
     if explanation is not None and workspace.get("plan", name) == outcome:
         workspace.put("plan", name, replace(outcome, explanation=explanation))

@@ -21,7 +21,7 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
 
     A plan is taken over where it is proven or its search had as long as this one's may take.
     """
-    from torchsplit_core.planning.sweep.workers import share_s
+    from torchsplit_core.planning.sweep.workers import point_time_limit_s
     from torchsplit_core.workspace.sweeps import SweepStore
 
     name, values = parameters.request, parameters.values
@@ -29,7 +29,7 @@ def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progr
     # It refuses a parameter that there is not.
     what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
     time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s
-    limit_s = share_s(request, time_limit_s, len(values))
+    limit_s = point_time_limit_s(request, time_limit_s, len(values))
     store = SweepStore(workspace, name)
     requests = dict(sweep_requests(request, what))
     store.begin(what, request, {value: request_hash(varied) for value, varied in requests.items()})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchsplit_core.planning.outcome.money import unpriced_types
-from torchsplit_core.planning.request.objective import tiered
-from torchsplit_core.planning.sureness.words import figure
+from torchsplit_core.planning.outcome.cost import unpriced_types
+from torchsplit_core.planning.request.objective import has_tiers
+from torchsplit_core.planning.confidence.formatting import format_figure
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -17,18 +17,18 @@ def describe_cost(request: PlanRequest, plan: PlanOutcome) -> str:
         return f"cost n/a: no price of {', '.join(missing)}"
     if plan.cost_per_hour is None:
         return "cost n/a: this plan was made without it"
-    cost = f"cost {figure(plan.cost_per_hour)} an hour"
+    cost = f"cost {format_figure(plan.cost_per_hour)} an hour"
     each = plan.cost_per_million_requests
-    return cost if each is None else f"{cost}, {figure(each)} per million requests served"
+    return cost if each is None else f"{cost}, {format_figure(each)} per million requests served"
 
 
 def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
     """The tiers, the highest first, with what the worst served of each gets of weight · demand."""
-    if plan.objective.value is None or not tiered(request):
+    if plan.objective.value is None or not has_tiers(request):
         return ""
     worst: dict[int, float] = {}
     for spec, planned in zip(request.models, plan.models, strict=True):
         worst[spec.tier] = min(planned.normalised, worst.get(spec.tier, planned.normalised))
     of = "demand" if all(spec.weight == 1 for spec in request.models) else "weight · demand"
-    tiers = (f"tier {tier} at least {figure(worst[tier])} × its {of}" for tier in sorted(worst, reverse=True))
+    tiers = (f"tier {tier} at least {format_figure(worst[tier])} × its {of}" for tier in sorted(worst, reverse=True))
     return f"by tier, the highest first: {', '.join(tiers)}"

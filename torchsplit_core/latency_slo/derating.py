@@ -13,7 +13,7 @@ from functools import cached_property
 from torchsplit_core.latency_slo.isolated_capacity import MaxRate, best_rates
 from torchsplit_core.latency_slo.relaxation import fastest_ms, transfers_ms, without_limits
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
-from torchsplit_core.planning.problem.usable import planned_rps
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.values import (
     PlanModel,
     PlannedGpu,

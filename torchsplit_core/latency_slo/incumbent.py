@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.latency_slo.slo_check import limited_models
-from torchsplit_core.planning.infeasibility.notes import open_reasons
-from torchsplit_core.planning.manual.what_if import better
-from torchsplit_core.planning.request.objective import goal_of, reached
+from torchsplit_core.planning.infeasibility.notes import unsettled_notes
+from torchsplit_core.planning.manual.what_if import is_better
+from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -16,7 +16,7 @@ def is_settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
     """Whether a further search can say no more: the plan is proven, and simulated where responses are limited; or that
     there is none is proven, with its reasons."""
     if outcome.status == "infeasible":
-        return not open_reasons(outcome)
+        return not unsettled_notes(outcome)
     return outcome.status == "optimal" and is_simulated(request, outcome)
 
 
@@ -37,11 +37,11 @@ def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: Pl
         if incumbent.gpus or candidate.status == "timeout":
             return incumbent
         # Of a request without a plan the longer search mostly gives the better reasons.
-        settled = incumbent.status == "infeasible" and len(open_reasons(incumbent)) < len(
-            open_reasons(candidate)
+        settled = incumbent.status == "infeasible" and len(unsettled_notes(incumbent)) < len(
+            unsettled_notes(candidate)
         )
         return incumbent if settled else candidate
-    if not incumbent.gpus or not better(request, incumbent, candidate):
+    if not incumbent.gpus or not is_better(request, incumbent, candidate):
         return candidate
     return _with_proof(request, incumbent, candidate)
 
@@ -55,7 +55,7 @@ def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOut
         or candidate_value.proven_levels < incumbent_value.proven_levels
     ):
         return incumbent
-    values, candidate_values = reached(incumbent_value), reached(candidate_value)
+    values, candidate_values = reached_levels(incumbent_value), reached_levels(candidate_value)
     proven = candidate_value.proven_levels
     if not all(
         equal(a, b) for a, b in zip(values[:proven], candidate_values[:proven], strict=True)
@@ -67,6 +67,6 @@ def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOut
         if incumbent_value.bound is not None and incumbent_value.proven_levels == proven
         else ()
     )
-    tight = goal.held(goal.tightest(candidate_value.bound, *also), values[proven])
+    tight = goal.clamp_bound(goal.tightest_bound(candidate_value.bound, *also), values[proven])
     proof = replace(incumbent_value, bound=tight, gap=goal.gap(values[proven], tight), proven_levels=proven)
     return replace(incumbent, objective=proof)

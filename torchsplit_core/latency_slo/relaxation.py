@@ -13,7 +13,7 @@ from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
 from torchsplit_core.latency_slo.simulation_input import batch_times
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
 from torchsplit_core.planning.problem.transfers import bytes_per_request
-from torchsplit_core.planning.request.objective import goal_of, must_survive
+from torchsplit_core.planning.request.objective import goal_of, requires_resilience
 from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point, Stage, Variant
 from torchsplit_core.values.units import GB
 
@@ -78,7 +78,7 @@ def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
     models = []
     for spec, plain in zip(request.models, without_limits(request).models, strict=True):
         rate = offered_by(spec)
-        if spec.name not in names or spec.expected_arrivals.kind == "trace" or must_survive(request):
+        if spec.name not in names or spec.expected_arrivals.kind == "trace" or requires_resilience(request):
             # What a trace ends with may be served later, and a minimum would have to survive a loss.
             models.append(plain)
         elif goal_of(request).by_cost and rate >= (spec.min_throughput_rps or 0.0):

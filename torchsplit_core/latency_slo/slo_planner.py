@@ -19,11 +19,11 @@ from torchsplit_core.latency_slo.slo_check import SloChecker, limited_models
 from torchsplit_core.latency_slo.slo_search import Candidate, SloSearch
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
-from torchsplit_core.planning.outcome.levels import Levels, levels_of
+from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, level_count, value_reached
+from torchsplit_core.planning.request.objective import goal_of, level_count, build_objective_value
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import verify
@@ -223,23 +223,23 @@ def _objective(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | No
     goal = goal_of(plain)
     values = level_values(plain, outcome.gpus, outcome.models)
     r = [model.normalised for model in outcome.models]
-    levels = None if bound is None else levels_of(bound)
+    levels = None if bound is None else outcome_levels(bound)
     if levels is None:
-        return value_reached(plain, values, r)
+        return build_objective_value(plain, values, r)
     sign = -1 if goal.minimised else 1
     proven = _proven_levels([sign * value for value in values], levels)
     level = proven if proven < len(values) else 0
-    limit = levels.limit(level)
+    limit = levels.bound_of(level)
     if limit == float("inf"):
-        return value_reached(plain, values, r, proven=proven)
-    return value_reached(plain, values, r, bound=sign * limit, proven=proven)
+        return build_objective_value(plain, values, r, proven=proven)
+    return build_objective_value(plain, values, r, bound=sign * limit, proven=proven)
 
 
 def _proven_levels(values: Sequence[float], levels: Levels) -> int:
     """Levels, from the first on, that are as good as any plan's."""
     count = 0
     for level, value in enumerate(values):
-        limit = levels.limit(level)
+        limit = levels.bound_of(level)
         if limit == float("inf") or not (value >= limit or equal(value, limit)):
             break
         count += 1

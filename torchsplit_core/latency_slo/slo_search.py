@@ -12,7 +12,7 @@ from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import for_the_worst, goal_of
+from torchsplit_core.planning.request.objective import max_min_objective, goal_of
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
@@ -151,7 +151,7 @@ class SloSearch:
             return None
         entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
         return replace(
-            request, gpus=entries, models=tuple(models), objective=for_the_worst(request.objective)
+            request, gpus=entries, models=tuple(models), objective=max_min_objective(request.objective)
         )
 
     def _try_halved_limits(self, bound: PlanOutcome) -> bool:

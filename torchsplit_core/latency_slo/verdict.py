@@ -15,8 +15,8 @@ from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_shortfal
 from torchsplit_core.latency_slo.verdict_text import Fact
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness, sureness
-from torchsplit_core.planning.sureness.words import figure, named
+from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence, assess_confidence
+from torchsplit_core.planning.confidence.formatting import format_figure, format_names
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InputFault, PlannedModel, PlanOutcome, PlanRequest, slice_name
 
@@ -58,7 +58,7 @@ def plan_verdict(request: PlanRequest | None, plan: PlanOutcome) -> PlanVerdict:
     if plan.request_sha256 != request_hash(request):
         return _unknown("the plan answers an earlier request")
     try:
-        confidence = sureness(request, plan)
+        confidence = assess_confidence(request, plan)
     except InputFault as fault:
         return _unknown(str(fault).removesuffix("."))
     return _verdict_on(request, plan, confidence)
@@ -68,7 +68,7 @@ def _unknown(why: str) -> PlanVerdict:
     return PlanVerdict("amber", f"Whether every model gets its demand is not known: {why}.")
 
 
-def _verdict_on(request: PlanRequest, plan: PlanOutcome, confidence: Sureness) -> PlanVerdict:
+def _verdict_on(request: PlanRequest, plan: PlanOutcome, confidence: PlanConfidence) -> PlanVerdict:
     unserved = tuple(model.name for model in confidence.models if not model.throughput_rps)
     expected = expected_responses(request, plan)
     late = (
@@ -81,14 +81,14 @@ def _verdict_on(request: PlanRequest, plan: PlanOutcome, confidence: Sureness) -
     facts = words.list_facts(confidence, expected, late, excess, unknown, unserved, front)
     level, sentence = _level(request, plan, confidence, expected, late, front)
     if excess and level != "red":
-        level, sentence = "amber", f"{sentence} Memory is exceeded: {named(excess)}."
+        level, sentence = "amber", f"{sentence} Memory is exceeded: {format_names(excess)}."
     return PlanVerdict(level, sentence, facts, unserved, late)
 
 
 def _level(
     request: PlanRequest,
     plan: PlanOutcome,
-    confidence: Sureness,
+    confidence: PlanConfidence,
     expected: tuple[ExpectedResponse, ...] | str,
     late: tuple[ExpectedResponse, ...],
     front: FrontendLoad | None,
@@ -131,7 +131,7 @@ def _only_minima_required(request: PlanRequest) -> bool:
     return goal_of(request).by_cost and any(model.min_throughput_rps for model in request.models)
 
 
-def _below_minimum(request: PlanRequest, model: ModelSureness) -> bool:
+def _below_minimum(request: PlanRequest, model: ModelConfidence) -> bool:
     spec = next(requested for requested in request.models if requested.name == model.name)
     least = spec.min_throughput_rps or spec.demand_rps
     return model.throughput_rps < least and not equal(model.throughput_rps, least)
@@ -154,5 +154,5 @@ def _memory(plan: PlanOutcome) -> tuple[list[str], list[str]]:
             size = gpu_type(gpu.type).profile(item.profile).memory_gib
             if size is not None and need > size * (1 + TOLERANCE):
                 place = f"{gpu.id} {slice_name(item.profile, item.start)}"
-                excess.append(f"{place} {figure(need)} of {figure(size)} GiB")
+                excess.append(f"{place} {format_figure(need)} of {format_figure(size)} GiB")
     return excess, list(dict.fromkeys(unknown))

@@ -8,14 +8,14 @@ from typing import Literal
 
 from torchsplit_core.latency_slo.expected_response import ExpectedResponse
 from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_frontend
-from torchsplit_core.planning.request.coverage import without_figures
-from torchsplit_core.planning.sureness.verdict import ModelSureness, Sureness
-from torchsplit_core.planning.sureness.words import (
-    low_percent,
-    low_words,
-    named,
-    nominal_words,
-    share_percent,
+from torchsplit_core.planning.request.coverage import models_without_figures
+from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
+from torchsplit_core.planning.confidence.formatting import (
+    format_low_share,
+    format_low_shortfalls,
+    format_names,
+    format_nominal_shortfalls,
+    format_share,
 )
 from torchsplit_core.values import PlannedModel, PlanRequest
 
@@ -37,7 +37,7 @@ class Fact:
 
 
 def list_facts(
-    confidence: Sureness,
+    confidence: PlanConfidence,
     expected: tuple[ExpectedResponse, ...] | str,
     late: Sequence[ExpectedResponse],
     excess: Sequence[str],
@@ -51,8 +51,8 @@ def list_facts(
         return ()
     served = (Fact("Serves every model", "no", f"not served: {', '.join(unserved)}"),) if unserved else ()
     return (
-        Fact("Meets its demand", "yes" if confidence.meets else "no", nominal_words(confidence)),
-        Fact("Meets its demand even at the low end", confidence.low_end, low_words(confidence)),
+        Fact("Meets its demand", "yes" if confidence.meets else "no", format_nominal_shortfalls(confidence)),
+        Fact("Meets its demand even at the low end", confidence.low_end, format_low_shortfalls(confidence)),
         _response_fact(expected, late),
         _memory_fact(excess, unknown),
         *(() if front is None else (_frontend_fact(front),)),
@@ -82,9 +82,9 @@ def _frontend_fact(front: FrontendLoad) -> Fact:
 def _memory_fact(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
     question = "Fits in memory"
     if excess:
-        return Fact(question, "no", named(excess))
+        return Fact(question, "no", format_names(excess))
     if unknown:
-        return Fact(question, "unknown", f"no memory figure for {named(unknown)}")
+        return Fact(question, "unknown", f"no memory figure for {format_names(unknown)}")
     return Fact(question, "yes")
 
 
@@ -96,28 +96,28 @@ def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedMode
         for model_ in slow
     ]
     verb = "is" if len(slow) == 1 else "are"
-    return f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: {named(excesses)}."
+    return f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: {format_names(excesses)}."
 
 
 def describe_missing_figures(request: PlanRequest) -> str:
     """Where that is why a model is not served."""
-    bare, fleet = without_figures(request), ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
+    bare, fleet = models_without_figures(request), ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
     if not bare:
         return ""
     who = "No model has"
     if len(bare) < len(request.models):
-        who = f"{named(bare)} {'has' if len(bare) == 1 else 'have'} no"
+        who = f"{format_names(bare)} {'has' if len(bare) == 1 else 'have'} no"
     return f" {who} figures for {fleet}."
 
 
-def describe_below_demand(confidence: Sureness) -> str:
+def describe_below_demand(confidence: PlanConfidence) -> str:
     """Who gets less than the demand, the worst first."""
     less = _worst_first(model for model in confidence.models if not model.meets)
     verb = "does not get its demand" if len(less) == 1 else "do not get their demand"
     return f"{_count_of_models(len(less), len(confidence.models))} {verb}: {_format_shares(less)}."
 
 
-def describe_minima_only(confidence: Sureness) -> str:
+def describe_minima_only(confidence: PlanConfidence) -> str:
     """Every minimum is met and some demand is not."""
     less = _worst_first(model for model in confidence.models if not model.meets)
     verb = "gets" if len(less) == 1 else "get"
@@ -127,7 +127,7 @@ def describe_minima_only(confidence: Sureness) -> str:
     )
 
 
-def describe_frontend_shortfall(confidence: Sureness, short: str) -> str:
+def describe_frontend_shortfall(confidence: PlanConfidence, short: str) -> str:
     """Every demand is met by the slices, and not all of it passes the front."""
     total = len(confidence.models)
     them = (
@@ -141,7 +141,7 @@ def describe_other_late(late: Sequence[ExpectedResponse]) -> str:
     return f" Under load {_describe_late(late, 'the others')}." if late else ""
 
 
-def describe_met_but_late(confidence: Sureness, late: Sequence[ExpectedResponse]) -> str:
+def describe_met_but_late(confidence: PlanConfidence, late: Sequence[ExpectedResponse]) -> str:
     """Every demand is met, and not every limit holds once requests queue."""
     without_queues = (
         "" if any(response.promised for response in late) else " Without queues every limit holds."
@@ -149,17 +149,17 @@ def describe_met_but_late(confidence: Sureness, late: Sequence[ExpectedResponse]
     return f"{_all_models_met(confidence)}, but under load {_describe_late(late, str(len(confidence.models)))}.{without_queues}"
 
 
-def describe_met_at_nominal(confidence: Sureness, late: Sequence[ExpectedResponse]) -> str:
+def describe_met_at_nominal(confidence: PlanConfidence, late: Sequence[ExpectedResponse]) -> str:
     """Every demand is met by the figures themselves, and not by their low end."""
-    failing = [f"{model.name} {low_percent(model)}" for model in confidence.failing_low]
+    failing = [f"{model.name} {format_low_share(model)}" for model in confidence.failing_low]
     under_load = f" Under load {_describe_late(late, str(len(confidence.models)))}." if late else ""
     return (
         f"{_all_models_met(confidence)} at the nominal figures, but at their low end {len(failing)} of {len(confidence.models)}"
-        f" {'does' if len(failing) == 1 else 'do'} not: {named(failing)}.{under_load} {_describe_tightest(confidence)}"
+        f" {'does' if len(failing) == 1 else 'do'} not: {format_names(failing)}.{under_load} {_describe_tightest(confidence)}"
     )
 
 
-def describe_met(confidence: Sureness, limits: int) -> str:
+def describe_met(confidence: PlanConfidence, limits: int) -> str:
     """Every demand is met, and every limit if there are any."""
     low = ", also at the low end of the figures" if confidence.low_end == "yes" else ""
     held = ", and every limit holds under load" if limits else ""
@@ -181,11 +181,11 @@ def _list_late(late: Sequence[ExpectedResponse]) -> str:
     parts = []
     if growing:
         queues, verb = ("queue", "grows") if len(growing) == 1 else ("queues", "grow")
-        parts.append(f"the {queues} of {named(growing)} {verb} without end")
+        parts.append(f"the {queues} of {format_names(growing)} {verb} without end")
     rest = [response for response in late if response.response_ms is not None]
     rest.sort(key=lambda response: -(response.response_ms or 0.0) / response.limit_ms)
     if rest:
-        parts.append(named([_format_response(response) for response in rest]))
+        parts.append(format_names([_format_response(response) for response in rest]))
     return "; ".join(parts)
 
 
@@ -205,7 +205,7 @@ def _count_of_models(number: int, total: int) -> str:
     return f"{number} of {total} model{'' if total == 1 else 's'}"
 
 
-def _all_models_met(confidence: Sureness) -> str:
+def _all_models_met(confidence: PlanConfidence) -> str:
     total = len(confidence.models)
     return (
         f"All {total} models get their demand"
@@ -214,19 +214,19 @@ def _all_models_met(confidence: Sureness) -> str:
     )
 
 
-def _worst_first(models: Iterable[ModelSureness]) -> list[ModelSureness]:
+def _worst_first(models: Iterable[ModelConfidence]) -> list[ModelConfidence]:
     return sorted(models, key=lambda model: (model.share, model.name))
 
 
-def _format_shares(models: Sequence[ModelSureness]) -> str:
-    return named(
+def _format_shares(models: Sequence[ModelConfidence]) -> str:
+    return format_names(
         [
-            f"{model.name} {share_percent(model.share) if model.throughput_rps else 'not served'}"
+            f"{model.name} {format_share(model.share) if model.throughput_rps else 'not served'}"
             for model in models
         ]
     )
 
 
-def _describe_tightest(confidence: Sureness) -> str:
+def _describe_tightest(confidence: PlanConfidence) -> str:
     model = _worst_first(confidence.models)[0]
     return f"Tightest: {model.name} at {float(f'{model.share:.3g}'):.10g} × its demand."

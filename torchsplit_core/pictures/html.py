@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from torchsplit_core.pictures.colours import UNKNOWN, model_colours
 from torchsplit_core.pictures.numbers import counted, exact, percent, short
 from torchsplit_core.pictures.slice_map import fleet_svg
-from torchsplit_core.planning.sureness.words import bounded_models
+from torchsplit_core.planning.confidence.formatting import bounded_models
 from torchsplit_core.values import (
     PlannedModel,
     PlanOutcome,

@@ -9,7 +9,7 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.planning.confidence.formatting import tenant_interval
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     WHOLE_GPU,

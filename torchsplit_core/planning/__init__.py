@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.planning.from_tables import solve_leximin, solve_leximin_shared
+    from torchsplit_core.planning.legacy_api import solve_leximin, solve_leximin_shared
     from torchsplit_core.planning.planner import plan
     from torchsplit_core.planning.request.hash import request_hash
     from torchsplit_core.planning.request.validate import validate
@@ -26,7 +26,7 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "from_tables": "solve_leximin solve_leximin_shared",
+        "legacy_api": "solve_leximin solve_leximin_shared",
         "planner": "plan",
         "request.hash": "request_hash",
         "request.validate": "validate",

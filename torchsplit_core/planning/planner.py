@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from torchsplit_core.planning.baselines.start import better_by_rule
-from torchsplit_core.planning.exclusive.plan import search_exclusive
-from torchsplit_core.planning.formulation.leximin import Search
-from torchsplit_core.planning.fractional.plan import plan_shared
+from torchsplit_core.planning.baselines.heuristic_fallback import better_heuristic
+from torchsplit_core.planning.exclusive.plan import plan_exclusive
+from torchsplit_core.planning.formulation.leximin import LevelsResult
+from torchsplit_core.planning.fractional.plan import plan_fractional
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
 from torchsplit_core.planning.outcome.assignment import Assignment
-from torchsplit_core.planning.outcome.build import no_plan, plan_outcome
-from torchsplit_core.planning.outcome.standard import standardised
+from torchsplit_core.planning.outcome.build import no_plan, build_plan_outcome
+from torchsplit_core.planning.outcome.canonical_layout import canonicalised
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import reached
+from torchsplit_core.planning.request.objective import reached_levels
 from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.planning.routed.fewest import fewest_bytes, ranks_flows, without_ranks
-from torchsplit_core.planning.timing import Stopwatch, part_of
+from torchsplit_core.planning.traffic.minimization import minimize_cross_gpu_traffic, ranks_by_traffic, without_soft_colocations
+from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
@@ -32,19 +32,19 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.status import SolveStatus
 
-SEARCH_PART = 0.95
+SEARCH_SHARE = 0.95
 """Part of the time limit for the search; laying out, checking and writing take the rest."""
 
-RANKED_PART = 0.85
+OBJECTIVE_SHARE = 0.85
 """Of that, the part for the objective alone, where routed co-locations rank the plans that are best by it."""
 
-RULES_S = 2.0
+HEURISTICS_S = 2.0
 """Most seconds for plans by a rule, where a search with co-locations did not end; they take some hundredths."""
 
 EXPLAIN_S = 2.0
 """Least time for the explanation of an infeasible request."""
 
-CONFLICTS_PART = 0.6
+CONFLICTS_SHARE = 0.6
 """Part of that time for the conflicts; the least relaxation has the rest."""
 
 
@@ -58,86 +58,86 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     """
     validate(request)
     watch = Stopwatch()
-    deadline = watch.begun + SEARCH_PART * request.solver.time_limit_s
-    if not ranks_flows(request):
-        outcome, problem = _searched(request, watch, deadline, progress)
+    deadline = watch.begun + SEARCH_SHARE * request.solver.time_limit_s
+    if not ranks_by_traffic(request):
+        outcome, problem = _search(request, watch, deadline, progress)
     else:
-        outcome, problem = _searched(without_ranks(request), watch, part_of(deadline, RANKED_PART), progress)
+        outcome, problem = _search(without_soft_colocations(request), watch, partial_deadline(deadline, OBJECTIVE_SHARE), progress)
         if outcome.gpus:
             progress(0.9, "Keeping requests on their GPU")
-            outcome = fewest_bytes(request, outcome, deadline, watch)
+            outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
             outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
     if outcome.gpus:
-        return _verified(request, outcome if problem.exact else _unproven(outcome))
+        return _canonicalise_and_verify(request, outcome if problem.complete else _without_proof(outcome))
     ended = replace(outcome, request_sha256=request_hash(request), warnings=problem.warnings)
-    return _without_plan(
-        request, ended if problem.exact else replace(ended, status="timeout"), progress, explained=reasons
+    return _explain_failure(
+        request, ended if problem.complete else replace(ended, status="timeout"), progress, with_reasons=reasons
     )
 
 
-def _searched(
+def _search(
     request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
 ) -> tuple[PlanOutcome, Problem]:
     """The plan that a search has found by then, or how it ended without; not verified yet."""
     problem = build_problem(request)
     if request.sharing == "fractional":
-        shared = plan_shared(problem, watch, deadline, progress)
-        outcome = shared.outcome
-        if shared.status != "infeasible":
-            outcome = _or_by_rule(request, outcome, shared.bound, watch)
-        return outcome or _nothing(request, shared.status, watch.statistics(shared.details)), problem
-    exclusive = search_exclusive(problem, deadline, progress)
-    watch.searched_s += exclusive.found.seconds
+        fractional = plan_fractional(problem, watch, deadline, progress)
+        outcome = fractional.outcome
+        if fractional.status != "infeasible":
+            outcome = _or_heuristic(request, outcome, fractional.bound, watch)
+        return outcome or _no_plan(request, fractional.status, watch.statistics(fractional.details)), problem
+    exclusive = plan_exclusive(problem, deadline, progress)
+    watch.searched_s += exclusive.levels.seconds
     statistics = watch.statistics(exclusive.details)
-    found = None
+    best = None
     if exclusive.assignment is not None:
-        found = _finish(exclusive.problem, exclusive.assignment, exclusive.found, statistics)
-    if exclusive.found.status != "infeasible":
-        bound = exclusive.found.bounds[0] if exclusive.found.bounds else None
-        found = _or_by_rule(request, found, bound, watch)
-    return found or _nothing(request, exclusive.found.status, statistics), problem
+        best = _build_outcome(exclusive.problem, exclusive.assignment, exclusive.levels, statistics)
+    if exclusive.levels.status != "infeasible":
+        bound = exclusive.levels.bounds[0] if exclusive.levels.bounds else None
+        best = _or_heuristic(request, best, bound, watch)
+    return best or _no_plan(request, exclusive.levels.status, statistics), problem
 
 
-def _nothing(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:
+def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:
     """How a search ended without a plan. InternalFault for one that says it has a plan."""
     if status == "optimal" or status == "feasible":
         raise InternalFault(f"A search ended {status} without a plan.")
     return no_plan(request, status, statistics)
 
 
-def _or_by_rule(
-    request: PlanRequest, found: PlanOutcome | None, bound: float | None, watch: Stopwatch
+def _or_heuristic(
+    request: PlanRequest, outcome: PlanOutcome | None, bound: float | None, watch: Stopwatch
 ) -> PlanOutcome | None:
     """The plan of a rule where co-locations have left the search a worse one, or none; else what was found."""
-    if not request.colocations or (found is not None and found.status == "optimal"):
-        return found
+    if not request.colocations or (outcome is not None and outcome.status == "optimal"):
+        return outcome
     with watch.searching():
-        ruled = better_by_rule(request, found, bound, time.perf_counter() + RULES_S)
-    if ruled is None:
-        return found
-    details = {} if found is None else dict(found.statistics.details)
-    warnings = () if found is None else found.warnings
+        heuristic = better_heuristic(request, outcome, bound, time.perf_counter() + HEURISTICS_S)
+    if heuristic is None:
+        return outcome
+    details = {} if outcome is None else dict(outcome.statistics.details)
+    warnings = () if outcome is None else outcome.warnings
     return replace(
-        ruled,
-        statistics=watch.statistics({**details, "by_rule_value": reached(ruled.objective)[0]}),
-        warnings=tuple(dict.fromkeys((*warnings, *ruled.warnings))),
+        heuristic,
+        statistics=watch.statistics({**details, "by_rule_value": reached_levels(heuristic.objective)[0]}),
+        warnings=tuple(dict.fromkeys((*warnings, *heuristic.warnings))),
     )
 
 
-def _finish(
-    problem: Problem, assignment: Assignment, found: Search, statistics: PlanStatistics
+def _build_outcome(
+    problem: Problem, assignment: Assignment, levels: LevelsResult, statistics: PlanStatistics
 ) -> PlanOutcome:
-    return plan_outcome(
+    return build_plan_outcome(
         problem,
         assignment,
-        proven=found.proven,
-        settled=found.status == "optimal",
-        bounds=found.bounds,
+        proven=levels.proven,
+        tie_break_proven=levels.status == "optimal",
+        bounds=levels.bounds,
         statistics=statistics,
     )
 
 
-def _unproven(outcome: PlanOutcome) -> PlanOutcome:
+def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
     """The plan alone: a search that left ways to run a model out bounds nothing."""
     routed = outcome.objective.routed
     objective = replace(
@@ -150,29 +150,29 @@ def _unproven(outcome: PlanOutcome) -> PlanOutcome:
     return replace(outcome, status="feasible", objective=objective)
 
 
-def _verified(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
+def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
     """The outcome on standard layouts, with the time its check took; InternalFault where that fails."""
     begun = time.perf_counter()
-    outcome = standardised(request, outcome)
+    outcome = canonicalised(request, outcome)
     verify(request, outcome)
     spent = time.perf_counter() - begun
     return replace(outcome, statistics=replace(outcome.statistics, verify_s=spent))
 
 
-def _without_plan(
-    request: PlanRequest, outcome: PlanOutcome, progress: Progress, *, explained: bool
+def _explain_failure(
+    request: PlanRequest, outcome: PlanOutcome, progress: Progress, *, with_reasons: bool
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
-    if outcome.status == "infeasible" and explained:
+    if outcome.status == "infeasible" and with_reasons:
         # Here, for what there is a plan for needs no reasons; and Pyomo before the clock starts.
-        from torchsplit_core.planning.infeasibility.conflicts import conflicts
+        from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
         from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 
         load_pyomo()
         progress(0.9, "Finding which demands conflict")
         begun, seconds = time.perf_counter(), max(EXPLAIN_S, request.solver.time_limit_s)
         deadline = begun + seconds
-        reasons = conflicts(request, begun + CONFLICTS_PART * seconds)
+        reasons = find_conflicts(request, begun + CONFLICTS_SHARE * seconds)
         relaxed = least_relaxation(request, deadline)
         notes = relaxed.notes if reasons else (*relaxed.notes, NO_CONFLICT)
         outcome = replace(
@@ -181,4 +181,4 @@ def _without_plan(
             least_relaxation=relaxed.changes,
             warnings=(*outcome.warnings, *notes),
         )
-    return _verified(request, outcome)
+    return _canonicalise_and_verify(request, outcome)

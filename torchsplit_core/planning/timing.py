@@ -11,10 +11,10 @@ from torchsplit_core.solver.highs import solver_name
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import PlanStatistics
 
-GRACE_S = 0.25
+MIN_BUILD_S = 0.25
 """What is built within this many seconds is built and searched even when time is up."""
 
-BUILDING_PART = 0.4
+BUILD_SHARE = 0.4
 """Part of the time that is left for building a program: handing it to the solver takes about as long again."""
 
 
@@ -22,21 +22,21 @@ class OutOfTime(Exception):
     """A program takes too long to build: none of it is searched."""
 
 
-def look(until: float) -> None:
+def check_deadline(deadline: float) -> None:
     """Look at the clock (time.perf_counter) while building. Raises OutOfTime."""
-    if time.perf_counter() > until:
+    if time.perf_counter() > deadline:
         raise OutOfTime
 
 
-def building_until(deadline: float) -> float:
+def build_deadline(deadline: float) -> float:
     """When (time.perf_counter) the building of a program has to end that is searched until `deadline`."""
-    return max(part_of(deadline, BUILDING_PART), time.perf_counter() + GRACE_S)
+    return max(partial_deadline(deadline, BUILD_SHARE), time.perf_counter() + MIN_BUILD_S)
 
 
-def part_of(deadline: float, part: float) -> float:
+def partial_deadline(deadline: float, share: float) -> float:
     """A deadline (time.perf_counter) of its own for a step: this part of what is left until `deadline`."""
     now = time.perf_counter()
-    return now + part * (deadline - now)
+    return now + share * (deadline - now)
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Stopwatch:
         finally:
             self.searched_s += time.perf_counter() - begun
 
-    def loading(self) -> float:
+    def load_solver(self) -> float:
         """Load what programs are written with, before the first one; the seconds, which count for nothing."""
         spent = load_pyomo()
         self.begun += spent

@@ -153,9 +153,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     from torchsplit_core.planning import plan as plain
     from torchsplit_core.planning.problem.build import check_admissible
     from torchsplit_core.planning.request.coverage import check_figures
-    from torchsplit_core.planning.request.validate import check_owed, validate
+    from torchsplit_core.planning.request.validate import check_minima, validate
 
-    check_owed(request)
+    check_minima(request)
     validate(request)
     check_figures(request)
     solve = plan_with_slo if has_response_limit(request) else plain

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from torchsplit_core.planning.request.validate import check_owed
+from torchsplit_core.planning.request.validate import check_minima
 from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
-    order,
+    visiting_order,
     request_at,
     sweep_points,
     sweep_requests,
@@ -41,14 +41,14 @@ def sweep(
     `known` plans are taken over; `hear` gets each new one as (value, outcome, seconds it might search).
     Raises InputFault for a request, target or value that makes no sense.
     """
-    from torchsplit_core.planning.sweep.workers import plan_each, share_s
+    from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s
 
     requests = dict(sweep_requests(request, what))
     # Of a minimum that begins at 0, the last value is a minimum.
-    check_owed(requests[what.values[-1]])
+    check_minima(requests[what.values[-1]])
     outcomes = dict(known or {})
-    open_values = [what.values[at] for at in order(len(what.values)) if what.values[at] not in outcomes]
-    limit_s = share_s(request, time_limit_s, len(what.values))
+    open_values = [what.values[at] for at in visiting_order(len(what.values)) if what.values[at] not in outcomes]
+    limit_s = point_time_limit_s(request, time_limit_s, len(what.values))
 
     def record(position: int, outcome: PlanOutcome) -> None:
         value = open_values[position]
@@ -58,7 +58,7 @@ def sweep(
         progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
 
     progress(len(outcomes) / len(what.values), _progress_text(what, len(outcomes)))
-    plan_each([requests[value] for value in open_values], limit_s, record)
+    plan_all([requests[value] for value in open_values], limit_s, record)
     return sweep_points(request, what, outcomes)
 
 

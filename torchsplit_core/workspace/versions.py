@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
-from torchsplit_core.planning.request.difference import changed_words
+from torchsplit_core.planning.comparison.plan_totals import PlanTotals, totals_of
+from torchsplit_core.planning.request.difference import describe_changes
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import compress_text, read_compressed
 from torchsplit_core.workspace.store import Artifact, Workspace
@@ -36,7 +36,7 @@ class Version:
     changes: tuple[str, ...]
     status: str
     note: str
-    figures: PlanFigures | None
+    figures: PlanTotals | None
 
 
 class VersionStore:
@@ -68,7 +68,7 @@ class VersionStore:
                 )
                 return
         number = newest[0] + 1 if newest else 1
-        changes = changed_words(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
+        changes = describe_changes(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
         self._write(number, time.time(), request_artifact, plan_artifact, changes, note or "")
 
     def list(self) -> tuple[Version, ...]:
@@ -149,7 +149,7 @@ class VersionStore:
             else self.workspace.get_bytes(plan_artifact.kind, plan_artifact.name)
         )
         outcome: PlanOutcome | None = None if plan_artifact is None else self._value(plan_artifact)
-        figures = None if outcome is None else figures_of(outcome)
+        figures = None if outcome is None else totals_of(outcome)
         details = {
             "changes": list(changes),
             "note": note,
@@ -185,5 +185,5 @@ def _parse_details(text: str) -> dict[str, Any]:
 
 def _version(number: int, saved_at: float, text: str) -> Version:
     details = _parse_details(text)
-    figures = None if details["figures"] is None else PlanFigures(*details["figures"])
+    figures = None if details["figures"] is None else PlanTotals(*details["figures"])
     return Version(number, saved_at, details["changes"], details["status"], details["note"], figures)

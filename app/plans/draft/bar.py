@@ -23,9 +23,9 @@ from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.latency_slo.incumbent import is_settled
 from torchsplit_core.pictures.numbers import escape_markdown
-from torchsplit_core.planning.comparison.compare import compare
+from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.objective import owes_nothing
+from torchsplit_core.planning.request.objective import has_no_minimum
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
@@ -107,7 +107,7 @@ def render(
     fault = draft.fault or trial_plan.fault
     with place.second:
         # Where no model is owed anything, the head of the page says so, with the way out.
-        if fault and not owes_nothing(trial_plan.request):
+        if fault and not has_no_minimum(trial_plan.request):
             st.html(change_summary.line_html(fault, "wrong"))
         elif drafts.changed_elsewhere(draft, stored):
             st.html(change_summary.line_html(ELSEWHERE))
@@ -166,7 +166,7 @@ def is_open(workspace: Workspace, draft: Draft, trial_plan: TrialPlan) -> bool:
 def _ways_out(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
 ) -> None:
-    faulty = bool(draft.fault) or owes_nothing(draft.request)
+    faulty = bool(draft.fault) or has_no_minimum(draft.request)
     label = "Keep and prove" if draft.plan is None else "Keep this plan"
     if st.button(label, type="primary", key="draft-keep", disabled=faulty):
         with frame.fault_boundary():
@@ -233,13 +233,13 @@ def _save_as(
 def _validated(workspace: Workspace, request: PlanRequest) -> PlanRequest:
     """The request as it would be stored. Raises InputFault, with nothing stored, where it is wrong."""
     profiles = edit.profiles_of(request, drafts.stored_profiles(workspace))
-    return edit.checked(edit.with_points(request, profiles, cuts.offers(workspace)))
+    return edit.validated_request(edit.with_points(request, profiles, cuts.offers(workspace)))
 
 
 def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: PlanOutcome | None) -> None:
     """Where the bar stands, while there is no draft: plan what is stored, unless nothing would come of it."""
     kind: Literal["primary", "secondary"] = "primary" if planned is None else "secondary"
-    if not st.button("Plan", key="plan", type=kind, disabled=owes_nothing(stored)):
+    if not st.button("Plan", key="plan", type=kind, disabled=has_no_minimum(stored)):
         return
     with frame.fault_boundary():
         answered = planned is not None and named_results.plan_is_current(stored, planned)

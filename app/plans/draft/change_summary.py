@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from torchsplit_core.pictures.numbers import counted, short
-from torchsplit_core.planning.comparison.figures import figures_of
+from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.planning.request.difference import RequestChange
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import PlanOutcome
@@ -18,7 +18,7 @@ MOST_CHANGES = 6
 
 def describe_draft(origin: str, changes: Sequence[RequestChange]) -> str:
     """What the draft is, in one line."""
-    words = ([origin] if origin else []) + [change.words for change in changes]
+    words = ([origin] if origin else []) + [change.description for change in changes]
     more = len(words) - MOST_CHANGES
     if more > 0:
         words = [*words[:MOST_CHANGES], f"{more} more"]
@@ -42,8 +42,8 @@ def describe_authors(others: Sequence[DraftAuthor], now: float) -> str:
 
 def describe_gains(before: PlanOutcome | None, after: PlanOutcome | None) -> str:
     """What the plan `after` has for what `before` had; empty where one of them is no plan."""
-    old = None if before is None else figures_of(before)
-    new = None if after is None else figures_of(after)
+    old = None if before is None else totals_of(before)
+    new = None if after is None else totals_of(after)
     if old is None or new is None:
         return ""
     return " · ".join(
@@ -63,8 +63,8 @@ def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, 
 
     Where the first card has a number of GPUs or their cost, r is no figure of it.
     """
-    old = None if before is None else figures_of(before)
-    new = figures_of(after)
+    old = None if before is None else totals_of(before)
+    new = totals_of(after)
     if old is None or new is None:
         return None, None, None, None
     ratio = None

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.session.draft import Draft
 from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
-from torchsplit_core.planning.manual.what_if import bounded, plan_from
+from torchsplit_core.planning.manual.what_if import with_bound, plan_with_starts
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.faults import StoreFault
@@ -69,8 +69,8 @@ def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]
             return TrialPlan(edited, known_plan)
     else:
         known_plan = None
-    outcome = plan_from(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
-    outcome = bounded(edited, outcome, known.first_bound(edited))
+    outcome = plan_with_starts(edited, (*starts, *known.warm_starts(edited)), QUICK_S)
+    outcome = with_bound(edited, outcome, known.first_bound(edited))
     if known_plan is not None:
         outcome = update_incumbent(edited, known_plan, outcome)
     return TrialPlan(edited, outcome, is_new=True)

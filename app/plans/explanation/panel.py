@@ -15,8 +15,8 @@ from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import EXPLAIN, PLAN, QUICK_START
 from torchsplit_core.pictures.numbers import escape_markdown, exact
-from torchsplit_core.planning.explanation.applied import applied
-from torchsplit_core.planning.request.objective import tier_levels
+from torchsplit_core.planning.explanation.applied_change import apply_effect
+from torchsplit_core.planning.request.objective import tier_level_count
 from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -43,7 +43,7 @@ def _chips(workspace: Workspace, name: str, request: PlanRequest, explanation: P
     """The changes that are worth a try, each a button that has it in the draft."""
     with st.container(horizontal=True, key="why-chips"):
         for number, change in enumerate(promising_changes(explanation)):
-            edited = applied(request, change)
+            edited = apply_effect(request, change)
             if edited is None:
                 continue
             if st.button(
@@ -89,7 +89,7 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
 
 def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
     """Title and HTML of each part of an explanation."""
-    kind, of_tiers = plan.objective.kind, tier_levels(plan.objective)
+    kind, of_tiers = plan.objective.kind, tier_level_count(plan.objective)
     no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
     no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
     return [

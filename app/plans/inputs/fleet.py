@@ -12,8 +12,8 @@ from app.plans.inputs.draft_editor import DraftEditor, check
 from app.plans.inputs.fields import FACTORS, build_row, edit_items, match_items, number, whole_number
 from torchsplit_core.hardware import catalogue, without_mig
 from torchsplit_core.pictures.numbers import exact
-from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.fleet_text import layouts_text, parse_layouts
+from torchsplit_core.planning.request.fleet import is_unpartitioned
+from torchsplit_core.planning.request.fleet_text import format_layouts, parse_layouts
 from torchsplit_core.values import FleetEntry, PlanRequest
 
 MOST_STEPS = 64
@@ -121,8 +121,8 @@ def _columns(editor: DraftEditor) -> tuple[Column, ...]:
 
 def _values(entry: FleetEntry) -> dict[str, Any]:
     return {
-        "type": entry.type, "count": entry.count, "mig": not left_whole(entry), "cost": entry.cost,
-        "node": entry.node or "", "id": entry.id or "", "layouts": layouts_text(entry.layouts),
+        "type": entry.type, "count": entry.count, "mig": not is_unpartitioned(entry), "cost": entry.cost,
+        "node": entry.node or "", "id": entry.id or "", "layouts": format_layouts(entry.layouts),
     }  # fmt: skip
 
 

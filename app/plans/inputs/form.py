@@ -17,7 +17,7 @@ from torchsplit_core.hardware import sliced_types
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.coverage import uncovered
+from torchsplit_core.planning.request.coverage import uncovered_gpu_types
 from torchsplit_core.values import PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -61,9 +61,9 @@ def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> Non
     own_profiles = edit.profiles_of(editor.current, known)
     # With the figures that a plan would take from the workspace; most have all they need.
     request = (
-        edit.with_points(editor.current, own_profiles, ()) if uncovered(editor.current) else editor.current
+        edit.with_points(editor.current, own_profiles, ()) if uncovered_gpu_types(editor.current) else editor.current
     )
-    if wanted := uncovered(request):
+    if wanted := uncovered_gpu_types(request):
         label = f"No figures for {', '.join(gap.name for gap in wanted)}"
         with st.popover(escape_markdown(label), icon=":material/error:", key="figures-missing"):
             missing_points.render(editor.workspace, editor.name, editor.stored, request, own_profiles)

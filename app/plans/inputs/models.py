@@ -12,7 +12,7 @@ from app.plans.inputs.draft_editor import DraftEditor, check
 from app.plans.inputs.fields import FACTORS, build_row, match_items, number, restore_item, whole_number
 from torchsplit_core.pictures.numbers import THIN, exact, short, size
 from torchsplit_core.planning.request import edit
-from torchsplit_core.planning.request.ties import models_of
+from torchsplit_core.planning.request.colocation_index import colocated_models
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.simulation.validate import check_arrivals
 from torchsplit_core.values import (
@@ -106,7 +106,7 @@ def add(editor: DraftEditor, profiles: Mapping[str, Profile]) -> None:
     more = [
         name
         for name, profile in profiles.items()
-        if name not in taken and not any(edit.is_of(model, profile) for model in known)
+        if name not in taken and not any(edit.is_model_of(model, profile) for model in known)
     ]
     if not more:
         return
@@ -121,7 +121,7 @@ def add(editor: DraftEditor, profiles: Mapping[str, Profile]) -> None:
     blank = Row(f"new {len(taken)}", "models profiled here", {"model": ""}, state="blank")
 
     def added(request: PlanRequest, field_edit: Edit) -> PlanRequest:
-        return edit.with_added(request, [str(field_edit.value["model"])], profiles)
+        return edit.with_models(request, [str(field_edit.value["model"])], profiles)
 
     field_rows(
         "Add a model", (column,), [blank], key=editor.key("more models"), stacked=True,
@@ -155,7 +155,7 @@ def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> P
         del models[at]
         left = {model.name for model in models}
         pairs = tuple(
-            pair for pair in request.colocations if left.issuperset(models_of(request.models, pair))
+            pair for pair in request.colocations if left.issuperset(colocated_models(request.models, pair))
         )
         return replace(request, models=tuple(models), colocations=pairs)
     models[at] = _apply_field(models[at], field_edit)

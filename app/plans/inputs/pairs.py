@@ -8,7 +8,7 @@ from typing import Any
 from app.components.field_rows import ADD, Column, Edit, Row, field_rows
 from app.plans.inputs.draft_editor import DraftEditor, check
 from app.plans.inputs.fields import build_row, edit_items, match_items, number
-from torchsplit_core.planning.request.ties import member_names
+from torchsplit_core.planning.request.colocation_index import member_names
 from torchsplit_core.values import Colocation, ColocationMode, PlanRequest
 
 MODES: tuple[tuple[ColocationMode, str], ...] = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
@@ -20,17 +20,17 @@ class EditState:
     """`steps` are the states so far, the last is what the table starts from; `now` is that with the table's
     edits. `turn` counts how often the table began anew; `place` is what is chosen on the map."""
 
-    steps: tuple[tuple[HandGpu, ...], ...]
-    now: tuple[HandGpu, ...]
+    steps: tuple[tuple[ManualGpu, ...], ...]
+    now: tuple[ManualGpu, ...]
     turn: int = 0
     place: str = ""
 
     @property
-    def base(self) -> tuple[HandGpu, ...]:
+    def base(self) -> tuple[ManualGpu, ...]:
         """What the table starts from."""
         return self.steps[-1]
 
-    def moved(self, gpus: tuple[HandGpu, ...], place: str) -> EditState:
+    def moved(self, gpus: tuple[ManualGpu, ...], place: str) -> EditState:
         """After a move on the map; edits of the table become a step of their own."""
         edited = (self.now,) if self.now != self.base else ()
         return EditState((*self.steps, *edited, gpus)[-MOST_STEPS:], gpus, self.turn + 1, place)
@@ -41,7 +41,7 @@ class EditState:
         return EditState(steps, steps[-1], self.turn + 1, self.place)
 
 
-def load(key: str, start: tuple[HandGpu, ...]) -> EditState:
+def load(key: str, start: tuple[ManualGpu, ...]) -> EditState:
     """The session's draft of this key, begun with `start`."""
     state = st.session_state.get(key)
     return state if isinstance(state, EditState) else EditState((start,), start)
@@ -52,13 +52,13 @@ def save(key: str, draft: EditState) -> None:
     st.session_state[key] = draft
 
 
-def choose(key: str, start: tuple[HandGpu, ...], place: str) -> None:
+def choose(key: str, start: tuple[ManualGpu, ...], place: str) -> None:
     """Choose a place of the map."""
     save(key, replace(load(key, start), place=place))
 
 
 def preview(
-    gpus: Sequence[HandGpu], fleet: Sequence[FleetGpu], plan: PlanOutcome, outcome: PlanOutcome | None
+    gpus: Sequence[ManualGpu], fleet: Sequence[FleetGpu], plan: PlanOutcome, outcome: PlanOutcome | None
 ) -> PlanOutcome:
     """The GPUs as the map shows them: slices as drafted, tenants as evaluated where they could be.
 
@@ -70,7 +70,7 @@ def preview(
     }
     shown = []
     for fleet_gpu in fleet:
-        edited = hands.get(fleet_gpu.id, HandGpu(fleet_gpu.id))
+        edited = hands.get(fleet_gpu.id, ManualGpu(fleet_gpu.id))
         slices = tuple(
             PlannedSlice(
                 item.profile, item.start, tenants.get((fleet_gpu.id, item.start)) or _open(item)
@@ -81,11 +81,11 @@ def preview(
     return replace(outcome or plan, gpus=tuple(shown), models=outcome.models if outcome else ())
 
 
-def _open(item: HandSlice) -> tuple[Tenant, ...]:
+def _open(item: ManualSlice) -> tuple[Tenant, ...]:
     return tuple(_tenant(tenant, 1 / len(item.tenants)) for tenant in item.tenants)
 
 
-def _tenant(tenant: HandTenant, share: float) -> Tenant:
+def _tenant(tenant: ManualTenant, share: float) -> Tenant:
     return Tenant(
         tenant.model, tenant.variant or "", tenant.stage or "",
         share if tenant.share is None else tenant.share,

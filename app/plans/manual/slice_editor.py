@@ -11,8 +11,8 @@ from app.plans.manual import edit_state as manual_state
 from app.plans.manual.edit_state import EditState
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import escape_markdown
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
-from torchsplit_core.planning.manual.moves import changed, choices_at, runnable_on, slice_at
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
+from torchsplit_core.planning.manual.moves import replace_slice, placements_at, models_with_points, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import WHOLE_GPU, PlanModel, PlanRequest, point_type, profile_words
 
@@ -44,9 +44,9 @@ def render(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], state: Edi
             )  # fmt: skip
             ids = alike if scope == ALL else ids
 
-        def put(new: HandSlice | None) -> None:
+        def put(new: ManualSlice | None) -> None:
             # What was drawn is what is changed; the place follows its slice.
-            moved = changed(state.now, ids, start, new)
+            moved = replace_slice(state.now, ids, start, new)
             place = f"{new.start if new else start} {ids[0]}"
             manual_state.save(key, state.moved(moved, place))
 
@@ -60,17 +60,17 @@ def render(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], state: Edi
                 _run(key, request, given, item, number, tenant, put)
 
 
-def _chosen(fleet: Sequence[FleetGpu], state: EditState) -> tuple[FleetGpu | None, HandGpu | None, int]:
+def _chosen(fleet: Sequence[FleetGpu], state: EditState) -> tuple[FleetGpu | None, ManualGpu | None, int]:
     """The GPU of the fleet, the GPU as drafted, and the memory slot; a place that is gone is none."""
     slot, _, name = state.place.partition(" ")
     given = next((candidate for candidate in fleet if candidate.id == name), None)
     if given is None or not slot.isdecimal() or int(slot) >= gpu_type(given.type).memory_slices:
         return None, None, 0
-    gpu = next((candidate for candidate in state.now if candidate.id == name), HandGpu(name))
+    gpu = next((candidate for candidate in state.now if candidate.id == name), ManualGpu(name))
     return given, gpu, int(slot)
 
 
-def _equal_gpus(fleet: Sequence[FleetGpu], state: EditState, given: FleetGpu, gpu: HandGpu) -> list[str]:
+def _equal_gpus(fleet: Sequence[FleetGpu], state: EditState, given: FleetGpu, gpu: ManualGpu) -> list[str]:
     """Ids of the GPUs of the same kind that have the same on them, this one first."""
     slices = {other.id: other.slices for other in state.now}
     same = [
@@ -82,7 +82,7 @@ def _equal_gpus(fleet: Sequence[FleetGpu], state: EditState, given: FleetGpu, gp
     return [gpu.id, *(name for name in same if name != gpu.id)]
 
 
-def _where(given: FleetGpu, gpu: HandGpu, start: int) -> str:
+def _where(given: FleetGpu, gpu: ManualGpu, start: int) -> str:
     item = slice_at(gpu, start)
     if item is None:
         return f"no slice at slot {start}"
@@ -94,11 +94,11 @@ def _where(given: FleetGpu, gpu: HandGpu, start: int) -> str:
 
 
 def _slice(
-    key: str, given: FleetGpu, gpu: HandGpu, start: int, request: PlanRequest, put: Callable[[HandSlice | None], None]
+    key: str, given: FleetGpu, gpu: ManualGpu, start: int, request: PlanRequest, put: Callable[[ManualSlice | None], None]
 ) -> None:  # fmt: skip
     item = slice_at(gpu, start)
     now: Place = (item.profile, item.start) if item else NO_SLICE
-    options = list(dict.fromkeys((NO_SLICE, *choices_at(given, gpu, start), now)))
+    options = list(dict.fromkeys((NO_SLICE, *placements_at(given, gpu, start), now)))
     at = f"{key} slice {gpu.id} {start}"
     st.session_state[at] = now
 
@@ -107,14 +107,14 @@ def _slice(
         if (profile, first) == NO_SLICE:
             put(None)
             return
-        able = runnable_on(request, given.type, profile)
+        able = models_with_points(request, given.type, profile)
         # Batch sizes and processes belong to the slice they were chosen for.
         tenants = tuple(
-            HandTenant(tenant.model, tenant.variant, tenant.stage, share=tenant.share)
+            ManualTenant(tenant.model, tenant.variant, tenant.stage, share=tenant.share)
             for tenant in (item.tenants if item else ())
             if tenant.model in able
         )
-        put(HandSlice(profile, first, tenants))
+        put(ManualSlice(profile, first, tenants))
 
     st.selectbox("Slice here", options, key=at, format_func=_format_place, on_change=change)
 
@@ -126,17 +126,17 @@ def _format_place(place: Place) -> str:
 
 
 def _models(
-    key: str, request: PlanRequest, given: FleetGpu, item: HandSlice, put: Callable[[HandSlice | None], None]
+    key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, put: Callable[[ManualSlice | None], None]
 ) -> None:
     """Who runs on it: one where slices are owned, several where they are shared, then with equal shares."""
-    able = runnable_on(request, given.type, item.profile)
+    able = models_with_points(request, given.type, item.profile)
     present = [tenant.model for tenant in item.tenants]
     options = list(dict.fromkeys((*able, *present)))
     at = f"{key} models {item.profile} {item.start}"
 
     def set_to(names: Sequence[str]) -> None:
         by_model = {tenant.model: tenant for tenant in item.tenants}
-        put(replace(item, tenants=tuple(replace(by_model.get(n, HandTenant(n)), share=None) for n in names)))
+        put(replace(item, tenants=tuple(replace(by_model.get(n, ManualTenant(n)), share=None) for n in names)))
 
     if request.sharing == "exclusive" and len(present) <= 1:
         st.session_state[at] = present[0] if present else FREE
@@ -153,15 +153,15 @@ def _models(
 
 
 def _run(
-    key: str, request: PlanRequest, given: FleetGpu, item: HandSlice, number: int, tenant: HandTenant,
-    put: Callable[[HandSlice | None], None],
+    key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, number: int, tenant: ManualTenant,
+    put: Callable[[ManualSlice | None], None],
 ) -> None:  # fmt: skip
     """How one tenant runs: its stage where the model may be cut, its batch size."""
     model = next((candidate for candidate in request.models if candidate.name == tenant.model), None)
     if model is None:
         return
 
-    def set_to(new: HandTenant) -> None:
+    def set_to(new: ManualTenant) -> None:
         put(replace(item, tenants=(*item.tenants[:number], new, *item.tenants[number + 1 :])))
 
     at = f"{key} {item.profile} {item.start} {number}"
@@ -173,7 +173,7 @@ def _run(
 
         def runs_as() -> None:
             variant, stage = st.session_state[key_stage]
-            set_to(HandTenant(tenant.model, variant or None, stage or None, share=tenant.share))
+            set_to(ManualTenant(tenant.model, variant or None, stage or None, share=tenant.share))
 
         offered: list[tuple[str, str]] = [OPEN, *stages]
         left.selectbox(
@@ -199,7 +199,7 @@ def _run(
         )  # fmt: skip
 
 
-def _stage_of(model: PlanModel, tenant: HandTenant) -> tuple[str, str]:
+def _stage_of(model: PlanModel, tenant: ManualTenant) -> tuple[str, str]:
     """The variant and stage a tenant names; the first variant that has the stage where it names only that."""
     for _, variant in model.allowed_variants:
         for stage in variant.stages:

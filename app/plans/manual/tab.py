@@ -26,12 +26,12 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.baselines.gain import gain
-from torchsplit_core.planning.comparison.compare import compare
+from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.planning.manual.evaluate import (
-    HandGpu,
-    HandOutcome,
-    HandSlice,
-    HandTenant,
+    ManualGpu,
+    ManualOutcome,
+    ManualSlice,
+    ManualTenant,
     evaluate,
     from_plan,
 )
@@ -109,7 +109,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
         saving.exportable_table(shown, "What each model gets", f"{name}.by-hand", key="by-hand-models")
 
 
-def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFrame | None:
+def _table(request: PlanRequest, base: Sequence[ManualGpu], key: str) -> pd.DataFrame | None:
     """The table; None while nothing was typed into it."""
     gpus = list_gpus(request.gpus)
     kinds = [(gpu, gpu_type(gpu.type)) for gpu in gpus]
@@ -150,7 +150,7 @@ def _table(request: PlanRequest, base: Sequence[HandGpu], key: str) -> pd.DataFr
     return None if edited.equals(rows) else edited
 
 
-def rows_of(gpus: Sequence[HandGpu]) -> pd.DataFrame:
+def rows_of(gpus: Sequence[ManualGpu]) -> pd.DataFrame:
     """A row a tenant, and one for every free slice."""
     rows = [
         (gpu.id, profile_words(item.profile), item.start, *_cells(tenant))
@@ -161,15 +161,15 @@ def rows_of(gpus: Sequence[HandGpu]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"batch": "Int64", "start": "Int64"})
 
 
-def _cells(tenant: HandTenant | None) -> tuple[Any, ...]:
+def _cells(tenant: ManualTenant | None) -> tuple[Any, ...]:
     if tenant is None:
         return None, None, None, None
     return tenant.model, tenant.stage, tenant.batch_size, None if tenant.share == 1 else tenant.share
 
 
-def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
+def gpus_of(table: pd.DataFrame) -> tuple[ManualGpu, ...]:
     """The GPUs that a table's rows describe; rows that do not say where they are wait to be finished."""
-    slices: dict[str, dict[tuple[str, int], list[HandTenant]]] = {}
+    slices: dict[str, dict[tuple[str, int], list[ManualTenant]]] = {}
     for row in table.to_dict("records"):
         if any(pd.isna(row[key]) for key in ("GPU", "slice", "start")):
             continue
@@ -178,7 +178,7 @@ def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
         tenants = slices.setdefault(str(row["GPU"]), {}).setdefault(place, [])
         if not pd.isna(row["model"]):
             tenants.append(
-                HandTenant(
+                ManualTenant(
                     str(row["model"]),
                     stage=None if pd.isna(row["stage"]) else str(row["stage"]),
                     batch_size=None if pd.isna(row["batch"]) else int(row["batch"]),
@@ -186,13 +186,13 @@ def gpus_of(table: pd.DataFrame) -> tuple[HandGpu, ...]:
                 )
             )
     return tuple(
-        HandGpu(gpu, tuple(HandSlice(*place, tuple(tenants)) for place, tenants in by_place.items()))
+        ManualGpu(gpu, tuple(ManualSlice(*place, tuple(tenants)) for place, tenants in by_place.items()))
         for gpu, by_place in slices.items()
     )
 
 
 def _verdict(
-    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, evaluated: HandOutcome
+    workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, evaluated: ManualOutcome
 ) -> None:
     """What is wrong with it, all at once; else how it stands beside the best plan."""
     for fault in evaluated.faults[:MOST_FAULTS]:
@@ -204,7 +204,7 @@ def _verdict(
     if evaluated.outcome is None:
         return
     render_verdict(verdict_of(request, evaluated.outcome))
-    words = gain(plan, evaluated.outcome, request.objective).words
+    words = gain(plan, evaluated.outcome, request.objective).description
     with st.container(horizontal=True, vertical_alignment="center"):
         widgets.badge("legal, checked", "green")
         st.markdown(escape_markdown(f"The best plan against yours: {words}."), width="stretch")

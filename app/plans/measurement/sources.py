@@ -12,7 +12,7 @@ from app.session.uploads import uploads_of
 from sample_models import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.latency_slo.simulation_input import without_instance
-from torchsplit_core.planning.sureness.words import named
+from torchsplit_core.planning.confidence.formatting import format_names
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Artifact, Workspace
@@ -99,9 +99,9 @@ def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str
     parts = []
     if figures:
         them = "it" if len(figures) == 1 else "them"
-        parts.append(f"Nothing to run for {named(figures)}: only figures of {them} are here.")
+        parts.append(f"Nothing to run for {format_names(figures)}: only figures of {them} are here.")
     if files:
-        parts.append(f"Not in this workspace: {named(files)}.")
+        parts.append(f"Not in this workspace: {format_names(files)}.")
     single = len(nothing) == 1
     other = (
         f"Choose above what runs in {'its' if single else 'their'} place, or upload"

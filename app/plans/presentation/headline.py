@@ -9,7 +9,7 @@ from app.plans.presentation.slides import Slide
 from app.plans.summary import Metric, metrics, status_badge, weighted
 from torchsplit_core.latency_slo.verdict import Level
 from torchsplit_core.pictures.numbers import THIN, UNKNOWN, short
-from torchsplit_core.planning.comparison.figures import PlanFigures, figures_of
+from torchsplit_core.planning.comparison.plan_totals import PlanTotals, totals_of
 
 Side = Literal["before", "after"]
 Figure = Literal["least", "total_rps", "gpus_used"]
@@ -48,8 +48,8 @@ def figures_html(shown: Slide, beside: Slide | None, side: Side) -> str:
     return f'<div class="present-figures">{"".join(figures)}</div>'
 
 
-def _slide_figures(slide: Slide | None) -> PlanFigures | None:
-    return None if slide is None or slide.plan is None else figures_of(slide.plan)
+def _slide_figures(slide: Slide | None) -> PlanTotals | None:
+    return None if slide is None or slide.plan is None else totals_of(slide.plan)
 
 
 def _gpus(card: Metric | None) -> tuple[str, str]:
@@ -60,7 +60,7 @@ def _gpus(card: Metric | None) -> tuple[str, str]:
     return card.label, f"{escape(used)}<i>{separator}{escape(total)}</i>"
 
 
-def _text(figures: PlanFigures | None, figure: Figure) -> str:
+def _text(figures: PlanTotals | None, figure: Figure) -> str:
     value = None if figures is None else getattr(figures, figure)
     return f"{short(value)}{THIN}×" if figure == "least" and value is not None else short(value)
 
@@ -73,7 +73,7 @@ def _figure(label: str, value: str, below: str, title: str = "", kind: str = "nu
     )
 
 
-def _arrow(now: PlanFigures | None, other: PlanFigures | None, side: Side, figure: Figure) -> str:
+def _arrow(now: PlanTotals | None, other: PlanTotals | None, side: Side, figure: Figure) -> str:
     """An arrow from the figure before, or to the one after."""
     current, compared = _text(now, figure), _text(other, figure)
     if now is None or other is None or UNKNOWN in (current, compared):
@@ -91,5 +91,5 @@ def _arrow(now: PlanFigures | None, other: PlanFigures | None, side: Side, figur
     return f'<em class="{colour}"><i role="img" aria-label="{heard}">{sign}</i> {escape(words)}</em>'
 
 
-def _value(figures: PlanFigures, figure: Figure) -> float:
+def _value(figures: PlanTotals, figure: Figure) -> float:
     return float(getattr(figures, figure))

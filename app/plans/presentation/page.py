@@ -33,7 +33,7 @@ from app.shell import address, bar, frame, navigation, widgets
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.pictures.slice_values import Marks
-from torchsplit_core.planning.comparison.compare import Comparison, compare
+from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.values import PlanOutcome
 from torchsplit_core.workspace.store import Workspace
 
@@ -115,7 +115,7 @@ def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: 
         navigation.go("Plan", name)
 
 
-def _change(pair: tuple[Slide, ...]) -> Comparison | None:
+def _change(pair: tuple[Slide, ...]) -> PlanComparison | None:
     """What the second changes of the first; None where one of them is no plan, or there is no second."""
     solved = [slide.solved for slide in pair]
     if len(solved) < 2 or solved[0] is None or solved[1] is None:
@@ -123,7 +123,7 @@ def _change(pair: tuple[Slide, ...]) -> Comparison | None:
     return compare(solved[0], solved[1])
 
 
-def _render_headline(shown: Slide, beside: Slide | None, side: Side, change: Comparison | None) -> None:
+def _render_headline(shown: Slide, beside: Slide | None, side: Side, change: PlanComparison | None) -> None:
     with st.container(key="present-said"):
         if shown.plan is None or shown.fault:
             st.html(verdict_html("amber", shown.fault or "Not planned yet: press Plan on the Plan page."))
@@ -147,7 +147,7 @@ def _render_headline(shown: Slide, beside: Slide | None, side: Side, change: Com
 
 
 def _map(
-    workspace: Workspace, name: str, shown: Slide, side: Side, change: Comparison | None, *, searching: bool
+    workspace: Workspace, name: str, shown: Slide, side: Side, change: PlanComparison | None, *, searching: bool
 ) -> None:
     plan = shown.solved
     if plan is None:

@@ -20,7 +20,7 @@ from app.session.workspace import names
 from app.shell import frame
 from torchsplit_core.pictures.numbers import escape_markdown, short
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.sweep.points import SweepPoint, note, request_at
+from torchsplit_core.planning.sweep.points import SweepPoint, describe_point, request_at
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredSweep
@@ -32,7 +32,7 @@ def render(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: Sw
     with st.container(border=True, key="sweep-chosen"):
         st.header(f"The plan at {label}", anchor=False)
         st.markdown(escape_markdown(formatting.proof(point)))
-        if text := note(point):
+        if text := describe_point(point):
             st.markdown(escape_markdown(text))
         if point.gpus_used is not None:
             request = request_at(stored_sweep.request, stored_sweep.what, point.value)

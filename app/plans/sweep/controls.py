@@ -16,12 +16,12 @@ from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.pictures.numbers import THIN, exact
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.planning.sweep.points import (
-    MOST_VALUES,
+    MAX_VALUES,
     PARAMETERS,
     Parameter,
     SweepRequest,
     present_value,
-    spread,
+    spread_values,
     sweep_requests,
 )
 from torchsplit_core.values import PlanRequest
@@ -61,7 +61,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
             st.caption(f"The scenario has {exact(now, formatting.UNITS[parameter])}.")
     if again:
         with frame.fault_boundary():
-            what = SweepRequest(parameter, target, spread(parameter, start, stop, steps))
+            what = SweepRequest(parameter, target, spread_values(parameter, start, stop, steps))
             start_sweep(workspace, name, request, what, limit)
             st.rerun(scope="app")
 
@@ -103,7 +103,7 @@ def _range(
         for place, label, value in zip(places, ("From", "To"), ends[2:], strict=False)
     )
     steps = places[2].number_input(
-        "Points", 1, MOST_VALUES, FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
+        "Points", 1, MAX_VALUES, FIRST_GPU_STEPS if parameter == "gpus" else FIRST_STEPS,
         key=f"sweep-steps {mark}", persist_state="session", help="Each is a plan of its own.",
     )  # fmt: skip
     return float(start), float(stop), int(steps)

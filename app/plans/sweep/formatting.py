@@ -8,8 +8,8 @@ from typing import Any
 from app.format.badges import Badge
 from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
-from torchsplit_core.planning.request.objective import goal_of, pays_penalties, tiered
-from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, note, pareto
+from torchsplit_core.planning.request.objective import goal_of, has_penalties, has_tiers
+from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, describe_point, undominated_points
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {
@@ -58,7 +58,7 @@ RESPONSE_BASIS = (
 
 def bounds_least(request: PlanRequest) -> bool:
     """Whether the objective's value is the worst-served model's throughput, and its bound is one of that."""
-    return goal_of(request).fair and not pays_penalties(request.objective) and not tiered(request)
+    return goal_of(request).fair and not has_penalties(request.objective) and not has_tiers(request)
 
 
 def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | None, float | None]:
@@ -163,7 +163,7 @@ def table(
     waits: Mapping[float, WorstResponse],
 ) -> list[dict[str, Any]]:
     """One row a point with every figure; None is n/a."""
-    front = {point.value for point in pareto(points)}
+    front = {point.value for point in undominated_points(points)}
     unit = UNITS[what.parameter]
     head = axis_title(what) if unit or what.parameter == "weight" else "GPUs"
     rows = []
@@ -177,7 +177,7 @@ def table(
             "req/s, all": point.total_rps,
             **_response(waits.get(point.value)),
             "on the front": "yes" if point.value in front else "no",
-            "note": note(point),
+            "note": describe_point(point),
         }
         if not bounds_least(request):
             row |= {"objective": point.objective, "its bound": point.bound}

@@ -17,7 +17,7 @@ from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import SWEEP
 from torchsplit_core.latency_slo.worst_response import WorstResponse
 from torchsplit_core.pictures.numbers import escape_markdown
-from torchsplit_core.planning.sweep.points import SweepPoint, note, pareto
+from torchsplit_core.planning.sweep.points import SweepPoint, describe_point, undominated_points
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore
@@ -176,7 +176,7 @@ def marks(
             value, bound = formatting.response_figure(responses, point.value), None
         else:
             value, bound = formatting.figure(stored_sweep.request, point, view)
-        text = " ".join(filter(None, (formatting.proof(point), note(point))))
+        text = " ".join(filter(None, (formatting.proof(point), describe_point(point))))
         if point.gpus_used is None:
             state: Any = "infeasible" if point.status == "infeasible" else "timeout"
         else:
@@ -187,7 +187,7 @@ def marks(
 
 def plan_dots(stored_sweep: StoredSweep, points: Sequence[SweepPoint], chosen: int | None) -> list[PlanDot]:
     """Every plan as a dot of the second picture."""
-    best = {point.value for point in pareto(points)}
+    best = {point.value for point in undominated_points(points)}
     return [
         PlanDot(
             at, point.gpus_used, point.least_as_asked,

@@ -12,7 +12,7 @@ from app.plans import baselines as plan_baselines
 from app.plans import page as plan_page
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
-from torchsplit_core.planning.baselines.run import Baseline, baselines
+from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
 from torchsplit_core.values import FleetEntry, Point
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
@@ -57,7 +57,7 @@ def tab(page: AppTest) -> AppTest:
 def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved: Workspace) -> None:
     text = said(tab(page("plan", solved)))
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
-    found = baselines(asked, planned)
+    found = build_baselines(asked, planned)
     assert [one.title in text for one in found] == [True] * 4 and "This plan" in text
     one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
     assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
@@ -68,7 +68,7 @@ def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
     page: Open, solved: Workspace
 ) -> None:
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
-    first = baselines(asked, planned)[0]
+    first = build_baselines(asked, planned)[0]
     opened = tab(page("plan", solved))
     opened.button(key="baseline-draft").click().run()
     assert not opened.exception and f"baseline: {first.title}" in said(opened)

@@ -16,7 +16,7 @@ from app.session import scenario
 from app.session.result_kind import SCENARIO
 from tests.support.app.plan_page import said, tab
 from tests.support.app.values import plan, request
-from torchsplit_core.planning.comparison.compare import compare
+from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.values import FleetEntry, PlannedModel
 from torchsplit_core.workspace.store import Workspace
 

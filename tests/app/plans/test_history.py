@@ -12,7 +12,7 @@ from app.plans import history
 from tests.support.app.plan_page import press, said, tab
 from tests.support.app.values import request
 from torchsplit_core import workflow
-from torchsplit_core.planning.comparison.figures import PlanFigures
+from torchsplit_core.planning.comparison.plan_totals import PlanTotals
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -65,7 +65,7 @@ def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Works
 def test_a_row_says_what_is_not_known() -> None:
     bare = Version(1, 0.0, (), "infeasible", "", None)
     assert history.versions_table([bare]).count("n/a") == 3
-    known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanFigures(1.5, 700.0, 1, 2))
+    known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanTotals(1.5, 700.0, 1, 2))
     assert "a plan by hand · A 1 → 2" in history.versions_table(
         [known]
     ) and "not proven" in history.versions_table([known])

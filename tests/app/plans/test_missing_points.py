@@ -15,7 +15,7 @@ from tests.support.app.field_rows import Rows
 from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
-from torchsplit_core.planning.request.coverage import Uncovered
+from torchsplit_core.planning.request.coverage import UncoveredGpuType
 from torchsplit_core.values import FleetEntry, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.store import Workspace
@@ -157,6 +157,6 @@ def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deploy
 
 
 def test_names_are_counted_where_they_are_many() -> None:
-    assert describe_gap(Uncovered("X", tuple("abcde"), 9)) == (
+    assert describe_gap(UncoveredGpuType("X", tuple("abcde"), 9)) == (
         "5 of 9 models have no figures for X and cannot run on it: a, b, c and 2 more."
     )

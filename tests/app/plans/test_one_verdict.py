@@ -24,7 +24,7 @@ from torchsplit_core.cli import main
 from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
-from torchsplit_core.planning.comparison.figures import figures_of
+from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.values import FleetEntry, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version
@@ -159,7 +159,7 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     text = said(page("plan", workspace))
     assert "No model is served, so losing a GPU changes nothing." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
-    past = table_of_versions([Version(1, 0.0, (), "optimal", "", figures_of(solved(nobody())))])
+    past = table_of_versions([Version(1, 0.0, (), "optimal", "", totals_of(solved(nobody())))])
     assert "serves no model" in past and "proven optimal" not in past
 
 

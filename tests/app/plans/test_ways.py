@@ -188,11 +188,11 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
 
 def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
     asked = with_a_cut(whole=False)
-    edited = edit.with_allowed(asked, {"bert": ["whole"], "gone": ["whole"]})
-    assert edited == with_a_cut(cut1=False) and edit.with_allowed(asked, {}) == asked
-    assert edit.several_ways(asked) == (asked.models[0],)
+    edited = edit.with_allowed_variants(asked, {"bert": ["whole"], "gone": ["whole"]})
+    assert edited == with_a_cut(cut1=False) and edit.with_allowed_variants(asked, {}) == asked
+    assert edit.models_with_choice(asked) == (asked.models[0],)
     with pytest.raises(InputFault, match="no variant of whole, cut1 is allowed"):
-        edit.checked(edit.with_allowed(asked, {"bert": []}))
+        edit.validated_request(edit.with_allowed_variants(asked, {"bert": []}))
 
 
 def test_other_edits_keep_it() -> None:
@@ -208,7 +208,7 @@ def test_other_edits_keep_it() -> None:
 
 def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in() -> None:
     once = edit.with_cuts(request(), profile(), cuts())
-    out = edit.with_allowed(once, {"bert": ["whole"]})
+    out = edit.with_allowed_variants(once, {"bert": ["whole"]})
     assert flags(out) == [True, False]
     assert edit.with_cuts(out, profile(), cuts()) == out
     other = replace(cuts(), candidates=(replace(cuts().candidates[0], cut_bytes=(65,)),))
@@ -220,11 +220,11 @@ def test_what_is_not_allowed_is_not_behind_a_plan() -> None:
     ocr = replace(asked.models[1], variants=asked.models[0].variants[:1])
     measured = replace(asked, models=(asked.models[0], ocr))
     assert formatting.basis_badge(measured).text == "all 2 profiles measured"
-    allowed = edit.with_allowed(measured, {"bert": ["whole", "cut1"]})
+    allowed = edit.with_allowed_variants(measured, {"bert": ["whole", "cut1"]})
     assert formatting.basis_badge(allowed).text.startswith("1 of 2")
     text = report.report("r", measured, plan(measured), {})
     assert "Of the points behind it, 4 measured." in text
-    none_whole = edit.with_allowed(measured, {"bert": ["cut1"], "ocr": ["whole"]})
+    none_whole = edit.with_allowed_variants(measured, {"bert": ["cut1"], "ocr": ["whole"]})
     unused = replace(plan(none_whole), gpus=())
     assert "<figcaption>bert</figcaption>" not in report.report("r", none_whole, unused, {})
     assert "<figcaption>bert</figcaption>" in report.report("r", measured, unused, {})

@@ -12,9 +12,9 @@ from tests.support.planning.requests import A30, random_request, simple
 from tests.support.seeds import repeated
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.planning.explanation.explain import explain_plan
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant, evaluate, from_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
@@ -78,8 +78,8 @@ def test_it_is_planned_as_if_it_were_not_there(kind: str, sharing: str) -> None:
         # Where the time ran out first, two runs of one request may differ as well.
         assert found.status == "feasible" or bare(found) == bare(expected), seed
         assert found.request_sha256 == request_hash(request) != expected.request_sha256
-        for mine, theirs in zip(baselines(request), baselines(without(request)), strict=True):
-            assert (bare(mine.outcome), mine.why_not) == (bare(theirs.outcome), theirs.why_not)
+        for mine, theirs in zip(build_baselines(request), build_baselines(without(request)), strict=True):
+            assert (bare(mine.outcome), mine.reason) == (bare(theirs.outcome), theirs.reason)
         compared += found.status != "feasible"
         free = plan(random_request(seed, kind, sharing))
         mattered += [model.variant for model in free.models] != [model.variant for model in found.models]
@@ -147,11 +147,11 @@ def test_by_hand_it_is_a_fault_and_never_chosen() -> None:
     assert found.outcome is None and {(f.model, f.problem, f.remedy) for f in found.faults} == {
         ("bert", "variant cut is not allowed", "Allow it, or use whole.")
     }
-    idle = HandSlice("2g.12gb", 2)
-    named = HandGpu("gpu0", (HandSlice("2g.12gb", 0, (HandTenant("bert", stage="first"),)), idle))
+    idle = ManualSlice("2g.12gb", 2)
+    named = ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, (ManualTenant("bert", stage="first"),)), idle))
     (fault,) = evaluate(request, (named,)).faults
     assert fault.problem == "variant cut is not allowed"
-    left_open = HandGpu("gpu0", (HandSlice("2g.12gb", 0, (HandTenant("bert"),)), idle))
+    left_open = ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, (ManualTenant("bert"),)), idle))
     chosen = evaluate(request, (left_open,))
     assert chosen.outcome is not None and chosen.models[0].variant == "whole"
     # Of the others it is the cut that stands, and a cut needs a stage.

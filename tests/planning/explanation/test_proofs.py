@@ -12,11 +12,11 @@ from tests.support.planning.oracle import best_plan
 from tests.support.planning.requests import A30, published, random_request, simple, with_tiers
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.explanation import worker
-from torchsplit_core.planning.explanation.changes import drops, eased, forced, one_fewer, one_more
+from torchsplit_core.planning.explanation import planner_process
+from torchsplit_core.planning.explanation.changes import without_demand, relaxed_demand, force_layout, remove_gpu, add_gpu
 from torchsplit_core.planning.explanation.explain import explain_plan
-from torchsplit_core.planning.explanation.layouts import buckets
-from torchsplit_core.planning.explanation.levels import compare_levels
+from torchsplit_core.planning.explanation.unused_layouts import gpu_classes
+from torchsplit_core.planning.explanation.level_comparison import compare_levels
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels
 from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
@@ -69,10 +69,10 @@ def test_every_statement_against_a_look_at_all_plans(kind: str, seeds: int) -> N
         by_words = {
             words(change.spec): change.apply(request)
             for change in (
-                *one_more(request),
-                *drops(request),
-                *eased(request),
-                *(change for change, _ in one_fewer(request)),
+                *add_gpu(request),
+                *without_demand(request),
+                *relaxed_demand(request),
+                *(change for change, _ in remove_gpu(request)),
             )
         }
         told = [
@@ -82,11 +82,11 @@ def test_every_statement_against_a_look_at_all_plans(kind: str, seeds: int) -> N
         for change in told:
             check(change, best, vector(by_words[words(change)]), negated=kind == "min_gpus")
             checked += 1
-        for gpu, places in buckets(request):
+        for gpu, places in gpu_classes(request):
             for reason in found.layouts:
                 # An idle GPU takes a layout for nothing, so under min_gpus the question is another one.
                 if reason.gpu_id == gpu.id and reason.trial and kind != "min_gpus":
-                    forced_one = forced(request, gpu, places[-1], reason.layout).apply(request)
+                    forced_one = force_layout(request, gpu, places[-1], reason.layout).apply(request)
                     check(reason.trial, best, vector(forced_one), negated=False)
                     checked += 1
     assert checked > 20
@@ -153,7 +153,7 @@ def check(
 def test_comparisons_claim_no_more_than_is_proven(
     before: Levels, after: Levels | None, eases: bool, effect: str, level: int | None, exact: bool
 ) -> None:
-    found = compare_levels(before, after, eases=eases)
+    found = compare_levels(before, after, relaxes=eases)
     assert (found.effect, found.level) == (effect, level)
     if effect not in ("same", "not_examined"):
         assert found.exact == exact
@@ -170,7 +170,7 @@ def test_without_time_nothing_is_claimed() -> None:
 def test_a_planner_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     request = published()
     outcome = plan(request)
-    monkeypatch.setattr(worker, "_answer", lambda *_: time.sleep(1e6))
+    monkeypatch.setattr(planner_process, "_plan_request", lambda *_: time.sleep(1e6))
     found = explain_plan(request, outcome, time.perf_counter() + 2.0)
     assert found is not None and not found.complete
     assert {change.effect for change in found.changes} <= {"open", "not_examined"}
@@ -179,7 +179,7 @@ def test_a_planner_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch
 def test_a_planner_that_fails_leaves_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     request = published()
     outcome = plan(request)
-    monkeypatch.setattr(worker, "_answer", lambda *_: 1 / 0)
+    monkeypatch.setattr(planner_process, "_plan_request", lambda *_: 1 / 0)
     found = explain_plan(request, outcome, time.perf_counter() + LONG_S)
     assert found is not None
     more = changed(found, "gpu", new=3.0)

@@ -13,7 +13,7 @@ from tests.support.seeds import repeated
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant, evaluate, from_plan
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.outcome import verify
@@ -36,12 +36,12 @@ pytestmark = pytest.mark.slow
 A100 = "A100-80GB"
 
 
-def hand(name: str, *slices: tuple[str, int, str | None]) -> HandGpu:
+def hand(name: str, *slices: tuple[str, int, str | None]) -> ManualGpu:
     """A GPU by its id, and (profile, start, model or None) of each slice."""
-    return HandGpu(
+    return ManualGpu(
         name,
         tuple(
-            HandSlice(profile, start, () if model is None else (HandTenant(model),))
+            ManualSlice(profile, start, () if model is None else (ManualTenant(model),))
             for profile, start, model in slices
         ),
     )
@@ -110,15 +110,15 @@ def test_the_best_batch_within_limit_and_memory(limit: float | None, batch: int)
 def test_shares_left_open_are_equal_and_slow_a_model_down() -> None:
     models = (replace(batches(20.0), name="m"), simple("n", {"2g.12gb": 8.0}), simple("o", {"2g.12gb": 8.0}))
     request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
-    tenants = (HandTenant("m", share=0.5), HandTenant("n"), HandTenant("o"))
-    found = evaluate(request, (HandGpu("gpu0", (HandSlice("2g.12gb", 0, tenants),)),))
+    tenants = (ManualTenant("m", share=0.5), ManualTenant("n"), ManualTenant("o"))
+    found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
     assert found.outcome is not None, found.faults
     shares = [tenant.share for tenant in found.outcome.gpus[0].slices[0].tenants]
     assert shares == [0.5, 0.25, 0.25]
     # Half a slice takes twice as long: batch 2 has 20 ms.
     assert (found.models[0].throughput_rps, found.models[0].latency_ms) == (10.0, 20.0)
     slow = replace(request, models=(batches(19.0), *models[1:]))
-    chosen = evaluate(slow, (HandGpu("gpu0", (HandSlice("2g.12gb", 0, tenants),)),))
+    chosen = evaluate(slow, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
     assert (chosen.models[0].throughput_rps, chosen.models[0].latency_ms) == (5.0, 10.0)
 
 
@@ -144,8 +144,8 @@ def test_a_limit_over_two_stages_is_divided_best() -> None:
         rng = random.Random(seed)
         request = PlanRequest((FleetEntry(A30),), (cut_model(rng),))
         places = (("2g.12gb", 0, "first"), ("1g.6gb", 2, "second"), ("1g.6gb", 3, "second"))
-        gpu = HandGpu(
-            "gpu0", tuple(HandSlice(p, start, (HandTenant("m", stage=name),)) for p, start, name in places)
+        gpu = ManualGpu(
+            "gpu0", tuple(ManualSlice(p, start, (ManualTenant("m", stage=name),)) for p, start, name in places)
         )
         best = None
         stages = request.models[0].variants[0].stages
@@ -215,34 +215,34 @@ def test_layouts_that_were_not_offered() -> None:
 def test_every_fault_of_tenants_is_named() -> None:
     request = replace(published(2), colocations=(Colocation(("encoder", "text check")),))
 
-    def told(*gpus: HandGpu) -> list[tuple[str | None, str | None, str]]:
+    def told(*gpus: ManualGpu) -> list[tuple[str | None, str | None, str]]:
         return [(fault.gpu, fault.model, fault.problem) for fault in evaluate(request, gpus).faults]
 
-    def on(profile: str, *tenants: HandTenant) -> HandGpu:
-        return HandGpu("gpu0", (HandSlice(profile, 0, tenants),))
+    def on(profile: str, *tenants: ManualTenant) -> ManualGpu:
+        return ManualGpu("gpu0", (ManualSlice(profile, 0, tenants),))
 
     assert told(hand("gpu7"), hand("gpu1"), hand("gpu1")) == [
         (None, None, "unknown GPU 'gpu7'"),
         ("gpu1", None, "is given 2 times"),
     ]
-    assert told(on("1g.6gb", HandTenant("nobody"), HandTenant("text to speech"))) == [
+    assert told(on("1g.6gb", ManualTenant("nobody"), ManualTenant("text to speech"))) == [
         ("gpu0", None, "unknown model 'nobody'"),
         ("gpu0", "text to speech", "the model has no point on 1g.6gb"),
     ]
-    assert told(on("2g.12gb", HandTenant("audio recognition", share=0.5), HandTenant("text to speech"))) == [
+    assert told(on("2g.12gb", ManualTenant("audio recognition", share=0.5), ManualTenant("text to speech"))) == [
         ("gpu0", "text to speech", "stands beside audio recognition, and whole slices are not shared"),
         ("gpu0", "audio recognition", "has a share of 0.5, and whole slices are not shared"),
     ]
-    assert told(on("2g.12gb", HandTenant("audio recognition", variant="cut"))) == [
+    assert told(on("2g.12gb", ManualTenant("audio recognition", variant="cut"))) == [
         ("gpu0", "audio recognition", "unknown variant 'cut'")
     ]
-    assert told(on("2g.12gb", HandTenant("audio recognition", stage="half"))) == [
+    assert told(on("2g.12gb", ManualTenant("audio recognition", stage="half"))) == [
         ("gpu0", "audio recognition", "unknown stage 'half' of variant whole")
     ]
-    assert told(on("2g.12gb", HandTenant("audio recognition", batch_size=64, processes=2))) == [
+    assert told(on("2g.12gb", ManualTenant("audio recognition", batch_size=64, processes=2))) == [
         ("gpu0", "audio recognition", "the model has no point with batch 64, processes 2 on this slice")
     ]
-    assert told(on("2g.12gb", HandTenant("encoder"))) == [
+    assert told(on("2g.12gb", ManualTenant("encoder"))) == [
         ("gpu0", "encoder", "stands here without text check, and they are to be on the same GPUs")
     ]
 
@@ -251,20 +251,20 @@ def test_shared_slices_have_their_own_faults() -> None:
     models = tuple(simple(name, {"4g.24gb": 8.0}, memory_gib=10.0) for name in ("a", "b", "c"))
     request = PlanRequest((FleetEntry(A30),), models, sharing="fractional", max_tenants_per_slice=2)
 
-    def told(*tenants: HandTenant) -> list[str]:
-        found = evaluate(request, (HandGpu("gpu0", (HandSlice("4g.24gb", 0, tenants),)),))
+    def told(*tenants: ManualTenant) -> list[str]:
+        found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
         return [fault.problem for fault in found.faults]
 
-    assert told(HandTenant("a"), HandTenant("b"), HandTenant("c")) == [
+    assert told(ManualTenant("a"), ManualTenant("b"), ManualTenant("c")) == [
         "has 3 tenants, at most 2 are allowed",
         "its tenants need 30 GiB, and it has 23.4 GiB",
     ]
-    assert told(HandTenant("a", share=0.7), HandTenant("b", share=0.6)) == [
+    assert told(ManualTenant("a", share=0.7), ManualTenant("b", share=0.6)) == [
         "the shares add up to 1.3, above 1"
     ]
-    assert told(HandTenant("a", share=1.0), HandTenant("b")) == ["has a share of 0, not above 0"]
-    assert told(HandTenant("a", share=float("nan"))) == ["has a share of nan, not above 0"]
-    assert told(HandTenant("a"), HandTenant("b")) == []
+    assert told(ManualTenant("a", share=1.0), ManualTenant("b")) == ["has a share of 0, not above 0"]
+    assert told(ManualTenant("a", share=float("nan"))) == ["has a share of nan, not above 0"]
+    assert told(ManualTenant("a"), ManualTenant("b")) == []
 
 
 def test_broken_demands_keep_their_figures() -> None:
@@ -294,9 +294,9 @@ def test_the_least_share_must_do_for_the_longest_points() -> None:
     request = PlanRequest((FleetEntry(A30),), (model,), sharing="fractional")
 
     def told(share: float) -> list[tuple[str | None, str]]:
-        tenants = (HandTenant("m", stage="first"), HandTenant("m", stage="second", share=share))
-        slices = tuple(HandSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
-        return [(f.slice, f.problem) for f in evaluate(request, (HandGpu("gpu0", slices),)).faults]
+        tenants = (ManualTenant("m", stage="first"), ManualTenant("m", stage="second", share=share))
+        slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
+        return [(f.slice, f.problem) for f in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
 
     # 20 + 10 / 0.5 ms is within the limit, but a share of 0.5 must do for 30 ms in all.
     assert told(0.5) == [("2g.12gb at 2", "has a share of 0.5, and the limit 40 ms needs 0.75")]
@@ -311,14 +311,14 @@ def test_variants_must_be_whole_and_one() -> None:
     model = replace(cut, variants=(*cut.variants, whole))
     request = PlanRequest((FleetEntry(A30),), (model,))
 
-    def faults(*tenants: HandTenant) -> list[str]:
-        slices = tuple(HandSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
-        return [fault.problem for fault in evaluate(request, (HandGpu("gpu0", slices),)).faults]
+    def faults(*tenants: ManualTenant) -> list[str]:
+        slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
+        return [fault.problem for fault in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
 
-    assert faults(HandTenant("m")) == []
-    assert faults(HandTenant("m", stage="first")) == ["stage second of variant cut has no instance"]
-    assert faults(HandTenant("m", "cut")) == ["names no stage, and variant cut has 2"]
-    assert faults(HandTenant("m", "whole"), HandTenant("m", "cut", "first")) == [
+    assert faults(ManualTenant("m")) == []
+    assert faults(ManualTenant("m", stage="first")) == ["stage second of variant cut has no instance"]
+    assert faults(ManualTenant("m", "cut")) == ["names no stage, and variant cut has 2"]
+    assert faults(ManualTenant("m", "whole"), ManualTenant("m", "cut", "first")) == [
         "runs variant cut, and other instances of the model run whole"
     ]
 

@@ -10,16 +10,16 @@ import pytest
 
 from torchsplit_core.hardware import gpu_type, legal_layouts, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant
-from torchsplit_core.planning.manual.moves import changed, choices_at, runnable_on, slice_at
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
+from torchsplit_core.planning.manual.moves import replace_slice, placements_at, models_with_points, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point, Stage, Variant
 
 A100 = "A100-80GB"
 
 
-def hand(*slices: tuple[str, int], name: str = "gpu0") -> HandGpu:
-    return HandGpu(name, tuple(HandSlice(*item) for item in slices))
+def hand(*slices: tuple[str, int], name: str = "gpu0") -> ManualGpu:
+    return ManualGpu(name, tuple(ManualSlice(*item) for item in slices))
 
 
 @pytest.mark.parametrize("kind", ["A100-80GB", "A30-24GB", "H100-SXM5-80GB", "RTX-PRO-6000-Blackwell-96GB"])
@@ -55,7 +55,7 @@ def test_what_is_offered_is_what_the_gpu_allows(kind: str) -> None:
                 if layout_fault(gpu, (*others, PlacedProfile(profile.name, start))) is None
                 and mine & set(range(start, start + profile.memory_slices))
             }
-            found = choices_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
+            found = placements_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
             assert len(found) == len(set(found)) and set(found) == wanted
             assert [sizes[name] for name, _ in found] == sorted(
                 (sizes[name] for name, _ in found), reverse=True
@@ -65,28 +65,28 @@ def test_what_is_offered_is_what_the_gpu_allows(kind: str) -> None:
 def test_only_parts_of_an_offered_layout_are_offered() -> None:
     given = FleetGpu("gpu0", A100, (("3g.40gb", "4g.40gb"), ("1g.10gb", "2g.20gb", "4g.40gb")), 1.0)
     one = hand(("4g.40gb", 0))
-    found = choices_at(given, one, 4)
+    found = placements_at(given, one, 4)
     assert {name for name, _ in found} == {"3g.40gb", "2g.20gb", "1g.10gb"}
-    assert {name for name, _ in choices_at(given, hand(("4g.40gb", 0), ("2g.20gb", 4)), 6)} == {"1g.10gb"}
+    assert {name for name, _ in placements_at(given, hand(("4g.40gb", 0), ("2g.20gb", 4)), 6)} == {"1g.10gb"}
     for name, _ in found:
         assert any(Counter([name, "4g.40gb"]) <= Counter(layout) for layout in given.layouts or ())
 
 
 def test_a_slice_of_no_known_profile_does_not_stop_the_rest() -> None:
-    found = choices_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
+    found = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
     assert ("7g.80gb", 0) in found
-    assert choices_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()
+    assert placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()
 
 
 def test_a_change_is_made_on_the_named_gpus_alone() -> None:
     gpus = (hand(("4g.40gb", 0), ("3g.40gb", 4)), hand(("7g.80gb", 0), name="gpu1"))
-    new = HandSlice("2g.20gb", 4, (HandTenant("bert"),))
-    after = changed(gpus, ["gpu0"], 4, new)
-    assert after == (HandGpu("gpu0", (HandSlice("4g.40gb", 0), new)), gpus[1])
-    assert changed(after, ["gpu0"], 0, None)[0] == HandGpu("gpu0", (new,))
+    new = ManualSlice("2g.20gb", 4, (ManualTenant("bert"),))
+    after = replace_slice(gpus, ["gpu0"], 4, new)
+    assert after == (ManualGpu("gpu0", (ManualSlice("4g.40gb", 0), new)), gpus[1])
+    assert replace_slice(after, ["gpu0"], 0, None)[0] == ManualGpu("gpu0", (new,))
     assert slice_at(after[0], 4) == new and slice_at(after[0], 5) is None
     # A GPU that had nothing on it yet joins.
-    both = changed(gpus, ["gpu1", "gpu2"], 0, HandSlice("7g.80gb", 0))
+    both = replace_slice(gpus, ["gpu1", "gpu2"], 0, ManualSlice("7g.80gb", 0))
     assert both == (*gpus, hand(("7g.80gb", 0), name="gpu2"))
 
 
@@ -96,9 +96,9 @@ def test_a_model_runs_where_one_of_its_stages_has_a_point() -> None:
         return PlanModel(name, (Variant("whole", (Stage("whole", points),)),))
 
     request = PlanRequest((FleetEntry(A100),), (model("bert", "7g.80gb"), model("ocr", "1g.10gb", "7g.80gb")))
-    assert runnable_on(request, A100, "7g.80gb") == ("bert", "ocr")
-    assert runnable_on(request, A100, "1g.10gb") == ("ocr",)
-    assert runnable_on(request, "A30-24GB", "1g.6gb") == ()
+    assert models_with_points(request, A100, "7g.80gb") == ("bert", "ocr")
+    assert models_with_points(request, A100, "1g.10gb") == ("ocr",)
+    assert models_with_points(request, "A30-24GB", "1g.6gb") == ()
     # A variant that is not allowed is no way to run.
     barred = replace(request.models[1], variants=(replace(request.models[1].variants[0], allowed=False),))
-    assert runnable_on(replace(request, models=(request.models[0], barred)), A100, "7g.80gb") == ("bert",)
+    assert models_with_points(replace(request, models=(request.models[0], barred)), A100, "7g.80gb") == ("bert",)

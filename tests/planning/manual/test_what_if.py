@@ -10,7 +10,7 @@ from tests.support.planning.requests import A30, published
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.manual import what_if
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
-from torchsplit_core.planning.manual.what_if import plan_from
+from torchsplit_core.planning.manual.what_if import plan_with_starts
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
@@ -44,7 +44,7 @@ def test_a_search_that_found_nothing_leaves_the_plan_before(
     request = replace(request, models=(replace(first, min_throughput_rps=1.0), *rest))
     before, edited = plan(request), weighted(request, 1.1)
     searching(monkeypatch, no_plan(edited, "timeout", NOTHING))
-    found = plan_from(edited, (before,), 0.1)
+    found = plan_with_starts(edited, (before,), 0.1)
     assert found.status == "feasible" and layouts(found) == layouts(before)
     assert found.request_sha256 == request_hash(edited) and not list(violations(edited, found))
 
@@ -67,19 +67,19 @@ def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(
     best = plan(edited).objective.value
     assert best is not None
     searching(monkeypatch, poor(edited, before, 2 * best))
-    found = plan_from(edited, (before,), 0.1)
+    found = plan_with_starts(edited, (before,), 0.1)
     assert layouts(found) == layouts(before) and found.objective.bound == 2 * best
     assert not list(violations(edited, found))
     near = poor(edited, before, 2 * best)
     searching(monkeypatch, replace(near, objective=replace(near.objective, gap=0.005)))
-    assert plan_from(edited, (before,), 0.1).models == near.models
+    assert plan_with_starts(edited, (before,), 0.1).models == near.models
 
 
 def test_a_plan_that_counts_no_waiting_proves_nothing_where_responses_are_limited() -> None:
     request = published()
-    assert plan_from(request, (), 5.0).status == "optimal"
+    assert plan_with_starts(request, (), 5.0).status == "optimal"
     models = tuple(replace(model, max_response_ms=1e6) for model in request.models)
-    assert plan_from(replace(request, models=models), (), 5.0).status == "feasible"
+    assert plan_with_starts(replace(request, models=models), (), 5.0).status == "feasible"
 
 
 def test_a_better_plan_of_the_search_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_better_plan_of_the_search_stays(monkeypatch: pytest.MonkeyPatch) -> N
     best = replace(plan(edited), status="feasible")
     best = replace(best, objective=replace(best.objective, bound=100.0, gap=0.5, proven_levels=0))
     searching(monkeypatch, best)
-    assert plan_from(edited, (before,), 0.1).models == best.models
+    assert plan_with_starts(edited, (before,), 0.1).models == best.models
 
 
 def test_gpus_that_are_gone_and_demands_that_break_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,13 +96,13 @@ def test_gpus_that_are_gone_and_demands_that_break_are_respected(monkeypatch: py
     before = plan(request)
     fewer = replace(request, gpus=(FleetEntry(A30, count=1),))
     searching(monkeypatch, no_plan(fewer, "timeout", NOTHING))
-    found = plan_from(fewer, (before,), 0.1)
+    found = plan_with_starts(fewer, (before,), 0.1)
     assert found.status == "feasible" and not list(violations(fewer, found))
     assert layouts(found) == {"gpu0": layouts(before)["gpu0"]}
     first, *rest = request.models
     hard = replace(request, models=(replace(first, min_throughput_rps=1e6), *rest))
     searching(monkeypatch, no_plan(hard, "timeout", NOTHING))
-    assert plan_from(hard, (before,), 0.1).status == "timeout"
+    assert plan_with_starts(hard, (before,), 0.1).status == "timeout"
     with pytest.raises(InputFault):
         monkeypatch.undo()
-        plan_from(replace(request, gpus=(FleetEntry("none"),)), (before,), 0.1)
+        plan_with_starts(replace(request, gpus=(FleetEntry("none"),)), (before,), 0.1)

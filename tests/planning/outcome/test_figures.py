@@ -7,10 +7,10 @@ import pytest
 from tests.support.planning.requests import published, random_request
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.outcome.figures import level_values, model_figures, unproven_outcome
+from torchsplit_core.planning.outcome.figures import level_values, planned_models_of, unproven_outcome
 from torchsplit_core.planning.request.objective import GOALS
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.verification.terms import find_point
+from torchsplit_core.planning.verification.claims import find_point
 from torchsplit_core.values import InputFault, PlanStatistics
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
@@ -25,7 +25,7 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
         outcome = plan(request)
         if outcome.objective.value is None:
             continue
-        assert model_figures(request, outcome.gpus) == outcome.models
+        assert planned_models_of(request, outcome.gpus) == outcome.models
         levels = level_values(request, outcome.gpus, outcome.models)
         assert levels[0] == outcome.objective.value
         assert len(levels) == (len(request.models) if kind == "leximin" else 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.support.planning.requests import A30
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
 FREE = "a: transfers between stages count as free. Set the link speed (link_gb_per_s)."
@@ -24,7 +24,7 @@ def test_cuts_without_a_link_travel_free_and_the_plan_says_so() -> None:
     for request in (cut(1e6), cut(0.0, (1e6,))):
         outcome = plan(request)
         assert outcome.warnings == (FREE,)
-        (greedy,) = [one for one in baselines(request, outcome) if one.name == "greedy"]
+        (greedy,) = [one for one in build_baselines(request, outcome) if one.name == "greedy"]
         assert greedy.outcome is not None and FREE in greedy.outcome.warnings
         assert plan(replace(request, link_gb_per_s=100.0)).warnings == ()
     assert plan(cut(0.0)).warnings == ()

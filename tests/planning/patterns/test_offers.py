@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 
 from tests.support.planning.covers import EDGE, minimal_covers
 from tests.support.seeds import in_blocks
-from torchsplit_core.planning.patterns.options import Option, Options, StageOffer
-from torchsplit_core.planning.patterns.pattern import Offers, offers
+from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
+from torchsplit_core.planning.patterns.pricing import PricedPatterns, price_patterns
 
 Key = tuple[int, bytes]
 
 
-def runs(seed: int) -> tuple[Options, NDArray[np.float64], float, NDArray[np.int64]]:
+def runs(seed: int) -> tuple[ModelOptions, NDArray[np.float64], float, NDArray[np.int64]]:
     """Up to three options over three pools, prices, a demand and few slices of each pool."""
     rng = np.random.default_rng(seed)
 
-    def stage() -> StageOffer:
+    def stage() -> StageOption:
         rates = rng.choice([0.0, 1.0, 3.0, 4.5, 10.0], 3)
         rates[rng.integers(3)] = 5.0
-        return StageOffer(rates, (-1,) * 3)
+        return StageOption(rates, (-1,) * 3)
 
-    found = [Option(tuple(stage() for _ in range(rng.choice([1, 2])))) for _ in range(rng.integers(1, 4))]
+    found = [ModelOption(tuple(stage() for _ in range(rng.choice([1, 2])))) for _ in range(rng.integers(1, 4))]
     return (
-        Options(found),
+        ModelOptions(found),
         rng.uniform(0.3, 3.0, 3),
         float(rng.choice([2.0, 8.0, 11.0])),
         rng.integers(0, 4, 3),
@@ -35,11 +35,11 @@ def runs(seed: int) -> tuple[Options, NDArray[np.float64], float, NDArray[np.int
 
 
 def every_pattern(
-    options: Options, prices: NDArray[np.float64], demand: float, most: NDArray[np.int64]
+    options: ModelOptions, prices: NDArray[np.float64], demand: float, most: NDArray[np.int64]
 ) -> dict[Key, float]:
     """Costs of all patterns: a minimal cover of the demand in every stage of one option."""
     found = {}
-    for number, option in enumerate(options.all):
+    for number, option in enumerate(options.options):
         parts = [minimal_covers(stage.rates, demand, most) for stage in option.stages]
         for chosen in product(*parts):
             stages = np.array(chosen)
@@ -47,18 +47,18 @@ def every_pattern(
     return found
 
 
-def keys(found: Offers) -> set[Key]:
+def keys(found: PricedPatterns) -> set[Key]:
     return {(pattern.option, pattern.stages.tobytes()) for pattern in found.patterns}
 
 
-def check(options: Options, prices: NDArray[np.float64], every: dict[Key, float], found: Offers) -> None:
+def check(options: ModelOptions, prices: NDArray[np.float64], every: dict[Key, float], found: PricedPatterns) -> None:
     """What holds of any answer: real patterns with their costs and rates, rising, and a true bound."""
     assert len(keys(found)) == len(found.patterns) == len(found.costs)
     assert (np.diff(found.costs) >= -1e-9).all()
     for cost, pattern in zip(found.costs, found.patterns, strict=True):
         assert cost == pytest.approx(every[pattern.option, pattern.stages.tobytes()], rel=1e-7)
         assert (pattern.usage == pattern.stages.sum(axis=0)).all()
-        stages = zip(options.all[pattern.option].stages, pattern.stages, strict=True)
+        stages = zip(options.options[pattern.option].stages, pattern.stages, strict=True)
         assert pattern.rate == min(float(stage.rates @ counts) for stage, counts in stages)
     least = min(every.values(), default=float("inf"))
     assert found.least <= least * (1 + EDGE)
@@ -71,14 +71,14 @@ def test_all_patterns_within_a_cost(seed: int) -> None:
     least = min(every.values(), default=1.0)
     for within in (0.9 * least, 1.1 * least, 2.0 * least):
         inside = {key for key, cost in every.items() if cost <= within * (1 - EDGE)}
-        full = offers(options, prices, demand, most, within=within, keep=10_000)
+        full = price_patterns(options, prices, demand, most, max_cost=within, keep=10_000)
         check(options, prices, every, full)
-        assert inside <= keys(full) and full.complete >= within * (1 - EDGE)
+        assert inside <= keys(full) and full.complete_below >= within * (1 - EDGE)
         for keep in (1, 3):
-            few = offers(options, prices, demand, most, within=within, keep=keep)
+            few = price_patterns(options, prices, demand, most, max_cost=within, keep=keep)
             check(options, prices, every, few)
             assert len(few.patterns) <= keep
-            assert {key for key in inside if every[key] <= few.complete * (1 - EDGE)} <= keys(few)
+            assert {key for key in inside if every[key] <= few.complete_below * (1 - EDGE)} <= keys(few)
 
 
 @in_blocks("seed", range(80))
@@ -86,7 +86,7 @@ def test_the_cheapest_pattern_comes_first(seed: int) -> None:
     options, prices, demand, most = runs(seed)
     every = every_pattern(options, prices, demand, most)
     for keep in (1, 4):
-        found = offers(options, prices, demand, most, keep=keep)
+        found = price_patterns(options, prices, demand, most, keep=keep)
         check(options, prices, every, found)
         if every:
             assert found.costs[0] == pytest.approx(min(every.values()), rel=EDGE)
@@ -94,7 +94,7 @@ def test_the_cheapest_pattern_comes_first(seed: int) -> None:
 
 def test_a_demand_of_nothing_is_met_by_nothing() -> None:
     options, prices, _, most = runs(0)
-    found = offers(options, prices, 0.0, most, keep=3)
+    found = price_patterns(options, prices, 0.0, most, keep=3)
     assert found.least == 0.0 and found.patterns[0].rate == 0.0 and not found.patterns[0].usage.any()
 
 
@@ -106,6 +106,6 @@ def test_unit_costs_are_those_of_divisible_slices(seed: int) -> None:
             min(price / rate for price, rate in zip(prices, stage.rates, strict=True) if rate > 0)
             for stage in option.stages
         )
-        for option in options.all
+        for option in options.options
     ]
     assert options.unit_costs(prices) == pytest.approx(expected)

@@ -10,8 +10,8 @@ import pytest
 from tests.support.planning.requests import A30, LAYOUTS, PROFILES
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns import options
-from torchsplit_core.planning.patterns.options import Option, options_of
-from torchsplit_core.planning.patterns.supply import Supply, supply_of
+from torchsplit_core.planning.patterns.options import ModelOption, build_options
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, fleet_capacity
 from torchsplit_core.planning.problem.build import Problem, VariantCase, build_problem
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 
@@ -54,7 +54,7 @@ def allowed(model: PlanModel, variant: Variant) -> list[Limits]:
     return [limits for limits in product(*levels) if sum(limits) + spent <= most + 1e-9]
 
 
-def rates_of(variant: Variant, supply: Supply, limits: Limits) -> list[list[float]]:
+def rates_of(variant: Variant, supply: FleetCapacity, limits: Limits) -> list[list[float]]:
     """The most requests/s of each stage on a slice of each pool within these latencies."""
     return [
         [
@@ -72,7 +72,7 @@ def rates_of(variant: Variant, supply: Supply, limits: Limits) -> list[list[floa
     ]
 
 
-def case_of(problem: Problem, option: Option) -> VariantCase:
+def case_of(problem: Problem, option: ModelOption) -> VariantCase:
     """The variant an option runs, by its choices."""
     first = problem.choices[next(number for number in option.stages[0].choices if number >= 0)]
     return problem.cases[first.case]
@@ -82,11 +82,11 @@ def case_of(problem: Problem, option: Option) -> VariantCase:
 def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
     request = limited(seed)
     problem = build_problem(request)
-    supply = supply_of(problem)
-    found = options_of(problem, supply)
+    supply = fleet_capacity(problem)
+    found = build_options(problem, supply)
     assert found is not None
     for index, (model, mine) in enumerate(zip(request.models, found, strict=True)):
-        offered = [[stage.rates for stage in option.stages] for option in mine.all]
+        offered = [[stage.rates for stage in option.stages] for option in mine.options]
         for variant in model.variants:
             for limits in allowed(model, variant):
                 wanted = rates_of(variant, supply, limits)
@@ -98,7 +98,7 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
                     and all((have >= want).all() for have, want in zip(option, wanted, strict=True))
                     for option in offered
                 ), (index, variant.name, limits)
-        for option in mine.all:
+        for option in mine.options:
             case = case_of(problem, option)
             assert case.model == index and len(option.stages) == case.stages
             longest = 0.0
@@ -118,12 +118,12 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
 
 def test_too_many_options_are_refused_rather_than_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     problems = [build_problem(limited(seed)) for seed in range(20)]
-    found = [options_of(problem, supply_of(problem)) for problem in problems]
-    counts = [max(len(mine.all) for mine in each or ()) for each in found]
+    found = [build_options(problem, fleet_capacity(problem)) for problem in problems]
+    counts = [max(len(mine.options) for mine in each or ()) for each in found]
     assert max(counts) > 2
     monkeypatch.setattr(options, "MOST_OPTIONS", 2)
     for problem, count in zip(problems, counts, strict=True):
-        assert (options_of(problem, supply_of(problem)) is None) == (count > 2)
+        assert (build_options(problem, fleet_capacity(problem)) is None) == (count > 2)
     monkeypatch.setattr(options, "MOST_OPTIONS", 1500)
     monkeypatch.setattr(options, "MOST_COMBINATIONS", 0)
-    assert any(options_of(problem, supply_of(problem)) is None for problem in problems)
+    assert any(build_options(problem, fleet_capacity(problem)) is None for problem in problems)

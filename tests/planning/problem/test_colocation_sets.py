@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from tests.support.planning.requests import A30, LAYOUTS, model, simple
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning.formulation.build import build
-from torchsplit_core.planning.formulation.leximin import Search
-from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.formulation.leximin import LevelsResult
+from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.formulation.solution import separations_of
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.problem.colocation_sets import (
-    MOST_ON_A_GPU,
-    MOST_SETS,
+    MAX_MEMBERS_PER_GPU,
+    MAX_SETS,
     colocation_sets,
-    one_each,
+    distribute_members,
 )
-from torchsplit_core.planning.request.ties import ties_of
+from torchsplit_core.planning.request.colocation_index import index_colocations
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
 
 pytestmark = pytest.mark.slow
@@ -53,10 +53,10 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
     allowed = {
         frozenset(chosen)
         for chosen in every
-        if len(chosen) <= MOST_ON_A_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
+        if len(chosen) <= MAX_MEMBERS_PER_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
     }
-    found = colocation_sets(ties_of(request))
-    if len(allowed) > MOST_SETS:
+    found = colocation_sets(index_colocations(request))
+    if len(allowed) > MAX_SETS:
         assert found is None
     else:
         assert found is not None and len(found) == len(set(found))
@@ -65,10 +65,10 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
 
 def test_more_presences_than_are_told_apart() -> None:
     names = tuple(f"m{number}" for number in range(9))
-    assert len(colocation_sets(ties_of(tied(9, Colocation(names[:8], "soft")))) or ()) == 256 == MOST_SETS
-    assert colocation_sets(ties_of(tied(9, Colocation(names, "soft")))) is None
+    assert len(colocation_sets(index_colocations(tied(9, Colocation(names[:8], "soft")))) or ()) == 256 == MAX_SETS
+    assert colocation_sets(index_colocations(tied(9, Colocation(names, "soft")))) is None
     # Nine models on one GPU together are more than it has slices.
-    assert colocation_sets(ties_of(tied(9, Colocation(names, "hard")))) == (frozenset(),)
+    assert colocation_sets(index_colocations(tied(9, Colocation(names, "hard")))) == (frozenset(),)
 
 
 @st.composite
@@ -99,7 +99,7 @@ def test_every_gpu_gets_one_of_each_model(
     drawn: tuple[dict[int, dict[str, int]], dict[str, int], int],
 ) -> None:
     counted, slices, gpus = drawn
-    dealt = one_each(counted, slices, gpus)
+    dealt = distribute_members(counted, slices, gpus)
     assert len(dealt) == gpus
     used: dict[tuple[int, str], int] = {}
     for gpu in dealt:
@@ -133,10 +133,10 @@ def pairing(seed: int, kind: str) -> PlanRequest:
     return PlanRequest(fleet, models, tuple(pairs), Objective(kind, gamma, weight), link_gb_per_s=1.0)  # type: ignore[arg-type]
 
 
-def solved(problem: Problem) -> tuple[Search, float]:
+def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = search(built, time.perf_counter() + 60.0)
+    found = solve_objective(built, time.perf_counter() + 60.0)
     return found, separations_of(built, found.best) if found.best is not None else 0.0
 
 

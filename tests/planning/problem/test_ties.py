@@ -12,13 +12,13 @@ from tests.support.planning.against_all import as_good_as_every_plan, as_good_as
 from tests.support.planning.requests import A30, LAYOUTS
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.planning.formulation.build import build
-from torchsplit_core.planning.formulation.leximin import Search
-from torchsplit_core.planning.formulation.objectives import search
+from torchsplit_core.planning.formulation.leximin import LevelsResult
+from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.formulation.solution import separations_of
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.ties import Member, member_names, members_of, models_of, ties_of
+from torchsplit_core.planning.request.colocation_index import ColocationMember, member_names, members_of, colocated_models, index_colocations
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
     Colocation,
@@ -57,20 +57,20 @@ NESTED = staged("bert/a", ("v", ("x",)))
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bert", Member(0)),
-        ("bert/cut1.1of2", Member(0, 1, 0)),
-        ("bert/cut1.cut1.2of2", Member(0, 1, 1)),
-        ("bert/b", Member(0, 2, 1)),
-        ("bert/cut2.c", Member(0, 2, 2)),
-        ("bert/whole", Member(0, 0, 0)),
-        ("other/w.head", Member(1, 1, 0)),
-        ("other/end", Member(1, 1, 1)),
-        ("bert/a", Member(2)),  # a model's own name stands before a stage's
-        ("bert/cut2.a", Member(0, 2, 0)),
-        ("bert/a/x", Member(2, 0, 0)),
+        ("bert", ColocationMember(0)),
+        ("bert/cut1.1of2", ColocationMember(0, 1, 0)),
+        ("bert/cut1.cut1.2of2", ColocationMember(0, 1, 1)),
+        ("bert/b", ColocationMember(0, 2, 1)),
+        ("bert/cut2.c", ColocationMember(0, 2, 2)),
+        ("bert/whole", ColocationMember(0, 0, 0)),
+        ("other/w.head", ColocationMember(1, 1, 0)),
+        ("other/end", ColocationMember(1, 1, 1)),
+        ("bert/a", ColocationMember(2)),  # a model's own name stands before a stage's
+        ("bert/cut2.a", ColocationMember(0, 2, 0)),
+        ("bert/a/x", ColocationMember(2, 0, 0)),
     ],
 )
-def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: Member) -> None:
+def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: ColocationMember) -> None:
     assert members_of((BERT, OTHER, NESTED), Colocation((name,)), "here") == (expected,)
 
 
@@ -100,7 +100,7 @@ def test_every_name_that_is_offered_names_one_member() -> None:
         *("other/v.head", "other/tail", "other/w.head", "other/end"),
     )
     assert len(set(members_of(models, Colocation(names), "here"))) == len(names)
-    assert models_of(models, Colocation(("bert/b", "other"))) == {"bert", "other"}
+    assert colocated_models(models, Colocation(("bert/b", "other"))) == {"bert", "other"}
 
 
 def test_neighbouring_stages_weigh_what_they_hand_on() -> None:
@@ -114,12 +114,12 @@ def test_neighbouring_stages_weigh_what_they_hand_on() -> None:
         ("bert/a", "bert"): 0.0,
         ("bert/a", "other/tail"): 0.0,
     }
-    ties = ties_of(
+    ties = index_colocations(
         PlanRequest((FleetEntry(A30),), (bert, OTHER), tuple(Colocation(names, "soft") for names in pairs))
     )
-    assert [tie.bytes_per_request for tie in ties.ties] == list(pairs.values())
+    assert [tie.bytes_per_request for tie in ties.colocations] == list(pairs.values())
     told = Colocation(("bert/c", "bert/b"), "soft", 9.0)
-    (tie,) = ties_of(PlanRequest((FleetEntry(A30),), (bert,), (told,))).ties
+    (tie,) = index_colocations(PlanRequest((FleetEntry(A30),), (bert,), (told,))).colocations
     assert tie.bytes_per_request == 9.0
 
 
@@ -184,7 +184,7 @@ def tied(seed: int, sharing: str) -> PlanRequest:
 
 def presences(request: PlanRequest, outcome: PlanOutcome) -> list[frozenset[int]]:
     """The members of co-locations on each GPU of a plan."""
-    ties = ties_of(request)
+    ties = index_colocations(request)
     numbers = {
         (model.name, variant.name, stage.name): (m, v, s)
         for m, model in enumerate(request.models)
@@ -193,7 +193,7 @@ def presences(request: PlanRequest, outcome: PlanOutcome) -> list[frozenset[int]
     }
     return [
         frozenset().union(
-            *(ties.of(*numbers[t.model, t.variant, t.stage]) for item in gpu.slices for t in item.tenants)
+            *(ties.members_at(*numbers[t.model, t.variant, t.stage]) for item in gpu.slices for t in item.tenants)
         )
         for gpu in outcome.gpus
     ]
@@ -201,7 +201,7 @@ def presences(request: PlanRequest, outcome: PlanOutcome) -> list[frozenset[int]
 
 def torn(request: PlanRequest, outcome: PlanOutcome) -> float:
     """Bytes of separations, GPU by GPU."""
-    return sum(map(ties_of(request).separated_bytes, presences(request, outcome)))
+    return sum(map(index_colocations(request).separated_bytes, presences(request, outcome)))
 
 
 def tears(request: PlanRequest, outcome: PlanOutcome) -> bool:
@@ -209,7 +209,7 @@ def tears(request: PlanRequest, outcome: PlanOutcome) -> bool:
     return torn(request, outcome) > 0 or any(
         0 < len(present.intersection(tie.members)) < len(tie.members)
         for present in presences(request, outcome)
-        for tie in ties_of(request).ties
+        for tie in index_colocations(request).colocations
         if tie.hard
     )
 
@@ -227,7 +227,7 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
             continue
         if request.objective.separation_weight == 0:
             assert torn(request, outcome) == pytest.approx(expected), seed
-        for baseline in baselines(request, outcome):
+        for baseline in build_baselines(request, outcome):
             if baseline.outcome is not None:
                 assert not list(violations(request, baseline.outcome)), (seed, baseline.name)
     # The ties must matter in some of them, or this says nothing.
@@ -238,7 +238,7 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
 def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed: int) -> None:
     request = tied(seed, "exclusive")
     together, apart = build_problem(request), build_problem(request, per_gpu=True)
-    assert together.colocated == ties_of(request).numbers and not apart.colocated
+    assert together.colocated == index_colocations(request).members and not apart.colocated
     (here, bytes_here), (there, bytes_there) = solved(together), solved(apart)
     assert here.status == there.status in ("optimal", "infeasible")
     if here.status == "optimal":
@@ -249,10 +249,10 @@ def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed: int) -> None:
             assert bytes_here == pytest.approx(bytes_there)
 
 
-def solved(problem: Problem) -> tuple[Search, float]:
+def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = search(built, time.perf_counter() + 60.0)
+    found = solve_objective(built, time.perf_counter() + 60.0)
     return found, separations_of(built, found.best) if found.best is not None else 0.0
 
 

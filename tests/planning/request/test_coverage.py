@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.app.values import request
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.planning.request.coverage import Uncovered, check_figures, uncovered, without_figures
+from torchsplit_core.planning.request.coverage import UncoveredGpuType, check_figures, uncovered_gpu_types, models_without_figures
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Stage, Variant
 
 H100 = "H100-SXM5-80GB"
@@ -19,29 +19,29 @@ def fleet(*types: str) -> PlanRequest:
 
 
 def test_a_type_that_every_model_has_figures_for_is_not_named() -> None:
-    assert uncovered(fleet("A100-80GB")) == () and without_figures(fleet("A100-80GB")) == ()
+    assert uncovered_gpu_types(fleet("A100-80GB")) == () and models_without_figures(fleet("A100-80GB")) == ()
 
 
 def test_a_type_without_figures_is_named_with_the_models_that_lack_them() -> None:
-    (found,) = uncovered(fleet("A100-80GB", H100, H100))
-    assert found == Uncovered(H100, ("bert", "ocr"), 2) and found.nobody
-    assert without_figures(fleet("A100-80GB", H100)) == ()
-    assert without_figures(fleet(H100)) == ("bert", "ocr")
+    (found,) = uncovered_gpu_types(fleet("A100-80GB", H100, H100))
+    assert found == UncoveredGpuType(H100, ("bert", "ocr"), 2) and found.unusable
+    assert models_without_figures(fleet("A100-80GB", H100)) == ()
+    assert models_without_figures(fleet(H100)) == ("bert", "ocr")
 
 
 def test_figures_of_a_way_that_is_not_allowed_do_not_count() -> None:
     asked = fleet("A100-80GB")
     bert = asked.models[0]
     out = replace(bert, variants=tuple(replace(variant, allowed=False) for variant in bert.variants))
-    (found,) = uncovered(replace(asked, models=(out, asked.models[1])))
-    assert found.models == ("bert",) and not found.nobody
+    (found,) = uncovered_gpu_types(replace(asked, models=(out, asked.models[1])))
+    assert found.models == ("bert",) and not found.unusable
 
 
 def test_cores_of_a_host_take_points_of_any_cpu() -> None:
     points = (Point("CPU", "1c", 1, 10.0, 100.0),)
     model = PlanModel("bert", (Variant("whole", (Stage("whole", points),)),))
     request = PlanRequest((FleetEntry("CPU-4c"),), (model,))
-    assert uncovered(request) == () and without_figures(request) == ()
+    assert uncovered_gpu_types(request) == () and models_without_figures(request) == ()
 
 
 def test_a_fleet_that_nobody_has_figures_for_is_refused_with_the_command_that_mends_it() -> None:
@@ -56,8 +56,8 @@ def test_a_fleet_that_nobody_has_figures_for_is_refused_with_the_command_that_me
 
 def test_a_gpu_left_whole_has_other_figures_than_its_slices() -> None:
     whole = replace(fleet(), gpus=(FleetEntry("A100-80GB", mig=False),))
-    (found,) = uncovered(whole)
-    assert found.name == "A100-80GB:whole" and found.nobody
+    (found,) = uncovered_gpu_types(whole)
+    assert found.name == "A100-80GB:whole" and found.unusable
     with pytest.raises(InputFault, match="--to A100-80GB:whole"):
         check_figures(whole)
 

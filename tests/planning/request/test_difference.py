@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.app.values import point, request
-from torchsplit_core.planning.request.difference import changed_words, difference
+from torchsplit_core.planning.request.difference import describe_changes, difference
 from torchsplit_core.values import (
     Colocation,
     FleetEntry,
@@ -100,7 +100,7 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
 )
 def test_every_difference_is_told(after: dict[str, object], words: tuple[str, ...]) -> None:
     edited: PlanRequest = replace(request(), **after)  # type: ignore[arg-type]
-    assert changed_words(request(), edited) == words
+    assert describe_changes(request(), edited) == words
     # And backwards: as many, each with its two values changed over.
     back = {change.what: (change.new, change.old) for change in difference(edited, request())}
     assert back == {change.what: (change.old, change.new) for change in difference(request(), edited)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchsplit_core.hardware import catalogue, gpu_type
-from torchsplit_core.planning.request.fleet_text import layouts_text, parse_fleet, parse_layouts
+from torchsplit_core.planning.request.fleet_text import format_layouts, parse_fleet, parse_layouts
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Stage, Variant
 
@@ -66,5 +66,5 @@ def test_layouts_come_back_for_every_profile_that_there_is() -> None:
     for kind in catalogue():
         names = [profile.name for profile in gpu_type(kind).profiles]
         layouts = (*((name,) for name in names), tuple(names[:2]), (names[0],) * 3)
-        assert parse_layouts(layouts_text(layouts), "here") == layouts
-    assert layouts_text(None) == "" and parse_layouts(" ", "here") is None
+        assert parse_layouts(format_layouts(layouts), "here") == layouts
+    assert format_layouts(None) == "" and parse_layouts(" ", "here") is None

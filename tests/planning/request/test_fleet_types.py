@@ -14,7 +14,7 @@ from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.fleet_text import parse_fleet
-from torchsplit_core.planning.request.offered import MOST_DIVISIONS, divisions
+from torchsplit_core.planning.request.allowed_layouts import MAX_DIVISIONS, core_divisions
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -176,10 +176,10 @@ def test_the_memory_of_a_whole_gpu_is_a_limit() -> None:
 
 
 def test_cores_are_divided_into_what_pays() -> None:
-    assert set(divisions("CPU-6c", (2, 4))) == {("2c", "4c"), ("2c", "2c", "2c")}
-    assert divisions("CPU-2c", (4,)) == ()
-    with pytest.raises(InputFault, match=f"{MOST_DIVISIONS:,}"):
-        divisions("CPU-512c", (1, 2, 3, 4))
+    assert set(core_divisions("CPU-6c", (2, 4))) == {("2c", "4c"), ("2c", "2c", "2c")}
+    assert core_divisions("CPU-2c", (4,)) == ()
+    with pytest.raises(InputFault, match=f"{MAX_DIVISIONS:,}"):
+        core_divisions("CPU-512c", (1, 2, 3, 4))
     # Halves never serve less here, so 128 cores in eight sizes are no question.
     points = [Point("CPU", f"{2**k}c", 1, 10.0 * 2 ** (0.9 * k), 5.0) for k in range(8)]
     outcome = plan(asked(*points, fleet=(FleetEntry("CPU-128c"),)))

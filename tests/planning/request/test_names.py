@@ -41,7 +41,7 @@ def test_models_of_one_file_are_added_one_after_the_other() -> None:
     offered = edit.profiles_by_model(profiles)
     assert list(offered) == ["m-A", "m-B"]
     first = edit.new_request(["m-A"], offered, "A30-24GB", 1)
-    both = edit.with_added(first, ["m-B"], offered)
+    both = edit.with_models(first, ["m-B"], offered)
     assert [(model.name, model.source) for model in both.models] == [("m-A", "m.py:A"), ("m-B", "m.py:B")]
 
 

@@ -15,22 +15,22 @@ import torchsplit_core
 from app.plans.summary import OBJECTIVES
 from tests.support.planning.requests import published, random_request
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.exclusive.plan import search_exclusive
+from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
 from torchsplit_core.planning.outcome.figures import level_values
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request import objective
 from torchsplit_core.planning.request.objective import (
     GOALS,
-    first_level,
+    first_level_objective,
     goal_of,
     level_count,
-    level_places,
+    level_positions,
     normalised,
-    pays_penalties,
-    ranked,
-    reached,
-    values,
+    has_penalties,
+    leximin_values,
+    reached_levels,
+    objective_levels,
 )
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.profiling import library
@@ -87,9 +87,9 @@ def test_the_contract_the_planner_and_the_page_know_the_same_objectives() -> Non
 
 def test_the_first_level_alone() -> None:
     penal = Objective("leximin", 0.5, 0.25)
-    assert first_level(penal) == replace(penal, kind="max_min")
+    assert first_level_objective(penal) == replace(penal, kind="max_min")
     for kind in ("max_min", "weighted_sum", "min_gpus"):
-        assert first_level(Objective(kind)) == Objective(kind)  # type: ignore[arg-type]
+        assert first_level_objective(Objective(kind)) == Objective(kind)  # type: ignore[arg-type]
 
 
 def test_how_many_levels_there_are() -> None:
@@ -101,7 +101,7 @@ def test_how_many_levels_there_are() -> None:
     first, *others = request.models
     request = replace(request, models=(replace(first, tier=3), *others))
     assert level_count(request) == 8
-    assert [(rung.models, rung.cap, place) for rung, place in level_places(request.models)] == [
+    assert [(rung.models, rung.cap, place) for rung, place in level_positions(request.models)] == [
         ((0,), 1.0, 1),
         *(((1, 2, 3), 1.0, place) for place in (1, 2, 3)),
         *(((0, 1, 2, 3), float("inf"), place) for place in (1, 2, 3, 4)),
@@ -111,9 +111,9 @@ def test_how_many_levels_there_are() -> None:
 
 
 def test_penalties_are_paid_for_memory_and_for_separations() -> None:
-    assert not pays_penalties(Objective()) and not pays_penalties(Objective(memory_violation_penalty=0.0))
-    assert pays_penalties(Objective(memory_violation_penalty=0.1))
-    assert pays_penalties(Objective(separation_weight=0.1))
+    assert not has_penalties(Objective()) and not has_penalties(Objective(memory_violation_penalty=0.0))
+    assert has_penalties(Objective(memory_violation_penalty=0.1))
+    assert has_penalties(Objective(separation_weight=0.1))
 
 
 def test_what_counts_is_capped_and_over_weight_times_demand() -> None:
@@ -130,10 +130,10 @@ def test_values_of_every_kind() -> None:
     request = replace(request, models=models)
     rates = [3.0, 2.0, 8.0, 8.0]
     found = {
-        kind: values(replace(request, objective=Objective(kind)), rates, 7.0, 0.5)  # type: ignore[arg-type]
+        kind: objective_levels(replace(request, objective=Objective(kind)), rates, 7.0, 0.5)  # type: ignore[arg-type]
         for kind in GOALS
     }
-    assert ranked(request, rates) == [1.0, 1.0, 2.0, 3.0]
+    assert leximin_values(request, rates) == [1.0, 1.0, 2.0, 3.0]
     assert found == {
         "leximin": [0.5, 0.5, 1.5, 2.5],
         "max_min": [0.5],
@@ -149,10 +149,10 @@ def test_a_plans_levels_are_read_off_its_outcome(kind: str) -> None:
         request = random_request(seed, kind)
         outcome = plan(request)
         if outcome.objective.value is None:
-            assert reached(outcome.objective) == ()
+            assert reached_levels(outcome.objective) == ()
             continue
         compared += 1
-        assert reached(outcome.objective) == pytest.approx(
+        assert reached_levels(outcome.objective) == pytest.approx(
             level_values(request, outcome.gpus, outcome.models)
         )
     assert compared > 2
@@ -162,10 +162,10 @@ def test_less_is_better_of_a_cost_alone() -> None:
     cost, fair = GOALS["min_gpus"], goal_of(ObjectiveValue("leximin", 1.0))
     assert cost.better((1.0,), (2.0,)) and not cost.better((2.0,), (2.0,))
     assert fair.better((1.0, 3.0), (1.0, 2.0)) and not fair.better((1.0, 2.0), (1.0, 2.0))
-    assert (cost.tightest(1.0, 2.0), fair.tightest(1.0, 2.0)) == (2.0, 1.0)
+    assert (cost.tightest_bound(1.0, 2.0), fair.tightest_bound(1.0, 2.0)) == (2.0, 1.0)
     # A bound beyond which a value lies gives way to the value.
-    assert (cost.held(3.0, 2.0), cost.held(1.0, 2.0)) == (2.0, 1.0)
-    assert (fair.held(1.0, 2.0), fair.held(3.0, 2.0)) == (2.0, 3.0)
+    assert (cost.clamp_bound(3.0, 2.0), cost.clamp_bound(1.0, 2.0)) == (2.0, 1.0)
+    assert (fair.clamp_bound(1.0, 2.0), fair.clamp_bound(3.0, 2.0)) == (2.0, 3.0)
 
 
 def test_a_row_more_is_an_objective_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +177,11 @@ def test_a_row_more_is_an_objective_more(monkeypatch: pytest.MonkeyPatch) -> Non
         alike = replace(weighted, models=tuple(replace(spec, weight=1.0) for spec in weighted.models))
         total = replace(weighted, objective=replace(weighted.objective, kind="total"))  # type: ignore[arg-type]
         one, other = (
-            search_exclusive(build_problem(asked), time.perf_counter() + 30.0, ignore_progress)
+            plan_exclusive(build_problem(asked), time.perf_counter() + 30.0, ignore_progress)
             for asked in (total, alike)
         )
-        assert one.found.status == other.found.status
-        assert one.found.values == pytest.approx(other.found.values)
+        assert one.levels.status == other.levels.status
+        assert one.levels.values == pytest.approx(other.levels.values)
         first, second = (relaxation_bound(asked, 5.0) for asked in (total, alike))
         assert (first is None) == (second is None)
         if first is not None and second is not None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.planning.requests import A30
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet_text import parse_fleet
-from torchsplit_core.planning.request.stage_rows import LEAST_SHARE, stage_rows
+from torchsplit_core.planning.request.stage_rows import MIN_SHARE, stage_rows
 from torchsplit_core.values import (
     InputFault,
     MemoryParts,
@@ -137,7 +137,7 @@ def test_a_stage_without_time_is_fast_and_never_infinite() -> None:
     idle = replace(CANDIDATE, stages=(("a", "b", "c"), ("x",)))
     busy, free = stage_rows(profile(*WHOLE), WHOLE, idle, NAMES)
     assert [row.latency_ms for row in busy] == pytest.approx([row.latency_ms for row in WHOLE])
-    assert all(row.throughput_rps == pytest.approx(100.0 / LEAST_SHARE) for row in free)
+    assert all(row.throughput_rps == pytest.approx(100.0 / MIN_SHARE) for row in free)
     assert all(row.latency_ms > 0 for row in free)
 
 

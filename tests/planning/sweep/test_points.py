@@ -15,16 +15,16 @@ from torchsplit_core.planning.sweep import workers as running
 from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
-    note,
-    order,
-    pareto,
+    describe_point,
+    visiting_order,
+    undominated_points,
     present_value,
     request_at,
-    spread,
+    spread_values,
     sweep_points,
     sweep_requests,
 )
-from torchsplit_core.planning.sweep.workers import plan_each, share_s
+from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
     FleetEntry,
@@ -62,7 +62,7 @@ def request(kind: str = "leximin", count: int = 2, **more: float) -> PlanRequest
 def solved(asked: PlanRequest, what: SweepRequest) -> tuple[SweepPoint, ...]:
     found: dict[float, PlanOutcome] = {}
     requests = sweep_requests(asked, what)
-    plan_each([one for _, one in requests], 20.0, lambda at, out: found.update({requests[at][0]: out}))
+    plan_all([one for _, one in requests], 20.0, lambda at, out: found.update({requests[at][0]: out}))
     return sweep_points(asked, what, found)
 
 
@@ -109,8 +109,8 @@ def test_a_minimum_that_the_fleet_cannot_give_says_why() -> None:
     points = solved(request(count=1), SweepRequest("min_throughput", "a", (0.0, 20.0, 1000.0)))
     assert [point.status for point in points] == ["optimal", "optimal", "infeasible"]
     assert points[2].objective is None and points[2].gpus_used is None and not points[2].proven
-    assert "a at least 1000" in note(points[2]) and "would help" in note(points[2])
-    assert note(points[0]) == ""
+    assert "a at least 1000" in describe_point(points[2]) and "would help" in describe_point(points[2])
+    assert describe_point(points[0]) == ""
 
 
 def test_fewest_gpus_over_a_minimum_never_get_fewer() -> None:
@@ -130,7 +130,7 @@ def test_a_bound_holds_wherever_monotony_carries_it() -> None:
     assert (found[1].bound, found[1].bound_from, found[1].proven) == (4.0, None, True)
     # Fewer GPUs bound nothing from above, but their plan stands here too.
     assert (found[2].bound, found[2].bound_from, found[2].better_at) == (12.0, None, 2.0)
-    assert "the plan at 2 also stands here" in note(found[2])
+    assert "the plan at 2 also stands here" in describe_point(found[2])
     downward = SweepRequest("demand", "a", (1.0, 2.0))
     first, second = sweep_points(request(), downward, {1.0: made(5.0, 6.0), 2.0: made(4.0, 8.0)})
     assert (first.bound, first.bound_from) == (6.0, None) and (second.bound, second.bound_from) == (6.0, 1.0)
@@ -152,8 +152,8 @@ def test_a_point_that_another_proves_impossible_says_which() -> None:
     no = no_plan(request(), "infeasible", NOTHING)
     found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
     assert [point.status for point in found] == ["infeasible", "infeasible", "timeout"]
-    assert note(found[1]).startswith("impossible; which demands")
-    assert note(found[0]) == "impossible, as it is at 2 already" and "no plan found in time" in note(found[2])
+    assert describe_point(found[1]).startswith("impossible; which demands")
+    assert describe_point(found[0]) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
 
 
 def test_weighted_sums_carry_bounds_by_weight_upward_only() -> None:
@@ -169,8 +169,8 @@ def test_the_front_has_what_no_other_beats() -> None:
         1.0: made(2.0, None, 1, 8.0), 2.0: made(2.0, None, 2, 16.0),
         3.0: made(3.0, None, 3, 12.0), 4.0: no_plan(request(), "timeout", NOTHING),
     }  # fmt: skip
-    assert [point.value for point in pareto(sweep_points(request(), what, plans))] == [1.0, 2.0]
-    assert pareto(()) == ()
+    assert [point.value for point in undominated_points(sweep_points(request(), what, plans))] == [1.0, 2.0]
+    assert undominated_points(()) == ()
 
 
 def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries() -> None:
@@ -221,9 +221,9 @@ def test_senseless_sweeps_are_refused(
 
 
 def test_ranges_are_spread_and_checked() -> None:
-    assert spread("gpus", 1, 8, 8) == tuple(map(float, range(1, 9)))
-    assert spread("gpus", 1, 3, 8) == (1.0, 2.0, 3.0) and spread("demand", 5, 5, 4) == (5.0,)
-    assert spread("weight", 0.5, 2, 4) == (0.5, 1.0, 1.5, 2.0)
+    assert spread_values("gpus", 1, 8, 8) == tuple(map(float, range(1, 9)))
+    assert spread_values("gpus", 1, 3, 8) == (1.0, 2.0, 3.0) and spread_values("demand", 5, 5, 4) == (5.0,)
+    assert spread_values("weight", 0.5, 2, 4) == (0.5, 1.0, 1.5, 2.0)
     for start, stop, steps in (
         (2, 1, 3),
         (float("nan"), 1, 3),
@@ -232,38 +232,38 @@ def test_ranges_are_spread_and_checked() -> None:
         (1, 2, 1000),
     ):
         with pytest.raises(InputFault, match="sweep of demand"):
-            spread("demand", start, stop, steps)
+            spread_values("demand", start, stop, steps)
 
 
 def test_the_ends_come_first_and_every_point_once() -> None:
-    assert order(9) == (0, 8, 4, 2, 6, 1, 3, 5, 7)
-    assert all(sorted(order(count)) == list(range(count)) for count in range(66))
+    assert visiting_order(9) == (0, 8, 4, 2, 6, 1, 3, 5, 7)
+    assert all(sorted(visiting_order(count)) == list(range(count)) for count in range(66))
 
 
 def test_the_time_is_shared_out() -> None:
     asked = replace(request(), solver=SolverOptions(10.0))
-    assert (share_s(asked, 60.0, 24), share_s(asked, 60.0, 2), share_s(asked, 1.0, 64)) == (5.0, 10.0, 0.5)
+    assert (point_time_limit_s(asked, 60.0, 24), point_time_limit_s(asked, 60.0, 2), point_time_limit_s(asked, 1.0, 64)) == (5.0, 10.0, 0.5)
 
 
 def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = running._planned
+    real = running._plan_request
 
     def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
         if asked.gpus[0].count == 2:
             os._exit(1)
         return real(asked, limit_s)
 
-    monkeypatch.setattr(running, "_planned", planned)
+    monkeypatch.setattr(running, "_plan_request", planned)
     found = {point.value: point for point in solved(request(), SweepRequest("gpus", A30, (1.0, 2.0, 3.0)))}
     assert [found[n].status for n in (1.0, 2.0, 3.0)] == ["optimal", "timeout", "optimal"]
-    assert "ended without an answer" in note(found[2.0])
+    assert "ended without an answer" in describe_point(found[2.0])
 
 
 def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_planned", lambda asked, limit_s: time.sleep(600))
+    monkeypatch.setattr(running, "_plan_request", lambda asked, limit_s: time.sleep(600))
     monkeypatch.setattr(running, "GRACE_S", 0.1)
     found: list[PlanOutcome] = []
-    plan_each([request()], 0.05, lambda _, outcome: found.append(outcome))
+    plan_all([request()], 0.05, lambda _, outcome: found.append(outcome))
     assert found[0].status == "timeout" and "did not end in time" in found[0].warnings[0]
 
 
@@ -271,7 +271,7 @@ def test_a_fault_of_our_own_is_raised_and_leaves_no_process(monkeypatch: pytest.
     def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
         raise InternalFault("the plan fails its check")
 
-    monkeypatch.setattr(running, "_planned", planned)
+    monkeypatch.setattr(running, "_plan_request", planned)
     with pytest.raises(InternalFault, match="fails its check"):
-        plan_each([request()] * 3, 1.0, lambda _, __: None)
+        plan_all([request()] * 3, 1.0, lambda _, __: None)
     assert not multiprocessing.active_children()

@@ -13,20 +13,20 @@ import pytest
 import torchsplit_core
 from tests.support.planning.requests import A30, simple
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.baselines.run import baselines
+from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
-from torchsplit_core.planning.outcome.figures import level_values, penalty_paid
-from torchsplit_core.planning.outcome.renamed import with_ids
+from torchsplit_core.planning.outcome.figures import level_values, plan_penalty
+from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids
 from torchsplit_core.planning.request import fleet
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
-from torchsplit_core.planning.verification.money import check_money
+from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
-from torchsplit_core.planning.verification.standing import standing
-from torchsplit_core.planning.verification.terms import find_point
+from torchsplit_core.planning.verification.colocation import members_on_gpu
+from torchsplit_core.planning.verification.claims import find_point
 from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Objective, PlanOutcome, PlanRequest
 
 CHECK = {
@@ -35,15 +35,15 @@ CHECK = {
         verify,
         layout_faults,
         check_models,
-        check_money,
+        check_costs,
         check_objective,
         flow_faults,
         find_point,
-        standing,
+        members_on_gpu,
     )
 }
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
-CALLERS = {plan.__module__, baselines.__module__, evaluate.__module__, with_ids.__module__}
+CALLERS = {plan.__module__, build_baselines.__module__, evaluate.__module__, with_request_ids.__module__}
 SHARED = {fleet.__name__, request_hash.__module__}
 
 
@@ -113,10 +113,10 @@ def test_a_wrong_penalty_of_the_planner_is_refused(
     request = request_of()
     outcome = plan(request)
     assert isinstance(outcome, PlanOutcome) and outcome.objective.value is not None
-    assert penalty_paid(request, outcome.gpus) == pytest.approx(paid, rel=1e-2)
-    assert outcome.objective.value == pytest.approx(8.0 - penalty_paid(request, outcome.gpus))
+    assert plan_penalty(request, outcome.gpus) == pytest.approx(paid, rel=1e-2)
+    assert outcome.objective.value == pytest.approx(8.0 - plan_penalty(request, outcome.gpus))
     figures = module(level_values.__module__)
-    monkeypatch.setattr(figures, penalty_paid.__name__, lambda *_: 0.0)
+    monkeypatch.setattr(figures, plan_penalty.__name__, lambda *_: 0.0)
     with pytest.raises(InternalFault, match="claims "):
         plan(request)
 

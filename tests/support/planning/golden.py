@@ -23,11 +23,11 @@ from tests.support.paths import ROOT
 from tests.support.planning.requests import A30, simple
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Formulation, Mode
-from torchsplit_core.planning.formulation.objectives import search
-from torchsplit_core.planning.fractional import pooled
+from torchsplit_core.planning.formulation.objectives import solve_objective
+from torchsplit_core.planning.fractional import relaxation
 from torchsplit_core.planning.fractional.share_program import ShareProgram
-from torchsplit_core.planning.patterns.master import Column, _load
-from torchsplit_core.planning.patterns.supply import supply_of
+from torchsplit_core.planning.patterns.master import Column, _build_program
+from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.values import (
     Colocation,
@@ -113,7 +113,7 @@ def shares(*models: PlanModel, gamma: float | None = None, **options: Any) -> Fo
 def searched(request: PlanRequest) -> Formulation:
     """The program of whole slices with all that its search has added."""
     built = whole(request)
-    assert search(built, time.perf_counter() + 60.0).status == "optimal"
+    assert solve_objective(built, time.perf_counter() + 60.0).status == "optimal"
     return built
 
 
@@ -221,7 +221,7 @@ def _legend(built: Formulation, rows: str) -> list[str]:
     """What the numbers in the names of the variables stand for, as far as they occur."""
     problem = built.problem
     lines = []
-    for number, use in enumerate(built.uses):
+    for number, use in enumerate(built.slice_uses):
         if f"x({number})" in rows or f"b({number})" in rows:
             choice, point = use.choice, use.choice.point
             variant = problem.request.models[choice.model].variants[choice.variant]
@@ -239,8 +239,8 @@ def _legend(built: Formulation, rows: str) -> list[str]:
     for g, group in enumerate(problem.groups):
         for number, layout in enumerate(group.layouts):
             if f"y({g}_{number})" in rows:
-                present = [problem.request.models[model].name for model in sorted(layout.present or ())]
-                there = f", present: {', '.join(present) or 'none'}" if layout.present is not None else ""
+                present = [problem.request.models[model].name for model in sorted(layout.present_members or ())]
+                there = f", present: {', '.join(present) or 'none'}" if layout.present_members is not None else ""
                 lines.append(f"layout {number} of group {g}: {' '.join(layout.profiles)}{there}")
     return lines
 
@@ -248,7 +248,7 @@ def _legend(built: Formulation, rows: str) -> list[str]:
 def master_text(*, integral: bool) -> str:
     """The master program of two models, two patterns each, with a second level that one may miss."""
     problem = build_problem(asked(SMALL, LARGE))
-    supply = supply_of(problem)
+    supply = fleet_capacity(problem)
     place = {profile: row for row, (_, profile) in enumerate(supply.pools)}
 
     def pattern(model: int, level: int, **slices: int) -> Column:
@@ -258,7 +258,7 @@ def master_text(*, integral: bool) -> str:
         return model, level, usage
 
     columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
-    highs = _load(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), whole=integral)
+    highs = _build_program(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), whole=integral)
     names = [spec.name for spec in problem.request.models]
     rows = [f"one_pattern({name})" for name in names]
     rows += [f"pool({g},{profile})" for g, profile in supply.pools]
@@ -277,14 +277,14 @@ def pooled_text() -> str:
     """The program of pooled shares as its first level begins: two variants, a minimum and a cap."""
     capped = replace(SMALL, min_throughput_rps=5.0, demand_rps=20.0, cap_at_demand=True)
     problem = build_problem(asked(TWO_PARTS, capped, sharing="fractional"))
-    supply = supply_of(problem)
+    supply = fleet_capacity(problem)
 
     def caught(*given: Any) -> ShareProgram:
         raise _Built(ShareProgram(*given))
 
-    with patch.object(pooled, "ShareProgram", caught):
+    with patch.object(relaxation, "ShareProgram", caught):
         try:
-            pooled.pool_shares(problem, time.perf_counter() + 60.0)
+            relaxation.aggregate_shares(problem, time.perf_counter() + 60.0)
         except _Built as built:
             (program,) = built.args
     program.hold(program.floors, np.ones(len(program.units), dtype=bool))

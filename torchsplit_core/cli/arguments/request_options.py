@@ -148,9 +148,9 @@ def _soft_colocation(
 
 def _group(option: str, text: str, models: Sequence[PlanModel]) -> tuple[str, ...]:
     """The members that a text joins by plus signs; a name may have one itself, as long as the text reads in one way."""
-    from torchsplit_core.planning.request.ties import every_name, member_names
+    from torchsplit_core.planning.request.colocation_index import all_member_names, member_names
 
-    names = every_name(models)
+    names = all_member_names(models)
     readings = list(_readings(text.split("+"), names))
     if len(readings) > 1:
         raise InputFault(

@@ -25,7 +25,7 @@ from torchsplit_core.deployment.workload import (
 )
 from torchsplit_core.deployment.yaml_text import BlockText, document, documents
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.sureness.words import tenant_words
+from torchsplit_core.planning.confidence.formatting import format_tenant
 from torchsplit_core.values import Tenant
 
 MIG_LABEL = "nvidia.com/mig.config"
@@ -342,7 +342,7 @@ def _annotations(workload: Workload, gpu_type: str, tenants: Sequence[Tenant]) -
             f"{one_line(tenant.model)} {one_line(tenant.stage)}" for tenant in tenants
         ),
         "torchsplit/planned-rps-per-replica": ", ".join(f"{tenant.throughput_rps:g}" for tenant in tenants),
-        "torchsplit/planned-throughput": "; ".join(map(tenant_words, tenants)),
+        "torchsplit/planned-throughput": "; ".join(map(format_tenant, tenants)),
     }
 
 

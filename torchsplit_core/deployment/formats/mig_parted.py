@@ -15,7 +15,7 @@ import yaml
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, gpu_hosts
 from torchsplit_core.deployment.safe_text import one_line
-from torchsplit_core.planning.sureness.words import model_words
+from torchsplit_core.planning.confidence.formatting import format_models
 from torchsplit_core.values import WHOLE_GPU, PlanOutcome
 
 _WHOLE = ((WHOLE_GPU, 1),)
@@ -70,7 +70,7 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
             + ("left whole" if gpu.is_unpartitioned else f"slices: {len(gpu.slices)}")
             for gpu in host.gpus
         ]
-    lines += [f"# {one_line(model)}: throughput {words}" for model, words in model_words(plan).items()]
+    lines += [f"# {one_line(model)}: throughput {words}" for model, words in format_models(plan).items()]
     text = dump({"version": "v1", "mig-configs": mig_config(hosts)})
     return (DeploymentFile("mig-parted.yaml", "\n".join(lines) + "\n" + text),)
 

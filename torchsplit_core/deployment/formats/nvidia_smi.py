@@ -13,7 +13,7 @@ import shlex
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, HostGpu, gpu_hosts
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
-from torchsplit_core.planning.sureness.words import tenant_words
+from torchsplit_core.planning.confidence.formatting import format_tenant
 from torchsplit_core.values import PlannedSlice, PlanOutcome, slice_name
 
 _HEAD = """\
@@ -266,7 +266,7 @@ def _tenants(item: PlannedSlice) -> str:
         f"{one_line(tenant.model)} {one_line(tenant.stage)}, batch {tenant.batch_size},"
         f" {tenant.processes} {'process' if tenant.processes == 1 else 'processes'}"
         + ("" if tenant.share == 1 else f", {tenant.share:.3g} of the slice")
-        + f": {tenant_words(tenant)}"
+        + f": {format_tenant(tenant)}"
         for tenant in item.tenants
     )
 

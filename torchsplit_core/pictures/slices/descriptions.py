@@ -7,7 +7,7 @@ import math
 from torchsplit_core.pictures.numbers import exact, percent, short
 from torchsplit_core.pictures.slice_values import EmptySlots, GpuGroup, place_words
 from torchsplit_core.pictures.slices.stages import StagePosition
-from torchsplit_core.planning.sureness.words import tenant_interval
+from torchsplit_core.planning.confidence.formatting import tenant_interval
 from torchsplit_core.values import PlannedSlice, Tenant, profile_words
 
 

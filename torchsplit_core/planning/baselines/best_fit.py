@@ -17,83 +17,83 @@ import time
 from collections.abc import Callable
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.baselines.greedy import ENOUGH, GreedyFill, NoPlan, Option
+from torchsplit_core.planning.baselines.greedy import RATE_SLACK, GreedyPlacement, NoBaselinePlan, SliceOption
 from torchsplit_core.planning.request.objective import goal_of, unit_rps
 from torchsplit_core.values import PlanRequest
 
-HALVINGS = 10
+BISECTION_STEPS = 10
 """Steps of the search for the factor: a thousandth of the demands."""
 
 
-def best_fit(request: PlanRequest, start: Callable[[], GreedyFill], deadline: float) -> GreedyFill:
+def best_fit(request: PlanRequest, start: Callable[[], GreedyPlacement], deadline: float) -> GreedyPlacement:
     """The fleet after all three steps; `start` gives an empty one. An objective of cost asks for minima only.
 
     Where not even one segment a model fits, the worst-served step is all. Raises NoPlan after
     `deadline` (time.perf_counter).
     """
     greedy = start()
-    if not _place(request, greedy, 1.0):
+    if not _place_segments(request, greedy, 1.0):
         low, high, greedy = 0.0, 1.0, start()
         # With an objective of cost the minima are the demands, and they do not scale.
-        for _ in range(0 if goal_of(request).by_cost else HALVINGS):
+        for _ in range(0 if goal_of(request).by_cost else BISECTION_STEPS):
             if time.perf_counter() > deadline:
-                raise NoPlan("No time was left to scale the demands to the fleet.")
+                raise NoBaselinePlan("No time was left to scale the demands to the fleet.")
             middle, tried = (low + high) / 2, start()
-            if _place(request, tried, middle):
+            if _place_segments(request, tried, middle):
                 low, greedy = middle, tried
             else:
                 high = middle
-    greedy.fill()
+    greedy.serve_worst_first()
     return greedy
 
 
-def _place(request: PlanRequest, greedy: GreedyFill, factor: float) -> bool:
+def _place_segments(request: PlanRequest, greedy: GreedyPlacement, factor: float) -> bool:
     """Segments for the demands times the factor; False where one of them finds no room."""
-    goals = goals_of(request, greedy, factor)
-    for model, goal in goals.items():
+    targets = target_rates(request, greedy, factor)
+    for model, target_rps in targets.items():
         # Models that must stand together do not fit one by one: they come first, GPU by GPU.
-        while greedy.blocks.together(model) and greedy.rate(model) < goal * (1 - ENOUGH):
-            if not greedy.give(model):
+        while greedy.blocks.is_bound(model) and greedy.rate(model) < target_rps * (1 - RATE_SLACK):
+            if not greedy.add_instance(model):
                 return False
     most = 8 * len(greedy.partial.names)
-    waiting: list[tuple[tuple[int, int, int], int, int, Option]] = []
-    for model, goal in goals.items():
-        running = greedy.chosen[model]
-        assert running is not None
-        for stage, options in enumerate(() if greedy.blocks.together(model) else running.stages):
-            found = _segments(options, goal, most)
-            if found is None:
+    waiting: list[tuple[tuple[int, int, int], int, int, SliceOption]] = []
+    for model, target_rps in targets.items():
+        chosen = greedy.chosen[model]
+        assert chosen is not None
+        for stage, options in enumerate(() if greedy.blocks.is_bound(model) else chosen.stages):
+            segments = _segments(options, target_rps, most)
+            if segments is None:
                 return False
-            for copy, option in enumerate(found):
+            for copy, option in enumerate(segments):
                 size = gpu_type(greedy.partial.groups[option.group].type).profile(option.profile)
                 waiting.append(((-size.compute_slices, -size.memory_slices, copy), model, stage, option))
     for _, model, stage, option in sorted(waiting, key=lambda item: item[:3]):
-        gpu = greedy.partial.first(option.group, option.profile)
+        gpu = greedy.partial.first_with_room(option.group, option.profile)
         if gpu is None:
             return False
-        greedy.put(model, stage, option, gpu)
+        greedy.place(model, stage, option, gpu)
     return True
 
 
-def goals_of(request: PlanRequest, greedy: GreedyFill, factor: float) -> dict[int, float]:
+def target_rates(request: PlanRequest, greedy: GreedyPlacement, factor: float) -> dict[int, float]:
     """Requests/s that each model which is to be served is owed, by its number: its demand times the factor."""
-    goals: dict[int, float] = {}
+    targets: dict[int, float] = {}
     for number, spec in enumerate(request.models):
-        if greedy.wanted(number):
-            owed = 0.0 if goal_of(request).by_cost else factor * unit_rps(spec)
+        if greedy.is_to_be_served(number):
+            target_rps = 0.0 if goal_of(request).by_cost else factor * unit_rps(spec)
             if spec.cap_at_demand:
-                owed = min(owed, spec.demand_rps)
-            goals[number] = max(owed, spec.min_throughput_rps or 0.0)
-    return goals
+                target_rps = min(target_rps, spec.demand_rps)
+            targets[number] = max(target_rps, spec.min_throughput_rps or 0.0)
+    return targets
 
 
-def _segments(options: tuple[Option, ...], goal: float, most: int) -> list[Option] | None:
+def _segments(options: tuple[SliceOption, ...], target_rps: float, most: int) -> list[SliceOption] | None:
     """The segments that give a stage `goal` requests/s; None for more than `most`. Best density stands first."""
     best = options[0]
-    count = math.floor(min(goal / best.rate_rps * (1 + ENOUGH), float(most + 1)))
-    rest = goal - count * best.rate_rps
-    found = [best] * count
-    if rest > ENOUGH * goal or not found:
+    count = math.floor(min(target_rps / best.rate_rps * (1 + RATE_SLACK), float(most + 1)))
+    rest = target_rps - count * best.rate_rps
+    segments = [best] * count
+    if rest > RATE_SLACK * target_rps or not segments:
         fitting = [option for option in options if option.rate_rps >= rest]
-        found.append(min(fitting, key=lambda option: option.cost) if fitting else best)
-    return None if len(found) > most else found
+        segments.append(min(fitting, key=lambda option: option.cost) if fitting else best)
+    return None if len(segments) > most else segments

@@ -7,22 +7,22 @@ what is left over stays free.
 
 from __future__ import annotations
 
-from torchsplit_core.planning.baselines.best_fit import goals_of
-from torchsplit_core.planning.baselines.greedy import ENOUGH, GreedyFill, Option
+from torchsplit_core.planning.baselines.best_fit import target_rates
+from torchsplit_core.planning.baselines.greedy import RATE_SLACK, GreedyPlacement, SliceOption
 from torchsplit_core.values import PlanRequest
 
 
-def first_fit(request: PlanRequest, greedy: GreedyFill) -> GreedyFill:
+def first_fit(request: PlanRequest, greedy: GreedyPlacement) -> GreedyPlacement:
     """The empty fleet filled. Models of a hard co-location go to GPUs together, by the fill's own rule."""
-    for model, goal in goals_of(request, greedy, 1.0).items():
-        while greedy.rate(model) < goal * (1 - ENOUGH):
-            served = greedy.give(model) if greedy.blocks.together(model) else _step(greedy, model, goal)
+    for model, target_rps in target_rates(request, greedy, 1.0).items():
+        while greedy.rate(model) < target_rps * (1 - RATE_SLACK):
+            served = greedy.add_instance(model) if greedy.blocks.is_bound(model) else _add_instance(greedy, model, target_rps)
             if not served:
                 break
     return greedy
 
 
-def _step(greedy: GreedyFill, model: int, goal: float) -> bool:
+def _add_instance(greedy: GreedyPlacement, model: int, target_rps: float) -> bool:
     """One more instance of the slowest stage, or of every stage at the start; False without room."""
     rates = greedy.rates[model]
     stages = (
@@ -30,33 +30,33 @@ def _step(greedy: GreedyFill, model: int, goal: float) -> bool:
     )
     before, placed = list(rates), list[int]()
     for stage in stages:
-        found = _room(greedy, model, stage, goal - rates[stage])
-        if found is None:
+        location = _first_room(greedy, model, stage, target_rps - rates[stage])
+        if location is None:
             # Without all of its stages a model serves nobody.
             for gpu in reversed(placed):
-                greedy.partial.take_back(gpu)
+                greedy.partial.undo(gpu)
             greedy.rates[model] = before
             return False
-        option, gpu = found
-        greedy.put(model, stage, option, gpu)
+        option, gpu = location
+        greedy.place(model, stage, option, gpu)
         placed.append(gpu)
     return True
 
 
-def _room(greedy: GreedyFill, model: int, stage: int, rest_rps: float) -> tuple[Option, int] | None:
+def _first_room(greedy: GreedyPlacement, model: int, stage: int, rest_rps: float) -> tuple[SliceOption, int] | None:
     """The slice that is taken and its GPU: the first GPU with room for any of the stage's slices."""
-    running = greedy.chosen[model]
-    assert running is not None
-    enough = [option for option in running.stages[stage] if option.rate_rps >= rest_rps * (1 - ENOUGH)]
-    less = [option for option in running.stages[stage] if option not in enough]
+    chosen = greedy.chosen[model]
+    assert chosen is not None
+    enough = [option for option in chosen.stages[stage] if option.rate_rps >= rest_rps * (1 - RATE_SLACK)]
+    smaller = [option for option in chosen.stages[stage] if option not in enough]
     wanted = [
         *sorted(enough, key=lambda option: (option.cost, -option.rate_rps)),
-        *sorted(less, key=lambda option: -option.rate_rps),
+        *sorted(smaller, key=lambda option: -option.rate_rps),
     ]
     places = [
         (gpu, rank, option)
         for rank, option in enumerate(wanted)
-        if (gpu := greedy.partial.first(option.group, option.profile)) is not None
+        if (gpu := greedy.partial.first_with_room(option.group, option.profile)) is not None
     ]
     if not places:
         return None

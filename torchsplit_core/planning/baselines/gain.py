@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchsplit_core.planning.baselines.run import Baseline
-from torchsplit_core.planning.outcome.levels import levels_of
-from torchsplit_core.planning.request.objective import goal_of, tier_levels
+from torchsplit_core.planning.baselines.baseline_plans import Baseline
+from torchsplit_core.planning.outcome.levels import outcome_levels
+from torchsplit_core.planning.request.objective import goal_of, tier_level_count
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import Objective, PlanOutcome
 
-NEAR = 0.02
+PERCENT_BELOW = 0.02
 """Ratios closer to 1 are told as a percentage, or three figures would round them to 1."""
 
 
@@ -22,7 +22,7 @@ class Gain:
     """
 
     ratio: float | None
-    words: str
+    description: str
 
 
 def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective) -> Gain:
@@ -30,61 +30,61 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
 
     Where the worst-served models fare alike, leximin names the first level at which they differ.
     """
-    beside = other.outcome if isinstance(other, Baseline) else other
-    if isinstance(other, Baseline) and beside is None:
-        return Gain(None, f"n/a: {other.why_not}")
-    mine, theirs = levels_of(plan), None if beside is None else levels_of(beside)
-    if mine is None or not mine.values:
+    other_outcome = other.outcome if isinstance(other, Baseline) else other
+    if isinstance(other, Baseline) and other_outcome is None:
+        return Gain(None, f"n/a: {other.reason}")
+    plan_levels, other_levels = outcome_levels(plan), None if other_outcome is None else outcome_levels(other_outcome)
+    if plan_levels is None or not plan_levels.values:
         return Gain(None, "n/a: there is no plan to compare.")
-    if beside is None or theirs is None or not theirs.values:
+    if other_outcome is None or other_levels is None or not other_levels.values:
         return Gain(None, "n/a: there is nothing to compare the plan with.")
-    if plan.request_sha256 != beside.request_sha256:
+    if plan.request_sha256 != other_outcome.request_sha256:
         return Gain(None, "n/a: they answer different requests.")
     goal = goal_of(objective)
     if goal.by_cost:
-        return _fewer(plan, beside)
+        return _cost_gain(plan, other_outcome)
     if not goal.fair:
-        return _ratio(mine.values[0], theirs.values[0], f"the {goal.label}", beside)
-    pairs = list(zip(mine.values, theirs.values, strict=True))
+        return _ratio_gain(plan_levels.values[0], other_levels.values[0], f"the {goal.label}", other_outcome)
+    pairs = list(zip(plan_levels.values, other_levels.values, strict=True))
     differing = [level for level, pair in enumerate(pairs) if not equal(*pair)]
     if not differing:
         every = "every model" if goal.every_level else "the worst-served model"
         return Gain(1.0, f"as good for {every}")
     level = differing[0]
-    of_tiers = tier_levels(plan.objective)
-    what = f"{_rank(level - of_tiers)} model's normalised throughput"
+    of_tiers = tier_level_count(plan.objective)
+    measure = f"{_format_rank(level - of_tiers)} model's normalised throughput"
     if level < of_tiers:
-        what = f"level {level + 1} of the tiers, the highest first"
-    found = _ratio(*pairs[level], what, beside)
+        measure = f"level {level + 1} of the tiers, the highest first"
+    level_gain = _ratio_gain(*pairs[level], measure, other_outcome)
     if level == 0:
-        return found
+        return level_gain
     same = "the same at the levels before" if of_tiers else "the same for the worst-served model"
-    return Gain(1.0, f"{same}; {found.words}")
+    return Gain(1.0, f"{same}; {level_gain.description}")
 
 
-def _ratio(mine: float, theirs: float, of_what: str, beside: PlanOutcome) -> Gain:
-    if equal(mine, theirs):
+def _ratio_gain(value: float, other_value: float, of_what: str, other_outcome: PlanOutcome) -> Gain:
+    if equal(value, other_value):
         return Gain(1.0, of_what.replace("the ", "the same ", 1))
-    if theirs > 0 and mine >= 0:
-        ratio = mine / theirs
-        if abs(ratio - 1) < NEAR:
+    if other_value > 0 and value >= 0:
+        ratio = value / other_value
+        if abs(ratio - 1) < PERCENT_BELOW:
             return Gain(ratio, f"{100 * (ratio - 1):+.2g} % of {of_what}")
-        return Gain(ratio, f"{_figure(ratio)} × {of_what}")
-    idle = [model.name for model in beside.models if model.throughput_rps == 0]
-    if theirs == 0 and idle:
-        return Gain(None, f"n/a as a ratio: without the plan {_list(idle)} would not be served at all")
-    return Gain(None, f"n/a as a ratio: {_figure(mine)} instead of {_figure(theirs)} for {of_what}")
+        return Gain(ratio, f"{_format_figure(ratio)} × {of_what}")
+    idle = [model.name for model in other_outcome.models if model.throughput_rps == 0]
+    if other_value == 0 and idle:
+        return Gain(None, f"n/a as a ratio: without the plan {_format_names(idle)} would not be served at all")
+    return Gain(None, f"n/a as a ratio: {_format_figure(value)} instead of {_format_figure(other_value)} for {of_what}")
 
 
-def _fewer(plan: PlanOutcome, beside: PlanOutcome) -> Gain:
-    mine, theirs = plan.objective.value, beside.objective.value
-    assert mine is not None and theirs is not None
-    ratio = theirs / mine if mine > 0 else None
-    used = [sum(gpu.used for gpu in outcome.gpus) for outcome in (plan, beside)]
-    if not equal(mine, used[0]) or not equal(theirs, used[1]):
-        if equal(mine, theirs):
+def _cost_gain(plan: PlanOutcome, other_outcome: PlanOutcome) -> Gain:
+    value, other_value = plan.objective.value, other_outcome.objective.value
+    assert value is not None and other_value is not None
+    ratio = other_value / value if value > 0 else None
+    used = [sum(gpu.used for gpu in outcome.gpus) for outcome in (plan, other_outcome)]
+    if not equal(value, used[0]) or not equal(other_value, used[1]):
+        if equal(value, other_value):
             return Gain(1.0, "the same cost")
-        return Gain(ratio, f"a cost of {_figure(mine)} instead of {_figure(theirs)}")
+        return Gain(ratio, f"a cost of {_format_figure(value)} instead of {_format_figure(other_value)}")
     fewer = used[1] - used[0]
     if fewer == 0:
         return Gain(1.0, "the same number of GPUs")
@@ -94,15 +94,15 @@ def _fewer(plan: PlanOutcome, beside: PlanOutcome) -> Gain:
     )
 
 
-def _rank(level: int) -> str:
+def _format_rank(level: int) -> str:
     names = ("the worst-served", "the second worst-served", "the third worst-served")
     return names[level] if level < len(names) else f"the {level + 1}th worst-served"
 
 
-def _list(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _figure(value: float) -> str:
+def _format_figure(value: float) -> str:
     return f"{value:.3g}"

@@ -12,26 +12,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.baselines.blocks import blocks_of
-from torchsplit_core.planning.baselines.packing import Instance, PartialLayouts
-from torchsplit_core.planning.problem.cases import LATENCY_SLACK
+from torchsplit_core.planning.baselines.colocation_blocks import build_blocks
+from torchsplit_core.planning.baselines.partial_layouts import PlacedInstance, PartialLayouts
+from torchsplit_core.planning.problem.latency_cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
 from torchsplit_core.planning.problem.transfers import link_between, transfer_ms
-from torchsplit_core.planning.problem.usable import usable_of
+from torchsplit_core.planning.problem.effective_rate import effective_point
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import goal_of, normalised, turn, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, normalised, service_priority, unit_rps
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant, point_type
 
-ENOUGH = 1e-9
+RATE_SLACK = 1e-9
 """Relative slack of "has what it needs"."""
 
 
-class NoPlan(Exception):
+class NoBaselinePlan(Exception):
     """A baseline gives no plan of the request, for the reason it carries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SliceOption:
     """The best point of a stage on the slices of one profile of a group. `cost`: what the slice takes of
     a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs).
     `rate_rps` is what the point gives behind the link."""
@@ -53,7 +53,7 @@ class ChosenVariant:
     """The variant by which a model runs, with the options of every stage in order of preference."""
 
     variant: int
-    stages: tuple[tuple[Option, ...], ...]
+    stages: tuple[tuple[SliceOption, ...], ...]
 
 
 def choose_variant(
@@ -69,56 +69,56 @@ def choose_variant(
     best: tuple[tuple[int, float], ChosenVariant] | None = None
     link = link_between(request, {gpu.node for gpu in list_gpus(request.gpus)})
     for number, variant in model.allowed_variants:
-        options = [_options(request, partial, variant, stage, link) for stage in range(len(variant.stages))]
-        for stages in _within(model, variant, options, link, by_density=by_density):
-            density = min(max(option.density for option in mine) for mine in stages)
+        options = [_slice_options(request, partial, variant, stage, link) for stage in range(len(variant.stages))]
+        for stages in _options_within_limit(model, variant, options, link, by_density=by_density):
+            density = min(max(option.density for option in stage_options) for stage_options in stages)
             if best is None or (len(stages), -density) < best[0]:
                 best = (len(stages), -density), ChosenVariant(number, stages)
     return None if best is None else best[1]
 
 
-def _within(
+def _options_within_limit(
     model: PlanModel,
     variant: Variant,
-    options: Sequence[Sequence[Option]],
+    options: Sequence[Sequence[SliceOption]],
     link: float | None,
     *,
     by_density: bool,
-) -> Iterator[tuple[tuple[Option, ...], ...]]:
+) -> Iterator[tuple[tuple[SliceOption, ...], ...]]:
     """By the largest batch that is allowed, the best options of every stage within the latency limit."""
     if not all(options):
         return
     if model.max_latency_ms is None:
-        yield tuple(_best_of_each(mine, by_density=by_density) for mine in options)
+        yield tuple(_best_per_slice(stage_options, by_density=by_density) for stage_options in options)
         return
     free = link is None or not any(variant.cut_bytes_per_request)
-    largest = max(option.point.batch_size for mine in options for option in mine)
-    caps = {largest} if free else {option.point.batch_size for mine in options for option in mine}
+    largest = max(option.point.batch_size for stage_options in options for option in stage_options)
+    caps = {largest} if free else {option.point.batch_size for stage_options in options for option in stage_options}
     for cap in sorted(caps):
-        capped = [[option for option in mine if option.point.batch_size <= cap] for mine in options]
+        capped = [[option for option in stage_options if option.point.batch_size <= cap] for stage_options in options]
         if not all(capped):
             continue
         budget = model.max_latency_ms * (1 + LATENCY_SLACK)
         budget -= transfer_ms(variant, [cap] * len(variant.cut_bytes), link)
-        limits = split_limit(budget, [[(o.point.latency_ms, o.density) for o in mine] for mine in capped])
+        limits = split_limit(budget, [[(o.point.latency_ms, o.density) for o in stage_options] for stage_options in capped])
         if limits is not None:
             yield tuple(
-                _best_of_each([o for o in mine if o.point.latency_ms <= limit], by_density=by_density)
-                for mine, limit in zip(capped, limits, strict=True)
+                _best_per_slice([o for o in stage_options if o.point.latency_ms <= limit], by_density=by_density)
+                for stage_options, limit in zip(capped, limits, strict=True)
             )
 
 
-def _options(
+def _slice_options(
     request: PlanRequest, partial: PartialLayouts, variant: Variant, stage: int, link: float | None
-) -> list[Option]:
-    found = []
+) -> list[SliceOption]:
+    options = []
     for g, group in enumerate(partial.groups):
         gpu = gpu_type(group.type)
-        there = {name for layout in group.layouts for name in layout}
+        profiles = {name for layout in group.layouts for name in layout}
         for point in variant.stages[stage].points:
             if (
                 point.gpu_type != point_type(group.type)
-                or point.profile not in there
+                or point.profile not in profiles
                 or point.throughput_rps <= 0
             ):
                 continue
@@ -128,13 +128,13 @@ def _options(
             cost = profile.compute_slices / gpu.compute_slices
             if goal_of(request).by_cost:
                 cost *= group.cost
-            usable = usable_of(request, variant, stage, point, link)
-            found.append(Option(g, point.profile, point, cost, min(usable.rate_rps, usable.cap_rps)))
-    return found
+            effective = effective_point(request, variant, stage, point, link)
+            options.append(SliceOption(g, point.profile, point, cost, min(effective.rate_rps, effective.cap_rps)))
+    return options
 
 
-def _best_of_each(options: Sequence[Option], *, by_density: bool) -> tuple[Option, ...]:
-    best: dict[tuple[int, str], Option] = {}
+def _best_per_slice(options: Sequence[SliceOption], *, by_density: bool) -> tuple[SliceOption, ...]:
+    best: dict[tuple[int, str], SliceOption] = {}
     for option in sorted(options, key=lambda o: (-o.rate_rps, o.point.latency_ms)):
         best.setdefault((option.group, option.profile), option)
     rank = {key: number for number, key in enumerate(best)}
@@ -149,24 +149,24 @@ def _best_of_each(options: Sequence[Option], *, by_density: bool) -> tuple[Optio
     return tuple(best[key] for key in order)
 
 
-class GreedyFill:
+class GreedyPlacement:
     """Partial layouts while models are served on them."""
 
     def __init__(
         self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
     ) -> None:
         self.request, self.partial, self.chosen = request, partial, tuple(chosen)
-        self.blocks = blocks_of(request, [running.variant if running else None for running in chosen])
+        self.blocks = build_blocks(request, [variant_choice.variant if variant_choice else None for variant_choice in chosen])
         self.host_gpus: dict[frozenset[int], list[int]] = {}
         self.rates: list[list[float]] = [
-            [0.0] * (len(running.stages) if running else 1) for running in chosen
+            [0.0] * (len(variant_choice.stages) if variant_choice else 1) for variant_choice in chosen
         ]
 
     def rate(self, model: int) -> float:
         """Requests/s of the model by now."""
         return min(self.rates[model])
 
-    def wanted(self, model: int) -> bool:
+    def is_to_be_served(self, model: int) -> bool:
         """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
         partners = self.blocks.partners[model]
         if any(self.chosen[partner] is None for partner in partners):
@@ -175,76 +175,76 @@ class GreedyFill:
             return True
         return any(self.request.models[partner].min_throughput_rps for partner in partners)
 
-    def give(self, model: int) -> bool:
+    def add_instance(self, model: int) -> bool:
         """One more instance of its slowest stage, or of every stage at the start; False without room."""
-        if self.blocks.together(model):
-            return self._give_together(model, self.blocks.partners[model])
-        running = self.chosen[model]
-        assert running is not None
+        if self.blocks.is_bound(model):
+            return self._add_colocated(model, self.blocks.partners[model])
+        chosen = self.chosen[model]
+        assert chosen is not None
         if self.rate(model) > 0:
-            return self._anywhere(model, self._slowest(model)) is not None
+            return self._place_anywhere(model, self._slowest(model)) is not None
         placed: list[int] = []
-        for stage in range(len(running.stages)):
-            gpu = self._anywhere(model, stage)
+        for stage in range(len(chosen.stages)):
+            gpu = self._place_anywhere(model, stage)
             if gpu is None:
                 for done in reversed(placed):
-                    self.partial.take_back(done)
-                self.rates[model] = [0.0] * len(running.stages)
+                    self.partial.undo(done)
+                self.rates[model] = [0.0] * len(chosen.stages)
                 return False
             placed.append(gpu)
         return True
 
-    def put(self, model: int, stage: int, option: Option, gpu: int) -> None:
+    def place(self, model: int, stage: int, option: SliceOption, gpu: int) -> None:
         """One instance on a GPU with room for it."""
-        running = self.chosen[model]
-        assert running is not None
-        self.partial.place(gpu, option.profile, Instance(model, running.variant, stage, option.point))
+        chosen = self.chosen[model]
+        assert chosen is not None
+        self.partial.place(gpu, option.profile, PlacedInstance(model, chosen.variant, stage, option.point))
         self.rates[model][stage] += option.rate_rps
 
-    def fill(self) -> None:
+    def serve_worst_first(self) -> None:
         """Serve the worst served model again and again, until no model can or need be served more."""
-        queue = [(key, model) for model in self._order() if (key := self._key(model)) is not None]
+        queue = [(key, model) for model in self._models() if (key := self._priority(model)) is not None]
         heapq.heapify(queue)
         while queue:
             key, model = heapq.heappop(queue)
-            now = self._key(model)
+            now = self._priority(model)
             if now is not None and now > key:
                 # A partner was served with another, or its best slices are gone.
                 heapq.heappush(queue, (now, model))
-            elif now is not None and self.give(model):
-                after = self._key(model)
+            elif now is not None and self.add_instance(model):
+                after = self._priority(model)
                 if after is not None:
                     heapq.heappush(queue, (after, model))
 
     def shortfalls(self) -> tuple[str, ...]:
         """Every minimum that is not met, in words."""
-        found = []
+        shortfalls_ = []
         for number, spec in enumerate(self.request.models):
-            least, has = spec.min_throughput_rps or 0.0, self.rate(number)
-            if has < least * (1 - ENOUGH):
-                found.append(f"{spec.name} gets {has:.3g} of the {least:.3g} requests/s it must have")
-        return tuple(found)
+            least, rate = spec.min_throughput_rps or 0.0, self.rate(number)
+            if rate < least * (1 - RATE_SLACK):
+                shortfalls_.append(f"{spec.name} gets {rate:.3g} of the {least:.3g} requests/s it must have")
+        return tuple(shortfalls_)
 
-    def _order(self) -> list[int]:
-        return [model for model in range(len(self.chosen)) if self.wanted(model)]
+    def _models(self) -> list[int]:
+        return [model for model in range(len(self.chosen)) if self.is_to_be_served(model)]
 
-    def _key(self, model: int) -> tuple[float, ...] | None:
+    def _priority(self, model: int) -> tuple[float, ...] | None:
         """Least first: below the minimum, then the objective; None where more would count for nothing."""
-        spec, rate, running = self.request.models[model], self.rate(model), self.chosen[model]
-        assert running is not None
-        rank = need(spec, running)
+        spec, rate, chosen = self.request.models[model], self.rate(model), self.chosen[model]
+        assert chosen is not None
+        rank = placement_order(spec, chosen)
         least = spec.min_throughput_rps or 0.0
-        if rate < least * (1 - ENOUGH):
+        if rate < least * (1 - RATE_SLACK):
             return (0.0, rate / least, *rank)
         goal = goal_of(self.request)
         if goal.by_cost or (spec.cap_at_demand and rate >= spec.demand_rps):
             return None
         if goal.fair:
-            return (1.0, *turn(spec, normalised(spec, rate)), *rank)
+            return (1.0, *service_priority(spec, normalised(spec, rate)), *rank)
         option = self._next_option(model)
         if option is None:
             return None
-        gain = option.rate_rps / len(running.stages)
+        gain = option.rate_rps / len(chosen.stages)
         if spec.cap_at_demand:
             gain = min(gain, spec.demand_rps - rate)
         return (1.0, -goal.gain(spec) * gain / option.cost, *rank)
@@ -252,67 +252,67 @@ class GreedyFill:
     def _slowest(self, model: int) -> int:
         return min(range(len(self.rates[model])), key=lambda stage: self.rates[model][stage])
 
-    def _next_option(self, model: int) -> Option | None:
-        running = self.chosen[model]
-        assert running is not None
-        options = running.stages[self._slowest(model)]
-        return next((o for o in options if self.partial.first(o.group, o.profile) is not None), None)
+    def _next_option(self, model: int) -> SliceOption | None:
+        chosen = self.chosen[model]
+        assert chosen is not None
+        options = chosen.stages[self._slowest(model)]
+        return next((o for o in options if self.partial.first_with_room(o.group, o.profile) is not None), None)
 
-    def _anywhere(self, model: int, stage: int) -> int | None:
+    def _place_anywhere(self, model: int, stage: int) -> int | None:
         """One instance by the most preferred option with room; the GPU it went to, None without room."""
-        running = self.chosen[model]
-        assert running is not None
-        for option in running.stages[stage]:
-            gpu = self.partial.first(option.group, option.profile)
+        chosen = self.chosen[model]
+        assert chosen is not None
+        for option in chosen.stages[stage]:
+            gpu = self.partial.first_with_room(option.group, option.profile)
             if gpu is not None:
-                self.put(model, stage, option, gpu)
+                self.place(model, stage, option, gpu)
                 return gpu
         return None
 
-    def _give_together(self, model: int, block: frozenset[int]) -> bool:
+    def _add_colocated(self, model: int, block: frozenset[int]) -> bool:
         host_gpus = self.host_gpus.setdefault(block, [])
-        every = [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
+        all_instances = [(m, stage) for m in sorted(block) for stage in range(len(self.rates[m]))]
         if not host_gpus:
-            return self._open(block, every)
-        running = self.chosen[model]
-        assert running is not None
+            return self._open_gpu(block, all_instances)
+        chosen = self.chosen[model]
+        assert chosen is not None
         stage = self._slowest(model)
-        for option in running.stages[stage]:
+        for option in chosen.stages[stage]:
             for gpu in host_gpus:
-                here = self.partial.growth[self.partial.group_of[gpu]]
-                if self.partial.group_of[gpu] == option.group and here.grown(
+                growth = self.partial.extensions[self.partial.group_of[gpu]]
+                if self.partial.group_of[gpu] == option.group and growth.extend(
                     self.partial.states[gpu], option.profile
                 ):
-                    self.put(model, stage, option, gpu)
+                    self.place(model, stage, option, gpu)
                     return True
-        further = every if self.blocks.staged[model] else [(m, self._slowest(m)) for m in sorted(block)]
-        return self._open(block, further)
+        further = all_instances if self.blocks.whole_variant[model] else [(m, self._slowest(m)) for m in sorted(block)]
+        return self._open_gpu(block, further)
 
-    def _open(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
+    def _open_gpu(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
         """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
         for g in range(len(self.partial.groups)):
-            options: list[Mapping[str, Option]] = []
+            options: list[Mapping[str, SliceOption]] = []
             for model, stage in instances:
-                running = self.chosen[model]
-                assert running is not None
+                chosen = self.chosen[model]
+                assert chosen is not None
                 options.append(
-                    {option.profile: option for option in running.stages[stage] if option.group == g}
+                    {option.profile: option for option in chosen.stages[stage] if option.group == g}
                 )
-            needs = tuple(tuple(mine) for mine in options)
-            heads = sorted((gpu, state) for state, gpu in self.partial.heads(g))
+            needs = tuple(tuple(by_profile) for by_profile in options)
+            heads = sorted((gpu, state) for state, gpu in self.partial.first_by_state(g))
             for gpu, state in heads:
-                profiles = self.partial.growth[g].fitted(state, needs)
+                profiles = self.partial.extensions[g].fit_all(state, needs)
                 if profiles is not None:
-                    for (model, stage), profile, mine in zip(instances, profiles, options, strict=True):
-                        self.put(model, stage, mine[profile], gpu)
+                    for (model, stage), profile, by_profile in zip(instances, profiles, options, strict=True):
+                        self.place(model, stage, by_profile[profile], gpu)
                     self.host_gpus[block].append(gpu)
                     return True
         return False
 
 
-def need(spec: PlanModel, running: ChosenVariant) -> tuple[float, ...]:
+def placement_order(spec: PlanModel, chosen: ChosenVariant) -> tuple[float, ...]:
     """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
-    kinds = min(len(stage) for stage in running.stages)
-    memory = max((option.point.memory_gib or 0.0) for stage in running.stages for option in stage)
-    fastest = min(max(option.rate_rps for option in stage) for stage in running.stages)
+    kinds = min(len(stage) for stage in chosen.stages)
+    memory = max((option.point.memory_gib or 0.0) for stage in chosen.stages for option in stage)
+    fastest = min(max(option.rate_rps for option in stage) for stage in chosen.stages)
     return (float(kinds), -memory, -unit_rps(spec) / fastest)

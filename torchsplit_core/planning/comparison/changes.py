@@ -69,4 +69,4 @@ class Drain:
     profile: str
     start: int
     tenants: tuple[Tenant, ...]
-    slice_goes: bool
+    slice_removed: bool

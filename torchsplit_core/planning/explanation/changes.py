@@ -9,7 +9,7 @@ from itertools import pairwise
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.planning.request.ties import flows_of, members_of, separation_bytes
+from torchsplit_core.planning.request.colocation_index import flows_of, members_of, separation_bytes
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.values import (
     CPU,
@@ -21,10 +21,10 @@ from torchsplit_core.values import (
     point_type,
 )
 
-EASED = 0.1
+RELAXED_SHARE = 0.1
 """The share by which a minimum is lowered or a latency limit raised."""
 
-LINK_EASED = 2.0
+LINK_FACTOR = 2.0
 """By what the link and the network are made faster."""
 
 Apply = Callable[[PlanRequest], PlanRequest]
@@ -38,125 +38,125 @@ class Change:
     apply: Apply
 
 
-def drops(request: PlanRequest) -> tuple[Change, ...]:
+def without_demand(request: PlanRequest) -> tuple[Change, ...]:
     """Every demand and limit that the request puts on a model, each to be dropped alone."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for model in request.models:
         if model.min_throughput_rps:
-            found.append(_of_model(model, "min_throughput_rps", model.min_throughput_rps, None))
+            changes.append(_model_change(model, "min_throughput_rps", model.min_throughput_rps, None))
         if model.max_latency_ms is not None:
-            found.append(_of_model(model, "max_latency_ms", model.max_latency_ms, None))
+            changes.append(_model_change(model, "max_latency_ms", model.max_latency_ms, None))
         if model.cap_at_demand:
             spec = ChangeEffect("cap_at_demand", "not_examined", old=model.demand_rps, model=model.name)
-            found.append(Change(spec, _on(model.name, lambda item: replace(item, cap_at_demand=False))))
-        if memory_counts(request, model):
+            changes.append(Change(spec, _edit_model(model.name, lambda item: replace(item, cap_at_demand=False))))
+        if memory_matters(request, model):
             spec = ChangeEffect("memory", "not_examined", model=model.name)
-            found.append(Change(spec, _on(model.name, _without_memory)))
+            changes.append(Change(spec, _edit_model(model.name, _without_memory)))
     for item in dict.fromkeys(request.colocations):
         if item.mode == "hard" or request.objective.separation_weight > 0:
             spec = ChangeEffect("colocation", "not_examined", models=item.models)
 
-            def apart(asked: PlanRequest, gone: object = item) -> PlanRequest:
-                left = tuple(other for other in asked.colocations if other != gone)
-                objective = asked.objective
-                if not any(other.mode != "hard" for other in left):
+            def without_colocation(changed: PlanRequest, dropped: object = item) -> PlanRequest:
+                remaining = tuple(other for other in changed.colocations if other != dropped)
+                objective = changed.objective
+                if not any(other.mode != "hard" for other in remaining):
                     # No separation is left to pay for.
                     objective = replace(objective, separation_weight=0.0)
-                return replace(asked, colocations=left, objective=objective)
+                return replace(changed, colocations=remaining, objective=objective)
 
-            found.append(Change(spec, apart))
+            changes.append(Change(spec, without_colocation))
     if request.sharing == "fractional" and request.max_tenants_per_slice is not None:
         spec = ChangeEffect("max_tenants_per_slice", "not_examined", old=float(request.max_tenants_per_slice))
-        found.append(Change(spec, lambda asked: replace(asked, max_tenants_per_slice=None)))
+        changes.append(Change(spec, lambda asked: replace(asked, max_tenants_per_slice=None)))
     # Behind the co-locations, which they reword.
     for model in request.models:
-        if link_counts(request, model):
-            spec = ChangeEffect("link", "not_examined", old=_slowest(request), model=model.name)
-            found.append(Change(spec, _without_transfers(model.name)))
-    return tuple(found)
+        if link_matters(request, model):
+            spec = ChangeEffect("link", "not_examined", old=_slowest_link(request), model=model.name)
+            changes.append(Change(spec, _without_transfers(model.name)))
+    return tuple(changes)
 
 
-def eased(request: PlanRequest) -> tuple[Change, ...]:
+def relaxed_demand(request: PlanRequest) -> tuple[Change, ...]:
     """Each minimum lowered and each latency limit raised by a tenth, and the link twice as fast, one at a time."""
-    found = []
+    changes = []
     for model in request.models:
         least, limit = model.min_throughput_rps, model.max_latency_ms
         if least:
-            found.append(_of_model(model, "min_throughput_rps", least, least * (1 - EASED)))
+            changes.append(_model_change(model, "min_throughput_rps", least, least * (1 - RELAXED_SHARE)))
         if limit is not None:
-            found.append(_of_model(model, "max_latency_ms", limit, limit * (1 + EASED)))
-    if any(link_counts(request, model) for model in request.models):
-        slowest = _slowest(request)
-        spec = ChangeEffect("link", "not_examined", slowest, LINK_EASED * slowest)
-        found.append(Change(spec, _faster_link))
-    return tuple(found)
+            changes.append(_model_change(model, "max_latency_ms", limit, limit * (1 + RELAXED_SHARE)))
+    if any(link_matters(request, model) for model in request.models):
+        slowest = _slowest_link(request)
+        spec = ChangeEffect("link", "not_examined", slowest, LINK_FACTOR * slowest)
+        changes.append(Change(spec, _faster_link))
+    return tuple(changes)
 
 
-def buckets(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
+def gpu_classes(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
     """GPUs that are the same to the request, with their indices in the fleet, in the order of appearance."""
     by_cost = goal_of(request).by_cost
-    found: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
+    by_key: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for index, gpu in enumerate(list_gpus(request.gpus)):
         key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node)
-        found.setdefault(key, (gpu, []))[1].append(index)
-    return tuple((gpu, tuple(indices)) for gpu, indices in found.values())
+        by_key.setdefault(key, (gpu, []))[1].append(index)
+    return tuple((gpu, tuple(indices)) for gpu, indices in by_key.values())
 
 
-def one_more(request: PlanRequest) -> tuple[Change, ...]:
+def add_gpu(request: PlanRequest) -> tuple[Change, ...]:
     """One more GPU like those of each bucket. None where the fleet is as large as a plan takes."""
-    known = buckets(request)
-    if sum(len(indices) for _, indices in known) >= MAX_GPUS:
+    classes = gpu_classes(request)
+    if sum(len(indices) for _, indices in classes) >= MAX_GPUS:
         return ()
-    found = []
-    for gpu, indices in known:
+    changes = []
+    for gpu, indices in classes:
         entry = FleetEntry(gpu.type, layouts=gpu.layouts, cost=gpu.price, node=gpu.node)
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count + 1, gpu_type=gpu.type, gpu_id=gpu.id)
 
-        def added(asked: PlanRequest, entry: FleetEntry = entry) -> PlanRequest:
-            return replace(asked, gpus=(*asked.gpus, entry))
+        def add_entry(changed: PlanRequest, entry: FleetEntry = entry) -> PlanRequest:
+            return replace(changed, gpus=(*changed.gpus, entry))
 
-        found.append(Change(spec, added))
-    return tuple(found)
+        changes.append(Change(spec, add_entry))
+    return tuple(changes)
 
 
-def one_fewer(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...]:
+def remove_gpu(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...]:
     """One GPU fewer of each bucket, with the indices of the bucket; not the last GPU of a fleet."""
-    known = buckets(request)
-    if sum(len(indices) for _, indices in known) <= 1:
+    classes = gpu_classes(request)
+    if sum(len(indices) for _, indices in classes) <= 1:
         return ()
-    found = []
-    for gpu, indices in known:
+    changes = []
+    for gpu, indices in classes:
         count = float(len(indices))
         spec = ChangeEffect("gpu", "not_examined", count, count - 1, gpu_type=gpu.type, gpu_id=gpu.id)
-        found.append((Change(spec, _fleet_without(indices[-1])), indices))
-    return tuple(found)
+        changes.append((Change(spec, _remove_gpu_at(indices[-1])), indices))
+    return tuple(changes)
 
 
-def forced(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
+def force_layout(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
     """The GPU of this index offered this layout alone."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
     entry = gpu.entry((tuple(layout),))
 
-    def only(asked: PlanRequest) -> PlanRequest:
-        fewer = _fleet_without(index)(asked)
+    def offer_layout(changed: PlanRequest) -> PlanRequest:
+        fewer = _remove_gpu_at(index)(changed)
         return replace(fewer, gpus=(*fewer.gpus, entry))
 
-    return Change(spec, only)
+    return Change(spec, offer_layout)
 
 
 def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
     """The request with these GPUs of its fleet alone, without their ids."""
     fleet = list_gpus(request.gpus)
-    kept: dict[FleetEntry, int] = {}
+    counts: dict[FleetEntry, int] = {}
     for index in indices:
         gpu = fleet[index]
         entry = gpu.entry()
-        kept[entry] = kept.get(entry, 0) + 1
-    return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in kept.items()))
+        counts[entry] = counts.get(entry, 0) + 1
+    return replace(request, gpus=tuple(replace(entry, count=count) for entry, count in counts.items()))
 
 
-def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
+def memory_matters(request: PlanRequest, model: PlanModel) -> bool:
     """Whether the memory of the model's points can make any difference to a plan.
 
     Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
@@ -177,45 +177,45 @@ def memory_counts(request: PlanRequest, model: PlanModel) -> bool:
     return False
 
 
-def link_counts(request: PlanRequest, model: PlanModel) -> bool:
+def link_matters(request: PlanRequest, model: PlanModel) -> bool:
     """Whether some way to run the model sends bytes over a link of a known speed."""
     if request.link_gb_per_s is None and request.network_gb_per_s is None:
         return False
     return any(any((*v.cut_bytes, *v.cut_bytes_per_request)) for _, v in model.allowed_variants)
 
 
-def _slowest(request: PlanRequest) -> float:
+def _slowest_link(request: PlanRequest) -> float:
     """GB/s of the slower one of link and network; one of them is given."""
     return min(speed for speed in (request.link_gb_per_s, request.network_gb_per_s) if speed is not None)
 
 
-def _faster_link(asked: PlanRequest) -> PlanRequest:
-    link, network = asked.link_gb_per_s, asked.network_gb_per_s
+def _faster_link(changed: PlanRequest) -> PlanRequest:
+    link, network = changed.link_gb_per_s, changed.network_gb_per_s
     return replace(
-        asked,
-        link_gb_per_s=None if link is None else LINK_EASED * link,
-        network_gb_per_s=None if network is None else LINK_EASED * network,
+        changed,
+        link_gb_per_s=None if link is None else LINK_FACTOR * link,
+        network_gb_per_s=None if network is None else LINK_FACTOR * network,
     )
 
 
 def _without_transfers(name: str) -> Apply:
     """Cuts of the model that carry nothing; what separations of its stages weigh stays as it was."""
 
-    def apply(asked: PlanRequest) -> PlanRequest:
-        pairs = tuple(weighed for item in asked.colocations for weighed in _weighed(asked, item))
-        return _on(name, _without_bytes)(replace(asked, colocations=pairs))
+    def apply(changed: PlanRequest) -> PlanRequest:
+        pairs = tuple(colocation for item in changed.colocations for colocation in _with_explicit_bytes(changed, item))
+        return _edit_model(name, _without_bytes)(replace(changed, colocations=pairs))
 
     return apply
 
 
-def _weighed(asked: PlanRequest, item: Colocation) -> tuple[Colocation, ...]:
+def _with_explicit_bytes(request: PlanRequest, item: Colocation) -> tuple[Colocation, ...]:
     """The co-location with its bytes said where it leaves them to cuts; a routed one step by step, each has its own."""
     if item.mode == "routed":
-        flows = flows_of(replace(asked, colocations=(item,)))
+        flows = flows_of(replace(request, colocations=(item,)))
         steps = zip(pairwise(item.models), flows, strict=True)
         return tuple(Colocation(names, "routed", flow.bytes_per_request) for names, flow in steps)
-    members = members_of(asked.models, item, "colocations")
-    return (replace(item, bytes_per_request=separation_bytes(asked.models, item, members)),)
+    members = members_of(request.models, item, "colocations")
+    return (replace(item, bytes_per_request=separation_bytes(request.models, item, members)),)
 
 
 def _without_bytes(model: PlanModel) -> PlanModel:
@@ -228,25 +228,25 @@ def _without_bytes(model: PlanModel) -> PlanModel:
     )
 
 
-def _fleet_without(index: int) -> Apply:
-    def fewer(asked: PlanRequest) -> PlanRequest:
-        count = len(list_gpus(asked.gpus))
-        return only_gpus(asked, [other for other in range(count) if other != index])
+def _remove_gpu_at(index: int) -> Apply:
+    def fewer(changed: PlanRequest) -> PlanRequest:
+        count = len(list_gpus(changed.gpus))
+        return only_gpus(changed, [other for other in range(count) if other != index])
 
     return fewer
 
 
-def _of_model(model: PlanModel, what: str, old: float, new: float | None) -> Change:
-    spec = ChangeEffect(what, "not_examined", old, new, model=model.name)  # type: ignore[arg-type]
-    if what == "min_throughput_rps":
-        return Change(spec, _on(model.name, lambda item: replace(item, min_throughput_rps=new)))
-    return Change(spec, _on(model.name, lambda item: replace(item, max_latency_ms=new)))
+def _model_change(model: PlanModel, demand: str, old: float, new: float | None) -> Change:
+    spec = ChangeEffect(demand, "not_examined", old, new, model=model.name)  # type: ignore[arg-type]
+    if demand == "min_throughput_rps":
+        return Change(spec, _edit_model(model.name, lambda item: replace(item, min_throughput_rps=new)))
+    return Change(spec, _edit_model(model.name, lambda item: replace(item, max_latency_ms=new)))
 
 
-def _on(name: str, edit: Callable[[PlanModel], PlanModel]) -> Apply:
-    def apply(asked: PlanRequest) -> PlanRequest:
-        models = tuple(edit(model) if model.name == name else model for model in asked.models)
-        return replace(asked, models=models)
+def _edit_model(name: str, edit: Callable[[PlanModel], PlanModel]) -> Apply:
+    def apply(changed: PlanRequest) -> PlanRequest:
+        models = tuple(edit(model) if model.name == name else model for model in changed.models)
+        return replace(changed, models=models)
 
     return apply
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from torchsplit_core.planning.explanation.bindings import bindings, ranks, settle
+from torchsplit_core.planning.explanation.binding_limits import model_bindings, level_ranks, bisect_effects
 from torchsplit_core.planning.explanation.changes import (
     Change,
-    drops,
-    eased,
-    forced,
-    one_fewer,
-    one_more,
+    without_demand,
+    relaxed_demand,
+    force_layout,
+    remove_gpu,
+    add_gpu,
     only_gpus,
 )
-from torchsplit_core.planning.explanation.layouts import Unused, unused_layouts
-from torchsplit_core.planning.explanation.levels import LevelComparison, change_effect, compare_levels
+from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, unused_layouts
+from torchsplit_core.planning.explanation.level_comparison import LevelComparison, with_comparison, compare_levels
 from torchsplit_core.planning.explanation.price_steps import price_steps
-from torchsplit_core.planning.explanation.questions import Questions
-from torchsplit_core.planning.explanation.worker import Hear, Planner, hear_nothing
-from torchsplit_core.planning.outcome.levels import Levels, levels_of
+from torchsplit_core.planning.explanation.probes import SensitivityProbe
+from torchsplit_core.planning.explanation.planner_process import OutcomeCallback, PlannerProcess, ignore_outcome
+from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.solver.pyomo_model import load_pyomo
@@ -46,7 +46,7 @@ BUDGET_S = 5.0
 RESERVE_S = 0.25
 """Most seconds kept for what follows the last answer."""
 
-MOST_LAYOUTS = 4
+MAX_LAYOUTS = 4
 """Layouts to try by planning with them, the most valuable first; more of them with the time left over."""
 
 UNSETTLED = ("open", "not_examined")
@@ -58,7 +58,7 @@ def explain_plan(
     deadline: float | None = None,
     *,
     progress: Progress = ignore_progress,
-    hear: Hear = hear_nothing,
+    on_outcome: OutcomeCallback = ignore_outcome,
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
@@ -76,144 +76,144 @@ def explain_plan(
         raise InputFault(
             "plan", "answers another request than the one to be explained", "Plan the request again."
         )
-    before = levels_of(outcome)
+    before = outcome_levels(outcome)
     if before is None or not before.feasible:
         return None
     if deadline is None:
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)
     # What follows the last answer needs a moment of its own.
     reserve = min(RESERVE_S, 0.1 * max(0.0, deadline - begun))
-    with Planner(deadline - reserve, hear) as planner:
-        effort = outcome.statistics.build_s + outcome.statistics.solve_s
-        found = _ask(Questions(request, before, planner, effort), outcome, progress)
-    return _told(found, begun)
+    with PlannerProcess(deadline - reserve, on_outcome) as planner:
+        effort_s = outcome.statistics.build_s + outcome.statistics.solve_s
+        results = _run_probes(SensitivityProbe(request, before, planner, effort_s), outcome, progress)
+    return _build_explanation(results, begun)
 
 
 @dataclass
-class _Found:
+class _ProbeResults:
     """The answers so far, beside what was asked."""
 
-    questions: Questions
+    probe: SensitivityProbe
     outcome: PlanOutcome
-    layouts: list[Unused]
-    more: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    fewer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    gone: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    softer: list[tuple[Change, LevelComparison]] = field(default_factory=list)
-    trials: list[tuple[Unused, Change, LevelComparison]] = field(default_factory=list)
+    layouts: list[UnusedLayout]
+    gpu_added: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    gpu_removed: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    demand_dropped: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    demand_relaxed: list[tuple[Change, LevelComparison]] = field(default_factory=list)
+    trials: list[tuple[UnusedLayout, Change, LevelComparison]] = field(default_factory=list)
     steps: tuple[PriceStep, ...] = ()
 
 
-def _ask(questions: Questions, outcome: PlanOutcome, progress: Progress) -> _Found:
+def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progress) -> _ProbeResults:
     """Every question in the order of its use to a reader, so that what time leaves out is the least."""
-    request, rank_of = questions.request, ranks(questions.request, outcome)
-    relaxation = questions.bound(request)
+    request, rank_of = probe.request, level_ranks(probe.request, outcome)
+    relaxation = probe.bound(request)
     if relaxation is not None:
-        questions.before = _tightened(questions.before, relaxation.bound, negated=questions.negated)
-    found = _Found(
-        questions,
+        probe.before = _tighten_bound(probe.before, relaxation.bound, negated=probe.negated)
+    results = _ProbeResults(
+        probe,
         outcome,
-        unused_layouts(request, outcome, relaxation) if questions.planner.left else [],
+        unused_layouts(request, outcome, relaxation) if probe.planner.remaining_s else [],
     )
-    open_layouts = [item for item in found.layouts if item.open]
-    tries = open_layouts[:MOST_LAYOUTS]
-    more, fewer, softer = one_more(request), one_fewer(request), eased(request)
+    open_layouts = [item for item in results.layouts if item.open]
+    tried_layouts = open_layouts[:MAX_LAYOUTS]
+    added, removed, relaxed = add_gpu(request), remove_gpu(request), relaxed_demand(request)
     # The worst-served models come first: they are asked about most.
-    gone = sorted(drops(request), key=lambda change: rank_of.get(change.spec.model or "", 0))
-    questions.expected = len(more) + len(fewer) + len(gone) + len(softer) + len(tries) + 1
+    dropped = sorted(without_demand(request), key=lambda change: rank_of.get(change.spec.model or "", 0))
+    probe.expected_probes = len(added) + len(removed) + len(dropped) + len(relaxed) + len(tried_layouts) + 1
     progress(0.05, "What one more GPU would bring")
-    found.more = [(change, questions.effect(change.apply, eases=True)) for change in more]
+    results.gpu_added = [(change, probe.effect(change.apply, relaxes=True)) for change in added]
     progress(0.15, "What one GPU fewer would cost")
-    for change, members in fewer:
+    for change, members in removed:
         if any(not outcome.gpus[index].used for index in members):
             # With one of them idle, the plan is a plan of the smaller fleet as it stands.
-            found.fewer.append((change, compare_levels(questions.before, questions.before, eases=False)))
+            results.gpu_removed.append((change, compare_levels(probe.before, probe.before, relaxes=False)))
         else:
-            found.fewer.append((change, questions.effect(change.apply, eases=False)))
+            results.gpu_removed.append((change, probe.effect(change.apply, relaxes=False)))
     progress(0.25, "What binds each model")
-    found.gone = list(zip(gone, settle(questions, gone), strict=True))
+    results.demand_dropped = list(zip(dropped, bisect_effects(probe, dropped), strict=True))
     progress(0.5, "Why not another layout")
-    found.trials = [(item, *_try(questions, outcome, item)) for item in tries]
+    results.trials = [(item, *_try_layout(probe, outcome, item)) for item in tried_layouts]
     progress(0.65, "What easing each demand would bring")
-    _ease(found, softer)
+    _probe_relaxed(results, relaxed)
     progress(0.8, "The price of each step")
-    found.steps = price_steps(questions, outcome, relaxation)
+    results.steps = price_steps(probe, outcome, relaxation)
     progress(0.9, "A second look at what is still open")
-    _deepen(found)
-    rest = open_layouts[MOST_LAYOUTS:]
-    found.trials += [(item, *_try(questions, outcome, item)) for item in rest if questions.planner.left]
-    return found
+    _probe_all_levels(results)
+    remaining_layouts = open_layouts[MAX_LAYOUTS:]
+    results.trials += [(item, *_try_layout(probe, outcome, item)) for item in remaining_layouts if probe.planner.remaining_s]
+    return results
 
 
-def _ease(found: _Found, softer: tuple[Change, ...]) -> None:
+def _probe_relaxed(results: _ProbeResults, relaxed: tuple[Change, ...]) -> None:
     """Demands eased by a tenth, and a faster link: what changes nothing when dropped changes nothing when eased."""
-    questions = found.questions
-    known = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
-    for change in softer:
-        dropped = known.get((change.spec.what, change.spec.model))
+    probe = results.probe
+    effects = {(change.spec.what, change.spec.model): effect for change, effect in results.demand_dropped}
+    for change in relaxed:
+        dropped = effects.get((change.spec.what, change.spec.model))
         # Of the link, which all models share, nothing is known from those of single models.
-        effect = None if dropped is None else questions.inherited(dropped)
-        found.softer.append((change, effect or questions.effect(change.apply, eases=True)))
+        effect = None if dropped is None else probe.implied_comparison(dropped)
+        results.demand_relaxed.append((change, effect or probe.effect(change.apply, relaxes=True)))
 
 
-def _deepen(found: _Found) -> None:
+def _probe_all_levels(results: _ProbeResults) -> None:
     """All levels, with the time left over, where only the first was planned."""
-    questions = found.questions
+    probe = results.probe
 
-    def again(entries: list[tuple[Change, LevelComparison]]) -> None:
-        indices = [index for index, (_, effect) in enumerate(entries) if questions.shallow(effect)]
-        if not indices or questions.planner.left < questions.effort_s:
+    def repeat(entries: list[tuple[Change, LevelComparison]]) -> None:
+        indices = [index for index, (_, effect) in enumerate(entries) if probe.is_first_level_only(effect)]
+        if not indices or probe.planner.remaining_s < probe.effort_s:
             return
-        looks = settle(questions, [entries[index][0] for index in indices], deep=True)
-        for index, look in zip(indices, looks, strict=True):
+        comparisons = bisect_effects(probe, [entries[index][0] for index in indices], deep=True)
+        for index, comparison in zip(indices, comparisons, strict=True):
             change, effect = entries[index]
-            if look.effect not in UNSETTLED or (look.level or 0) > (effect.level or 0):
-                entries[index] = change, look
+            if comparison.effect not in UNSETTLED or (comparison.level or 0) > (effect.level or 0):
+                entries[index] = change, comparison
 
-    again(found.gone)
-    again(found.more)
-    settled = {(change.spec.what, change.spec.model): effect for change, effect in found.gone}
-    for index, (change, _) in enumerate(found.softer):
+    repeat(results.demand_dropped)
+    repeat(results.gpu_added)
+    settled = {(change.spec.what, change.spec.model): effect for change, effect in results.demand_dropped}
+    for index, (change, _) in enumerate(results.demand_relaxed):
         dropped = settled.get((change.spec.what, change.spec.model))
         if dropped is not None and dropped.effect == "same":
-            found.softer[index] = change, dropped
-    again(found.softer)
-    for index, (item, change, effect) in enumerate(found.trials):
-        if questions.shallow(effect) and questions.planner.left > questions.effort_s:
-            look = questions.effect(change.apply, eases=False, deep=True)
+            results.demand_relaxed[index] = change, dropped
+    repeat(results.demand_relaxed)
+    for index, (item, change, effect) in enumerate(results.trials):
+        if probe.is_first_level_only(effect) and probe.planner.remaining_s > probe.effort_s:
+            look = probe.effect(change.apply, relaxes=False, deep=True)
             if look.effect not in UNSETTLED:
-                found.trials[index] = item, change, look
+                results.trials[index] = item, change, look
 
 
-def _told(found: _Found, begun: float) -> PlanExplanation:
+def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
     """The answers as the explanation's values."""
-    questions, rank_of = found.questions, ranks(found.questions.request, found.outcome)
+    probe, rank_of = results.probe, level_ranks(results.probe.request, results.outcome)
 
-    def told(change: Change, effect: LevelComparison) -> ChangeEffect:
-        stands = rank_of.get(change.spec.model or "", 0) if len(questions.before.values) > 1 else 0
-        return change_effect(change.spec, effect, questions.before, stands, negated=questions.negated)
+    def describe_effect(change: Change, effect: LevelComparison) -> ChangeEffect:
+        shown_level = rank_of.get(change.spec.model or "", 0) if len(probe.before.values) > 1 else 0
+        return with_comparison(change.spec, effect, probe.before, shown_level, negated=probe.negated)
 
-    capacity = [(told(change, effect), effect) for change, effect in found.more]
-    limits = [(told(change, effect), effect) for change, effect in found.gone]
+    capacity = [(describe_effect(change, effect), effect) for change, effect in results.gpu_added]
+    limits = [(describe_effect(change, effect), effect) for change, effect in results.demand_dropped]
     changes = (
         *(change for change, _ in capacity),
-        *(told(change, effect) for change, effect in (*found.fewer, *found.softer)),
+        *(describe_effect(change, effect) for change, effect in (*results.gpu_removed, *results.demand_relaxed)),
     )
-    trials = {(item.gpu, item.reason.layout): told(change, effect) for item, change, effect in found.trials}
-    reasons = tuple(_reason(item, trials.get((item.gpu, item.reason.layout))) for item in found.layouts)
+    trials = {(item.gpu, item.reason.layout): describe_effect(change, effect) for item, change, effect in results.trials}
+    reasons = tuple(_layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in results.layouts)
     effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
     complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
     return PlanExplanation(
-        bindings(questions.request, found.outcome, questions.before, capacity, limits),
+        model_bindings(probe.request, results.outcome, probe.before, capacity, limits),
         changes,
         reasons,
-        found.steps,
+        results.steps,
         time.perf_counter() - begun,
         complete and all(reason.reason != "not_examined" for reason in reasons),
     )
 
 
-def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:
+def _tighten_bound(before: Levels, bound: float, *, negated: bool) -> Levels:
     """The plan's levels with the relaxation's bound, where the first level is not proven."""
     limit = -bound if negated else bound
     if before.proven or (before.bound is not None and before.bound <= limit):
@@ -221,20 +221,20 @@ def _tightened(before: Levels, bound: float, *, negated: bool) -> Levels:
     return replace(before, bound=max(limit, before.values[0]))
 
 
-def _try(questions: Questions, outcome: PlanOutcome, item: Unused) -> tuple[Change, LevelComparison]:
+def _try_layout(probe: SensitivityProbe, outcome: PlanOutcome, item: UnusedLayout) -> tuple[Change, LevelComparison]:
     """The plan with the layout on one GPU."""
-    if not questions.negated:
-        change = forced(questions.request, item.gpu, item.index, item.reason.layout)
-        return change, questions.effect(change.apply, eases=False)
+    if not probe.negated:
+        change = force_layout(probe.request, item.gpu, item.index, item.reason.layout)
+        return change, probe.effect(change.apply, relaxes=False)
     # Fewest GPUs: an idle GPU would take the layout and prove nothing, so only those in use count.
     working = [index for index, gpu in enumerate(outcome.gpus) if gpu.used]
-    fewer = only_gpus(questions.request, working)
-    change = forced(fewer, item.gpu, working.index(item.index), item.reason.layout)
-    found = questions.first(change.apply(fewer), eases=False)
-    return change, compare_levels(questions.before, found, eases=False)
+    smaller = only_gpus(probe.request, working)
+    change = force_layout(smaller, item.gpu, working.index(item.index), item.reason.layout)
+    levels = probe.first_level(change.apply(smaller), relaxes=False)
+    return change, compare_levels(probe.before, levels, relaxes=False)
 
 
-def _reason(item: Unused, trial: ChangeEffect | None) -> LayoutReason:
+def _layout_reason(item: UnusedLayout, trial: ChangeEffect | None) -> LayoutReason:
     if trial is None or trial.effect == "not_examined":
         return item.reason
     return replace(item.reason, reason="tried", trial=trial)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torchsplit_core.planning.explanation.questions import Questions
+from torchsplit_core.planning.explanation.probes import SensitivityProbe
 from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound
-from torchsplit_core.planning.outcome.levels import Levels, same
+from torchsplit_core.planning.outcome.levels import Levels, known_equal
 from torchsplit_core.values import PlanOutcome, PriceStep
 
 
 def price_steps(
-    questions: Questions, outcome: PlanOutcome, relaxation: RelaxationBound | None
+    probe: SensitivityProbe, outcome: PlanOutcome, relaxation: RelaxationBound | None
 ) -> tuple[PriceStep, ...]:
     """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
-    request, before = questions.request, questions.before
-    sign = -1.0 if questions.negated else 1.0
+    request, before = probe.request, probe.before
+    sign = -1.0 if probe.negated else 1.0
     base = sign * relaxation.bound if relaxation is not None else None
-    if base is not None and same(base, before.values[0]):
+    if base is not None and known_equal(base, before.values[0]):
         base = before.values[0]
 
     def step(name: str, value: float | None, bound: float | None, proven: bool) -> PriceStep:
@@ -31,38 +31,38 @@ def price_steps(
         figures = [None if figure is None else 0.0 + sign * figure for figure in (value, bound)]
         return PriceStep(name, figures[0], figures[1], loss, proven)  # type: ignore[arg-type]
 
-    limit = before.limit(0)
+    limit = before.bound_of(0)
     bounds = [item for item in (base, limit) if item is not None and item != float("inf")]
     plan_bound = min(bounds) if bounds else None
-    plan = step("plan", before.values[0], plan_bound, same(before.values[0], plan_bound))
-    found = [step("relaxed", None, base, True)] if base is not None else []
+    plan = step("plan", before.values[0], plan_bound, known_equal(before.values[0], plan_bound))
+    steps = [step("relaxed", None, base, True)] if base is not None else []
     if request.sharing == "exclusive":
-        freer = questions.first(replace(request, sharing="fractional"), eases=True)
-        if freer is not None:
+        fractional = probe.first_level(replace(request, sharing="fractional"), relaxes=True)
+        if fractional is not None:
             # Whole slices are shares of 1, so this plan is one with sharing too.
-            value = max(freer.values[0], before.values[0])
-            found.append(step("shared", value, *_proof(freer, value, base)))
-        return (*found, plan)
+            value = max(fractional.values[0], before.values[0])
+            steps.append(step("shared", value, *_bound_and_proof(fractional, value, base)))
+        return (*steps, plan)
     details = outcome.statistics.details
     pooled, packed = details.get("pooled_value"), details.get("packed_value")
-    bounded = details.get("pooled") == "optimal" or details.get("method") == "pooled"
-    if isinstance(pooled, int | float) and bounded:
+    pooled_is_bound = details.get("pooled") == "optimal" or details.get("method") == "pooled"
+    if isinstance(pooled, int | float) and pooled_is_bound:
         # It may be the bound of a later level, where the first ones are at their caps.
         limit = sign * pooled if base is None else min(sign * pooled, base)
-        found.append(step("pooled", None, limit, True))
+        steps.append(step("pooled", None, limit, True))
     if isinstance(packed, int | float):
-        found.append(step("packed", sign * packed, None, False))
-    found.append(plan)
-    exclusive = questions.first(
-        replace(request, sharing="exclusive", max_tenants_per_slice=None), eases=False
+        steps.append(step("packed", sign * packed, None, False))
+    steps.append(plan)
+    exclusive = probe.first_level(
+        replace(request, sharing="exclusive", max_tenants_per_slice=None), relaxes=False
     )
     if exclusive is not None and exclusive.feasible:
-        found.append(step("whole_slices", exclusive.values[0], *_proof(exclusive, exclusive.values[0], base)))
-    return tuple(found)
+        steps.append(step("whole_slices", exclusive.values[0], *_bound_and_proof(exclusive, exclusive.values[0], base)))
+    return tuple(steps)
 
 
-def _proof(levels: Levels, value: float, base: float | None) -> tuple[float | None, bool]:
-    limit = levels.limit(0)
+def _bound_and_proof(levels: Levels, value: float, base: float | None) -> tuple[float | None, bool]:
+    limit = levels.bound_of(0)
     known = [item for item in (limit, base) if item is not None and item != float("inf")]
     bound = max(value, min(known)) if known else None
-    return bound, same(value, bound)
+    return bound, known_equal(value, bound)

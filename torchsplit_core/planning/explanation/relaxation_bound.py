@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.objective import goal_of, rungs, unit_rps
+from torchsplit_core.planning.request.objective import goal_of, tier_groups, unit_rps
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values import PlanRequest
 
-Stages = Mapping[tuple[int, int], float]
+StagePrices = Mapping[tuple[int, int], float]
 """Prices of a request/s (in units of the model's r) by case and stage."""
 
 
@@ -34,13 +34,13 @@ class RelaxationBound:
     """The bound (a least cost where the objective is a cost), and the prices that prove it."""
 
     bound: float
-    prices: Stages
+    prices: StagePrices
 
 
 def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | None:
     """The relaxation of a valid request; None where the linear program is not solved in time."""
     problem = build_problem(request)
-    solved = _prices(problem, seconds)
+    solved = _solve_relaxation(problem, seconds)
     if solved is None:
         return None
     prices, weights = solved
@@ -52,30 +52,30 @@ def layout_value(counts: Mapping[str, int], highest_priced: Mapping[str, float])
     return sum(count * highest_priced.get(name, 0.0) for name, count in counts.items())
 
 
-def highest_priced_uses(problem: Problem, prices: Stages) -> list[dict[str, float]]:
+def highest_priced_uses(problem: Problem, prices: StagePrices) -> list[dict[str, float]]:
     """For each group the dearest use of a slice of each profile."""
     units = _units(problem)
-    found: list[dict[str, float]] = [{} for _ in problem.groups]
+    by_group: list[dict[str, float]] = [{} for _ in problem.groups]
     for choice in problem.choices:
         price = prices.get((choice.case, choice.stage), 0.0)
         value = price * choice.rate_rps / units[choice.model]
-        here = found[choice.group]
-        here[choice.profile] = max(here.get(choice.profile, 0.0), value)
-    return found
+        by_profile = by_group[choice.group]
+        by_profile[choice.profile] = max(by_profile.get(choice.profile, 0.0), value)
+    return by_group
 
 
 def _units(problem: Problem) -> list[float]:
     return [unit_rps(spec) for spec in problem.request.models]
 
 
-def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
+def _bound(problem: Problem, prices: StagePrices, weights: Sequence[float]) -> float:
     request, units = problem.request, _units(problem)
     goal = goal_of(request)
     prices = dict(prices)
     total = 0.0
     for index, spec in enumerate(request.models):
-        cases = [(place, case) for place, case in enumerate(problem.cases) if case.model == index]
-        sums = [sum(prices.get((place, s), 0.0) for s in range(c.stages)) for place, c in cases]
+        cases = [(case_number, case) for case_number, case in enumerate(problem.cases) if case.model == index]
+        sums = [sum(prices.get((case_number, s), 0.0) for s in range(c.stages)) for case_number, c in cases]
         price = min(sums, default=0.0)
         least = (spec.min_throughput_rps or 0.0) / units[index]
         weight = weights[index]
@@ -88,20 +88,20 @@ def _bound(problem: Problem, prices: Stages, weights: Sequence[float]) -> float:
             total += (weight - price) * spec.demand_rps / units[index]
         else:
             # Prices too low to cover the weight prove nothing: raise them until they do.
-            for (place, case), known in zip(cases, sums, strict=True):
+            for (case_number, case), known in zip(cases, sums, strict=True):
                 for stage in range(case.stages):
-                    key = (place, stage)
+                    key = (case_number, stage)
                     raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
                     prices[key] = max(raised, prices.get(key, 0.0))
     for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
-        most = max((layout_value(layout.useful, highest_priced) for layout in group.layouts), default=0.0)
+        most = max((layout_value(layout.usable_counts, highest_priced) for layout in group.layouts), default=0.0)
         total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
     if goal.fair:
-        total = min(total, rungs(request.models)[0].cap)
+        total = min(total, tier_groups(request.models)[0].cap)
     return max(0.0, -total if goal.minimised else total)
 
 
-def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | None:
+def _solve_relaxation(problem: Problem, seconds: float) -> tuple[StagePrices, list[float]] | None:
     """The dual prices of the relaxation, and α by model."""
     request, units = problem.request, _units(problem)
     models = range(len(request.models))
@@ -121,7 +121,7 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     r = [program.add_columns([-gains[m]], [caps[m]]) for m in models]
     t = program.add_columns([-1.0 if goal.fair else 0.0], [INF])
     for g, group in enumerate(problem.groups):
-        _at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
+        _add_at_most(program, float(len(group.gpu_ids)), {y[g, n]: 1.0 for n in range(len(group.layouts))})
     pools: dict[tuple[int, str], dict[int, float]] = {}
     rates: dict[tuple[int, int], dict[int, float]] = {}
     for number, choice in enumerate(problem.choices):
@@ -130,22 +130,22 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
         rates.setdefault((choice.case, choice.stage), {})[x[number]] = -rate
     for (g, profile), members in pools.items():
         for number, layout in enumerate(problem.groups[g].layouts):
-            members[y[g, number]] = -float(layout.useful.get(profile, 0))
-        _at_most(program, 0.0, members)
+            members[y[g, number]] = -float(layout.usable_counts.get(profile, 0))
+        _add_at_most(program, 0.0, members)
     staged: dict[tuple[int, int], int] = {}
     for number, case in enumerate(problem.cases):
         for stage in range(case.stages):
             key = (number, stage)
-            staged[key] = _at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
-    fair = []
-    first = rungs(request.models)[0].models
+            staged[key] = _add_at_most(program, 0.0, {v[number]: 1.0, **rates.get(key, {})})
+    fair_rows = []
+    first = tier_groups(request.models)[0].models
     for m, spec in enumerate(request.models):
-        mine = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
-        _at_most(program, 0.0, {r[m]: 1.0, **mine})
+        case_columns = {v[number]: -1.0 for number, case in enumerate(problem.cases) if case.model == m}
+        _add_at_most(program, 0.0, {r[m]: 1.0, **case_columns})
         if spec.min_throughput_rps:
-            _at_most(program, -spec.min_throughput_rps / units[m], mine)
+            _add_at_most(program, -spec.min_throughput_rps / units[m], case_columns)
         if m in first:
-            fair.append(_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
+            fair_rows.append(_add_at_most(program, 0.0, {t: 1.0, r[m]: -1.0}))
     try:
         duals = program.duals(max(0.02, seconds))
     except ProgramRejected:
@@ -155,7 +155,7 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     prices = {key: abs(float(duals[row])) for key, row in staged.items()}
     if not goal.fair:
         return prices, gains
-    shares = [abs(float(duals[row])) for row in fair]
+    shares = [abs(float(duals[row])) for row in fair_rows]
     total = sum(shares)
     weights = [0.0] * len(models)
     for m, share in zip(first, shares, strict=True):
@@ -163,5 +163,5 @@ def _prices(problem: Problem, seconds: float) -> tuple[Stages, list[float]] | No
     return prices, weights
 
 
-def _at_most(program: RowProgram, limit: float, entries: Mapping[int, float]) -> int:
+def _add_at_most(program: RowProgram, limit: float, entries: Mapping[int, float]) -> int:
     return program.add_row(-INF, limit, list(entries), list(entries.values()))

@@ -47,9 +47,9 @@ from dataclasses import replace
 
 from torchsplit_core.planning.formulation import constraints
 from torchsplit_core.planning.formulation.flows import add_flows
-from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, Use
+from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, SliceUse
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.timing import look
+from torchsplit_core.planning.timing import check_deadline
 from torchsplit_core.solver.pyomo_model import pyo
 
 
@@ -62,72 +62,72 @@ def build(
     """
     begun = time.perf_counter()
     model = pyo.ConcreteModel()
-    uses, pools = _uses(problem, mode, until)
+    uses, pools = _slice_uses(problem, mode, until)
     stage_uses: dict[tuple[int, int], list[int]] = {}
     for number, use in enumerate(uses):
         stage_uses.setdefault((use.choice.case, use.choice.stage), []).append(number)
-    most = [_most(problem, use, mode) for use in uses]
-    look(until)
+    upper_bounds = [_upper_bound(problem, use, mode) for use in uses]
+    check_deadline(until)
     model.x = pyo.Var(
         range(len(uses)),
         domain=pyo.NonNegativeIntegers if mode == "exclusive" else pyo.NonNegativeReals,
-        bounds=lambda _, number: (0, most[number]),
+        bounds=lambda _, number: (0, upper_bounds[number]),
     )
     # Where a presence is demanded the members of a hard pair that cannot run still count: they stand nowhere.
-    presence = sorted(problem.ties.numbers - problem.colocated)
-    built = Formulation(problem, mode, model, uses, stage_uses, tuple(presence), until=until)
-    built.look()
-    constraints.add_layouts(built)
-    constraints.add_capacity(built, pools)
+    presence = sorted(problem.colocation_index.members - problem.colocated)
+    formulation = Formulation(problem, mode, model, uses, stage_uses, tuple(presence), build_deadline=until)
+    formulation.check_deadline()
+    constraints.add_layouts(formulation)
+    constraints.add_capacity(formulation, pools)
     if problem.colocated:
-        constraints.add_homes(built)
+        constraints.add_assignment_links(formulation)
     if mode == "concrete":
         model.b = pyo.Var(range(len(uses)), domain=pyo.Binary)
-    constraints.add_variants(built, most)
-    constraints.add_latency(built, most)
+    constraints.add_variants(formulation, upper_bounds)
+    constraints.add_latency(formulation, upper_bounds)
     if mode == "concrete":
-        constraints.add_tenants(built, pools)
+        constraints.add_tenants(formulation, pools)
     if presence and mode != "pooled":
         # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
-        constraints.add_colocation(built, most)
-    if problem.ties.flows and mode != "pooled" and not problem.elastic:
-        add_flows(built)
+        constraints.add_colocation(formulation, upper_bounds)
+    if problem.colocation_index.flows and mode != "pooled" and not problem.elastic:
+        add_flows(formulation)
     if not without_minima:
-        constraints.add_minimum(built)
-        constraints.add_survival(built)
-    return replace(built, build_s=time.perf_counter() - begun)
+        constraints.add_minimum(formulation)
+        constraints.add_survival(formulation)
+    return replace(formulation, build_s=time.perf_counter() - begun)
 
 
-def _uses(problem: Problem, mode: Mode, until: float) -> tuple[tuple[Use, ...], Pools]:
-    uses: list[Use] = []
+def _slice_uses(problem: Problem, mode: Mode, until: float) -> tuple[tuple[SliceUse, ...], Pools]:
+    uses: list[SliceUse] = []
     pools: Pools = {}
     for choice in problem.choices:
-        look(until)
+        check_deadline(until)
         slots: Sequence[int | None] = [None]
         if mode == "concrete":
             slots = range(
-                max(layout.useful.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+                max(layout.usable_counts.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
             )
-        hosts: Sequence[int | None] = [None]
-        members = problem.members(choice) & problem.colocated
+        layout_numbers: Sequence[int | None] = [None]
+        members = problem.colocation_members(choice) & problem.colocated
         if members:
-            hosts = [
+            layout_numbers = [
                 number
                 for number, layout in enumerate(problem.groups[choice.group].layouts)
-                if choice.profile in layout.useful and members <= (layout.present or frozenset())
+                if choice.profile in layout.usable_counts and members <= (layout.present_members or frozenset())
             ]
         for slot in slots:
-            for host in hosts:
+            for layout_number in layout_numbers:
                 pools.setdefault((choice.group, choice.profile, slot), []).append(len(uses))
-                uses.append(Use(choice, slot, host))
+                uses.append(SliceUse(choice, slot, layout_number))
     return tuple(uses), pools
 
 
-def _most(problem: Problem, use: Use, mode: Mode) -> int:
+def _upper_bound(problem: Problem, use: SliceUse, mode: Mode) -> int:
     """X: the most instances (or whole shares) of one use."""
     if mode == "concrete":
         return 1
     group = problem.groups[use.choice.group]
     if use.layout is not None:
-        return len(group.gpu_ids) * group.layouts[use.layout].useful.get(use.choice.profile, 0)
-    return len(group.gpu_ids) * max(layout.useful.get(use.choice.profile, 0) for layout in group.layouts)
+        return len(group.gpu_ids) * group.layouts[use.layout].usable_counts.get(use.choice.profile, 0)
+    return len(group.gpu_ids) * max(layout.usable_counts.get(use.choice.profile, 0) for layout in group.layouts)

@@ -21,10 +21,10 @@ from typing import Any
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution
 from torchsplit_core.planning.request.objective import (
-    Rung,
-    level_places,
-    pays_penalties,
-    ranked,
+    TierGroup,
+    level_positions,
+    has_penalties,
+    leximin_values,
     unit_rps,
 )
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
@@ -39,7 +39,7 @@ More would be spent: with shares, a model whose requests are cheap gains a thous
 dear one gives up.
 """
 
-EASED_SLACK = 1e-5
+RELAXED_SLACK = 1e-5
 """And where the solver then calls the next stage infeasible, which the plan at hand disproves."""
 
 FIRST_INCUMBENT_S = 2.0
@@ -47,7 +47,7 @@ FIRST_INCUMBENT_S = 2.0
 
 
 @dataclass
-class Search:
+class LevelsResult:
     """What a search knows so far. `bounds` has a proven bound of each level that was bounded."""
 
     status: SolveStatus = "timeout"
@@ -59,94 +59,94 @@ class Search:
     levels: int = 0
 
 
-def search_levels(built: Formulation, levels: int, deadline: float, progress: Progress) -> Search:
-    model = built.model
-    ceilings = level_ceilings(built)
-    paying = pays_penalties(built.problem.request.objective)
-    found = Search(levels=levels)
+def solve_levels(formulation: Formulation, levels: int, deadline: float, progress: Progress) -> LevelsResult:
+    model = formulation.model
+    ceilings = level_ceilings(formulation)
+    penalised = has_penalties(formulation.problem.request.objective)
+    levels_result = LevelsResult(levels=levels)
     model.level = pyo.Block(range(1, levels + 1))
     for k in range(1, levels + 1):
-        before = level_places(built.problem.request.models)[k - 1][1] - 1
+        before = level_positions(formulation.problem.request.models)[k - 1][1] - 1
         ceiling = ceilings[k - 1]
-        if found.best is not None and time.perf_counter() > deadline:
+        if levels_result.best is not None and time.perf_counter() > deadline:
             # Out of time: the ceilings still bound the levels that were never searched.
-            found.bounds += ceilings[k - 1 :]
+            levels_result.bounds += ceilings[k - 1 :]
             break
         progress((k - 1) / levels, f"Fair share {k} of {levels}")
-        reached = level_values(built, found.best) if found.best is not None else None
-        if reached is not None and not paying and reached[k - 1] >= ceiling * (1 - TOLERANCE):
+        incumbent_values = solution_levels(formulation, levels_result.best) if levels_result.best is not None else None
+        if incumbent_values is not None and not penalised and incumbent_values[k - 1] >= ceiling * (1 - TOLERANCE):
             # No plan can pass the ceiling of this level, so it is proven as it stands.
-            found.bounds.append(max(ceiling, reached[k - 1]))
-            if found.proven == k - 1:
-                found.proven = k
+            levels_result.bounds.append(max(ceiling, incumbent_values[k - 1]))
+            if levels_result.proven == k - 1:
+                levels_result.proven = k
             if ceiling > 0:
-                _level(built, k, ceiling)
-                keep_level(built, k, found.best, ceiling)
+                _add_level(formulation, k, ceiling)
+                fix_level(formulation, k, levels_result.best, ceiling)
             continue
         scale = ceiling if ceiling > 0 else 1.0
-        objective = _level(built, k, scale)
-        answer = built.solve(_slice(deadline, levels - k + 1, have_plan=found.best is not None))
-        found.seconds += answer.seconds
-        if answer.status == "infeasible" and found.best is not None:
+        objective = _add_level(formulation, k, scale)
+        solution = formulation.solve(_time_slice_s(deadline, levels - k + 1, have_plan=levels_result.best is not None))
+        levels_result.seconds += solution.seconds
+        if solution.status == "infeasible" and levels_result.best is not None:
             # The plan at hand meets every floor, so that is the solver's rounding: once more with room.
-            _ease_floors(model, k)
-            answer = built.solve(deadline - time.perf_counter())
-            found.seconds += answer.seconds
+            _relax_floors(model, k)
+            solution = formulation.solve(deadline - time.perf_counter())
+            levels_result.seconds += solution.seconds
         objective.deactivate()
-        if answer.status == "infeasible" and found.best is None:
-            found.status = "infeasible"
-            return found
-        proven = _accept(built, found, answer, k)
-        if found.best is None:
-            return found
-        here = level_values(built, found.best)
+        if solution.status == "infeasible" and levels_result.best is None:
+            levels_result.status = "infeasible"
+            return levels_result
+        proven = _accept_solution(formulation, levels_result, solution, k)
+        if levels_result.best is None:
+            return levels_result
+        values = solution_levels(formulation, levels_result.best)
         bound = ceiling
-        if answer.bound is not None:
-            smaller, theta = sum(here[k - 1 - before : k - 1]), answer.bound * scale
-            reach = smaller + here[k - 1]
-            if theta < reach - TOLERANCE * max(scale, abs(reach)):
+        if solution.bound is not None:
+            smaller, theta = sum(values[k - 1 - before : k - 1]), solution.bound * scale
+            reached_sum = smaller + values[k - 1]
+            if theta < reached_sum - TOLERANCE * max(scale, abs(reached_sum)):
                 # A bound below what is reached is none, and what the solver calls proven is not.
                 proven = False
             else:
                 # θ_k's bound less the smaller values before it: exact only where those are proven.
                 bound = min(bound, theta - smaller)
-        bound = max(bound, here[k - 1])
-        found.bounds.append(bound)
-        if proven and found.proven == k - 1:
-            found.proven = k
+        bound = max(bound, values[k - 1])
+        levels_result.bounds.append(bound)
+        if proven and levels_result.proven == k - 1:
+            levels_result.proven = k
         if k < levels:
-            keep_level(built, k, found.best, scale)
-    assert found.best is not None
-    found.values = level_values(built, found.best)
-    found.status = "optimal" if found.proven == levels else "feasible"
-    return found
+            fix_level(formulation, k, levels_result.best, scale)
+    assert levels_result.best is not None
+    levels_result.values = solution_levels(formulation, levels_result.best)
+    levels_result.status = "optimal" if levels_result.proven == levels else "feasible"
+    return levels_result
 
 
-def level_values(built: Formulation, solution: Solution | None) -> list[float]:
+def solution_levels(formulation: Formulation, solution: Solution | None) -> list[float]:
     """The sorted r less the penalty, tier by tier where there are some: what leximin compares."""
     assert solution is not None
-    return ranked(built.problem.request, solution.rates, penalty_of(built, solution))
+    return leximin_values(formulation.problem.request, solution.rates, penalty_of(formulation, solution))
 
 
-def level_ceilings(built: Formulation) -> list[float]:
+def level_ceilings(formulation: Formulation) -> list[float]:
     """For each level a value that no plan can pass."""
-    found = ranked(built.problem.request, upper_rates(built))
-    return [min(found[0], built.top), *found[1:]]
+    ceilings = leximin_values(formulation.problem.request, upper_rates(formulation))
+    return [min(ceilings[0], formulation.value_bound), *ceilings[1:]]
 
 
-def upper_rates(built: Formulation) -> list[float]:
+def upper_rates(formulation: Formulation) -> list[float]:
     """For each model a throughput no plan can pass: the whole fleet for it alone, stage limits ignored."""
-    problem = built.problem
-    best: dict[tuple[int, int, str], float] = {}
+    problem = formulation.problem
+    best_rates: dict[tuple[int, int, str], float] = {}
     for choice in problem.choices:
         key = (choice.model, choice.group, choice.profile)
-        best[key] = max(best.get(key, 0.0), choice.rate_rps)
+        best_rates[key] = max(best_rates.get(key, 0.0), choice.rate_rps)
     rates = [0.0] * len(problem.request.models)
     for index in range(len(rates)):
         for g, group in enumerate(problem.groups):
             rates[index] += len(group.gpu_ids) * max(
                 (
-                    sum(count * best.get((index, g, name), 0.0) for name, count in layout.useful.items())
+                    sum(count * best_rates.get((index, g, name), 0.0) for name, count in layout.usable_counts.items())
                     for layout in group.layouts
                 ),
                 default=0.0,
@@ -154,96 +154,96 @@ def upper_rates(built: Formulation) -> list[float]:
     return rates
 
 
-def _level(built: Formulation, k: int, scale: float) -> Any:
+def _add_level(formulation: Formulation, k: int, scale: float) -> Any:
     """Add θ / scale of level k and its objective; `scale` is no less than the level can be."""
-    block, request = built.model.level[k], built.problem.request
-    rung, place = level_places(request.models)[k - 1]
-    capped, paid = rung.cap < float("inf"), 0.0
-    if pays_penalties(request.objective):
-        paid = built.penalty() / scale
+    block, request = formulation.model.level[k], formulation.problem.request
+    tier_group, position = level_positions(request.models)[k - 1]
+    capped, penalty = tier_group.cap < float("inf"), 0.0
+    if has_penalties(request.objective):
+        penalty = formulation.penalty() / scale
     block.t = pyo.Var(bounds=(None, 1.0 + 1e-6))
-    block.d = pyo.Var(rung.models, domain=pyo.NonNegativeReals)
+    block.d = pyo.Var(tier_group.models, domain=pyo.NonNegativeReals)
     block.level_deficit = pyo.ConstraintList()
-    for index in rung.models:
+    for index in tier_group.models:
         spec = request.models[index]
         unit = scale * unit_rps(spec)
-        if capped and pays_penalties(request.objective):
+        if capped and has_penalties(request.objective):
             # What is above the scale pays penalties, so no rate may be cut.
-            rate = built.rate(index, unit, f"tier{k}_{index}") - paid
+            rate = formulation.rate(index, unit, f"tier{k}_{index}") - penalty
         else:
-            rate = built.rate(index, unit, f"level{k}_{index}")
+            rate = formulation.rate(index, unit, f"level{k}_{index}")
         block.level_deficit.add(block.t - block.d[index] - rate <= 0)
-    taken = 0.0 if capped else place * paid
-    block.theta = pyo.Expression(expr=place * block.t - sum(block.d.values()) - taken)
+    level_penalty = 0.0 if capped else position * penalty
+    block.theta = pyo.Expression(expr=position * block.t - sum(block.d.values()) - level_penalty)
     block.objective = pyo.Objective(expr=block.theta, sense=pyo.maximize)
     return block.objective
 
 
-def keep_level(built: Formulation, k: int, best: Solution | None, scale: float) -> None:
+def fix_level(formulation: Formulation, k: int, best: Solution | None, scale: float) -> None:
     """Later levels must not lose what level k has reached."""
-    _keep(built, k, level_values(built, best), scale)
+    _add_floor(formulation, k, solution_levels(formulation, best), scale)
 
 
-def hold_levels(built: Formulation, values: Sequence[float]) -> None:
+def fix_levels(formulation: Formulation, values: Sequence[float]) -> None:
     """Every level held at the values of a plan, the worst served first, for what ranks plans of equal levels."""
-    built.model.level = pyo.Block(range(1, len(values) + 1))
-    ceilings = level_ceilings(built)
-    paying = pays_penalties(built.problem.request.objective)
+    formulation.model.level = pyo.Block(range(1, len(values) + 1))
+    ceilings = level_ceilings(formulation)
+    penalised = has_penalties(formulation.problem.request.objective)
     for k, value in enumerate(values, start=1):
-        built.look()
+        formulation.check_deadline()
         # Of a plan with these levels the k smallest are no more than the k-th: what is above it counts as that.
-        scale = ceilings[k - 1] if paying else value
+        scale = ceilings[k - 1] if penalised else value
         if scale > 0:
-            _level(built, k, scale)
-            _keep(built, k, values, scale)
+            _add_level(formulation, k, scale)
+            _add_floor(formulation, k, values, scale)
 
 
-def _keep(built: Formulation, k: int, values: Sequence[float], scale: float) -> None:
-    block = built.model.level[k]
+def _add_floor(formulation: Formulation, k: int, values: Sequence[float], scale: float) -> None:
+    block = formulation.model.level[k]
     block.objective.deactivate()
-    place = level_places(built.problem.request.models)[k - 1][1]
-    reached = sum(values[k - place : k]) / scale
+    position = level_positions(formulation.problem.request.models)[k - 1][1]
+    reached = sum(values[k - position : k]) / scale
     block.level_floor = pyo.Constraint(expr=block.theta >= reached - FLOOR_SLACK * max(1e-3, abs(reached)))
 
 
-def _ease_floors(model: Any, k: int) -> None:
+def _relax_floors(model: Any, k: int) -> None:
     """Give the floors of the levels before k the slack of the solver's own tolerance."""
     for before in range(1, k):
         block = model.level[before]
         if hasattr(block, "level_floor"):
             floor = pyo.value(block.level_floor.lower)
-            block.level_floor.set_value(block.theta >= floor - EASED_SLACK * max(1e-3, abs(floor)))
+            block.level_floor.set_value(block.theta >= floor - RELAXED_SLACK * max(1e-3, abs(floor)))
 
 
-def _accept(built: Formulation, found: Search, answer: ModelSolution, k: int) -> bool:
+def _accept_solution(formulation: Formulation, levels_result: LevelsResult, result: ModelSolution, k: int) -> bool:
     """Take the answer where it is no worse than what is there; say whether level k is proven.
 
     A stage that comes back worse than what is there, or with a bound below what is reached, is a
     fault of the solver: the better plan stays and the level is not called proven.
     """
-    proven = answer.status == "optimal"
-    if answer.status in ("optimal", "feasible"):
-        candidate = read_solution(built, answer)
-        places = level_places(built.problem.request.models)[:k]
-        if found.best is None or no_worse(
-            level_values(built, candidate), level_values(built, found.best), places
+    proven = result.status == "optimal"
+    if result.status in ("optimal", "feasible"):
+        candidate = read_solution(formulation, result)
+        positions = level_positions(formulation.problem.request.models)[:k]
+        if levels_result.best is None or no_worse(
+            solution_levels(formulation, candidate), solution_levels(formulation, levels_result.best), positions
         ):
-            found.best = candidate
+            levels_result.best = candidate
         else:
             proven = False
     return proven
 
 
-def no_worse(new: list[float], old: list[float], places: Sequence[tuple[Rung, int]]) -> bool:
+def no_worse(new: list[float], old: list[float], positions: Sequence[tuple[TierGroup, int]]) -> bool:
     """Whether the sums of the smallest of these levels are all kept (within tolerance), judged in their order."""
-    for level, (_, place) in enumerate(places, start=1):
-        before, after = sum(old[level - place : level]), sum(new[level - place : level])
+    for level, (_, position) in enumerate(positions, start=1):
+        before, after = sum(old[level - position : level]), sum(new[level - position : level])
         if not equal(before, after):
             return after > before
     return True
 
 
-def _slice(deadline: float, levels_left: int, *, have_plan: bool) -> float:
+def _time_slice_s(deadline: float, levels_left: int, *, have_plan: bool) -> float:
     """The first levels get the larger part of what is left: later ones often follow from them."""
     left = deadline - time.perf_counter()
     if levels_left == 1:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.planning.request.objective import pays_penalties
-from torchsplit_core.planning.timing import GRACE_S, look
+from torchsplit_core.planning.request.objective import has_penalties
+from torchsplit_core.planning.timing import MIN_BUILD_S, check_deadline
 from torchsplit_core.solver.pyomo_model import ModelSolution, pyo, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
@@ -19,12 +19,12 @@ Mode = Literal["exclusive", "pooled", "concrete"]
 Pools = dict[tuple[int, str, int | None], list[int]]
 """Uses by (group, profile, slot): those that share a capacity."""
 
-MOST_RATE = 1e7
+MAX_RATE = 1e7
 """Largest rate of a share in units of the level: a model that needs less than 1e-7 of a slice gets that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class SliceUse:
     """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled.
 
     `layout` is the one layout of the group on whose GPUs a member of co-locations stands, None for any.
@@ -47,25 +47,25 @@ class Formulation:
     problem: Problem
     mode: Mode
     model: Any
-    uses: tuple[Use, ...]
+    slice_uses: tuple[SliceUse, ...]
     stage_uses: dict[tuple[int, int], list[int]]
     presence: tuple[int, ...]
-    top: float = float("inf")
-    until: float = float("inf")
+    value_bound: float = float("inf")
+    build_deadline: float = float("inf")
     build_s: float = 0.0
 
-    def look(self) -> None:
+    def check_deadline(self) -> None:
         """Look at the clock while building. Raises OutOfTime."""
-        look(self.until)
+        check_deadline(self.build_deadline)
 
     def solve(self, seconds: float) -> ModelSolution:
         """Solve the model within `seconds`; nothing is known where handing it over would take longer than that.
 
         Handing it over takes about as long as building it, and nothing can interrupt it.
         """
-        if self.build_s > max(GRACE_S, seconds):
+        if self.build_s > max(MIN_BUILD_S, seconds):
             return ModelSolution("unknown", None, None, {}, 0.0)
-        return solve(self.model, seconds, fine=pays_penalties(self.problem.request.objective))
+        return solve(self.model, seconds, fine=has_penalties(self.problem.request.objective))
 
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.
@@ -79,7 +79,7 @@ class Formulation:
         cases = [number for number, case in enumerate(self.problem.cases) if case.model == index]
         for number in cases:
             sums = [
-                sum(self.parts(number, stage, scale, name).values())
+                sum(self.stage_terms(number, stage, scale, name).values())
                 for stage in range(self.problem.cases[number].stages)
             ]
             if len(sums) == 1:
@@ -109,10 +109,10 @@ class Formulation:
         """
         model = self.model
         parts = []
-        for number in [place for place, case in enumerate(self.problem.cases) if case.model == index]:
+        for number in [index_of_case for index_of_case, case in enumerate(self.problem.cases) if case.model == index]:
             stages = range(self.problem.cases[number].stages)
-            found = [self.parts(number, stage, scale, name) for stage in stages]
-            if not all(found):
+            stage_parts = [self.stage_terms(number, stage, scale, name) for stage in stages]
+            if not all(stage_parts):
                 continue
             worst = pyo.Var(stages, domain=pyo.NonNegativeReals)
             left = pyo.Var(domain=pyo.NonNegativeReals)
@@ -121,30 +121,30 @@ class Formulation:
             model.add_component(f"left_{name}_{number}", left)
             model.add_component(f"worst_loss_{name}_{number}", losses)
             model.add_component(f"after_loss_{name}_{number}", rest)
-            for stage, terms in enumerate(found):
+            for stage, terms in enumerate(stage_parts):
                 by_gpu: dict[int, list[Any]] = {}
                 for use, term in terms.items():
-                    by_gpu.setdefault(self.uses[use].choice.group, []).append(term)
-                for here in by_gpu.values():
-                    losses.add(worst[stage] - sum(here) >= 0)
+                    by_gpu.setdefault(self.slice_uses[use].choice.group, []).append(term)
+                for gpu_terms in by_gpu.values():
+                    losses.add(worst[stage] - sum(gpu_terms) >= 0)
                 rest.add(left - sum(terms.values()) + worst[stage] <= 0)
             parts.append(left)
         return sum(parts)
 
-    def parts(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
+    def stage_terms(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
         """What each use of a stage gives, divided by `scale`; see `rate` for where it is cut."""
         cut = float("inf")
         if name.startswith(("level", "minimum", "flow")):
-            cut = 1.0 if self.mode == "exclusive" else MOST_RATE
+            cut = 1.0 if self.mode == "exclusive" else MAX_RATE
         return {
-            use: self._part(use, min(cut, rate), scale, f"{name}_{use}")
+            use: self._use_term(use, min(cut, rate), scale, f"{name}_{use}")
             for use in self.stage_uses.get((case, stage), [])
-            if (rate := self.uses[use].choice.rate_rps / scale) > 0
+            if (rate := self.slice_uses[use].choice.rate_rps / scale) > 0
         }
 
-    def _part(self, use: int, rate: float, scale: float, name: str) -> Any:
+    def _use_term(self, use: int, rate: float, scale: float, name: str) -> Any:
         """What a use gives: its rate times its amount, and no more than the link lets one instance have (link_rate)."""
-        model, cap = self.model, self.uses[use].choice.cap_rps / scale
+        model, cap = self.model, self.slice_uses[use].choice.cap_rps / scale
         if self.mode != "concrete" or cap >= rate:
             return rate * model.x[use]
         part = pyo.Var(bounds=(0, cap))
@@ -163,32 +163,32 @@ class Formulation:
             else:
                 total += gamma * sum(
                     use.choice.excess_gib * self.model.x[number]
-                    for number, use in enumerate(self.uses)
+                    for number, use in enumerate(self.slice_uses)
                     if use.choice.excess_gib > 0
                 )
         if objective.separation_weight > 0:
-            total += objective.separation_weight * self.apart()
+            total += objective.separation_weight * self.separated_traffic()
         return total
 
-    def apart(self) -> Any:
+    def separated_traffic(self) -> Any:
         """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
-        flows = self.problem.ties.flows
+        flows = self.problem.colocation_index.flows
         if not hasattr(self.model, "phi"):
             return self.separations()
         return self.separations() + sum(flow.bytes_per_s * self.model.phi[f] for f, flow in enumerate(flows))
 
     def separations(self) -> Any:
         """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the members stand."""
-        ties = self.problem.ties
+        colocation_index = self.problem.colocation_index
         if self.mode == "pooled":
             return 0.0
         if self.problem.colocated:
             return sum(
-                ties.separated_bytes(present) * self.model.y[g, number]
+                colocation_index.separated_bytes(present) * self.model.y[g, number]
                 for g, group in enumerate(self.problem.groups)
                 for number, layout in enumerate(group.layouts)
-                if (present := layout.present) is not None
+                if (present := layout.present_members) is not None
             )
         if not hasattr(self.model, "q"):
             return 0.0
-        return sum(ties.ties[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)
+        return sum(colocation_index.colocations[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)

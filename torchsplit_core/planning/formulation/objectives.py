@@ -13,13 +13,13 @@ from typing import Any
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import (
     FLOOR_SLACK,
-    Search,
-    hold_levels,
-    keep_level,
+    LevelsResult,
+    fix_levels,
+    fix_level,
     level_ceilings,
-    level_values,
+    solution_levels,
     no_worse,
-    search_levels,
+    solve_levels,
     upper_rates,
 )
 from torchsplit_core.planning.formulation.model import Formulation
@@ -27,11 +27,11 @@ from torchsplit_core.planning.formulation.solution import Solution, penalty_of, 
 from torchsplit_core.planning.request.objective import (
     goal_of,
     level_count,
-    level_places,
-    pays_penalties,
-    values,
+    level_positions,
+    has_penalties,
+    objective_levels,
 )
-from torchsplit_core.planning.timing import OutOfTime, building_until
+from torchsplit_core.planning.timing import OutOfTime, build_deadline
 from torchsplit_core.solver.pyomo_model import ModelSolution, pyo
 from torchsplit_core.values import Progress, ignore_progress
 
@@ -39,66 +39,66 @@ POLISH_S = 5.0
 """Most seconds for the linear programs that follow a search with shares; they take milliseconds."""
 
 
-def search(
-    built: Formulation,
+def solve_objective(
+    formulation: Formulation,
     deadline: float,
     *,
     progress: Progress = ignore_progress,
     level_one_only: bool = False,
-) -> Search:
+) -> LevelsResult:
     """Run the request's objective until proven or until `deadline` (time.perf_counter).
 
     `level_one_only` spends all the time of a leximin on its first level, the others follow for the
     tenants found there: more of a plan, less of a proof.
     """
-    goal = goal_of(built.problem.request)
+    goal = goal_of(formulation.problem.request)
     if goal.fair:
-        count = level_count(built.problem.request)
-        found = search_levels(built, 1 if level_one_only else count, deadline, progress)
-        if level_one_only and found.best is not None:
-            found.levels, found.proven, found.status = count, 0, "feasible"
+        count = level_count(formulation.problem.request)
+        levels_result = solve_levels(formulation, 1 if level_one_only else count, deadline, progress)
+        if level_one_only and levels_result.best is not None:
+            levels_result.levels, levels_result.proven, levels_result.status = count, 0, "feasible"
     else:
-        found = _single(built, deadline, progress)
-    if found.best is not None and built.mode != "exclusive" and not goal.by_cost:
-        _polish(built, found, deadline)
-    if found.best is not None and found.status == "optimal" and built.mode != "pooled":
-        _fewest_separations(built, found, deadline, progress)
-    return found
+        levels_result = _solve_sum(formulation, deadline, progress)
+    if levels_result.best is not None and formulation.mode != "exclusive" and not goal.by_cost:
+        _reoptimise_shares(formulation, levels_result, deadline)
+    if levels_result.best is not None and levels_result.status == "optimal" and formulation.mode != "pooled":
+        _minimize_separations(formulation, levels_result, deadline, progress)
+    return levels_result
 
 
-def any_plan(built: Formulation, seconds: float) -> Search:
+def find_any_plan(formulation: Formulation, seconds: float) -> LevelsResult:
     """Some plan that meets every demand, for when the objective has found none in its time."""
-    model = built.model
+    model = formulation.model
     model.anything = pyo.Var(bounds=(0, 0))
     model.any_objective = pyo.Objective(expr=model.anything)
     for other in model.component_data_objects(pyo.Objective, active=True):
         if other is not model.any_objective:
             other.deactivate()
-    answer = built.solve(seconds)
-    found = Search(levels=1, seconds=answer.seconds)
-    if answer.status == "infeasible":
-        found.status = "infeasible"
-    elif answer.status in ("optimal", "feasible"):
-        found.best = read_solution(built, answer)
-        found.status = "feasible"
-        if goal_of(built.problem.request).fair:
-            found.values = level_values(built, found.best)
-            found.bounds = [*level_ceilings(built)]
+    result = formulation.solve(seconds)
+    levels_result = LevelsResult(levels=1, seconds=result.seconds)
+    if result.status == "infeasible":
+        levels_result.status = "infeasible"
+    elif result.status in ("optimal", "feasible"):
+        levels_result.best = read_solution(formulation, result)
+        levels_result.status = "feasible"
+        if goal_of(formulation.problem.request).fair:
+            levels_result.values = solution_levels(formulation, levels_result.best)
+            levels_result.bounds = [*level_ceilings(formulation)]
         else:
-            found.values = [objective_value(built, found.best)]
-    return found
+            levels_result.values = [first_level_value(formulation, levels_result.best)]
+    return levels_result
 
 
-def _polish(built: Formulation, found: Search, deadline: float) -> None:
+def _reoptimise_shares(formulation: Formulation, levels_result: LevelsResult, deadline: float) -> None:
     """Best shares for the whole numbers found: linear programs, so without the gap of a MIP stage."""
-    assert found.best is not None
+    assert levels_result.best is not None
     try:
-        again = build(built.problem, built.mode, until=building_until(deadline))
+        fixed = build(formulation.problem, formulation.mode, until=build_deadline(deadline))
     except OutOfTime:
         return
     for name in ("y", "w", "delta", "b", "a"):
-        for key, var in getattr(again.model, name).items() if hasattr(again.model, name) else ():
-            value = found.best.values.get(id(getattr(built.model, name)[key]))
+        for key, var in getattr(fixed.model, name).items() if hasattr(fixed.model, name) else ():
+            value = levels_result.best.values.get(id(getattr(formulation.model, name)[key]))
             if value is not None:
                 # Pinned by bounds, not fixed: a fixed variable would be missing from the answer.
                 var.domain = pyo.Reals
@@ -106,141 +106,141 @@ def _polish(built: Formulation, found: Search, deadline: float) -> None:
                 var.setub(round(value))
     now = time.perf_counter()
     deadline = min(now + POLISH_S, max(deadline, now + POLISH_S / 10))
-    fair = goal_of(built.problem.request).fair
+    fair = goal_of(formulation.problem.request).fair
     if fair:
-        better = search_levels(again, found.levels, deadline, ignore_progress)
+        better = solve_levels(fixed, levels_result.levels, deadline, ignore_progress)
     else:
-        better = _single(again, deadline, ignore_progress)
-    found.seconds += better.seconds
+        better = _solve_sum(fixed, deadline, ignore_progress)
+    levels_result.seconds += better.seconds
     if better.best is None or better.status != "optimal":
         return
     if fair:
-        places = level_places(built.problem.request.models)[: found.levels]
-        improved = no_worse(better.values, found.values, places)
+        positions = level_positions(formulation.problem.request.models)[: levels_result.levels]
+        improved = no_worse(better.values, levels_result.values, positions)
     else:
-        improved = better.values[0] >= found.values[0]
+        improved = better.values[0] >= levels_result.values[0]
     if improved:
-        found.best = replace(better.best, values=found.best.values)
-        found.values = better.values
+        levels_result.best = replace(better.best, values=levels_result.best.values)
+        levels_result.values = better.values
 
 
-def _single(built: Formulation, deadline: float, progress: Progress) -> Search:
+def _solve_sum(formulation: Formulation, deadline: float, progress: Progress) -> LevelsResult:
     """A sum: one level."""
-    model, goal = built.model, goal_of(built.problem.request)
+    model, goal = formulation.model, goal_of(formulation.problem.request)
     progress(0.0, "Searching")
-    scale = _scale(built)
+    scale = _scale(formulation)
     model.objective = pyo.Objective(
-        expr=_with_variable(model, _sum(built, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
+        expr=_with_variable(model, _sum_expression(formulation, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
     )
-    answer = built.solve(deadline - time.perf_counter())
+    result = formulation.solve(deadline - time.perf_counter())
     model.objective.deactivate()
-    found = Search(levels=1, seconds=answer.seconds)
-    if answer.status == "infeasible":
-        found.status = "infeasible"
-    if answer.status not in ("optimal", "feasible"):
-        return found
-    found.best = read_solution(built, answer)
-    proven = answer.status == "optimal"
-    value = objective_value(built, found.best)
+    levels_result = LevelsResult(levels=1, seconds=result.seconds)
+    if result.status == "infeasible":
+        levels_result.status = "infeasible"
+    if result.status not in ("optimal", "feasible"):
+        return levels_result
+    levels_result.best = read_solution(formulation, result)
+    proven = result.status == "optimal"
+    value = first_level_value(formulation, levels_result.best)
     bound = None
-    if answer.bound is not None:
-        bound = goal.held(answer.bound * scale, value)
-    found.values, found.bounds = [value], [bound]
-    found.proven = int(proven)
-    found.status = "optimal" if proven else "feasible"
-    return found
+    if result.bound is not None:
+        bound = goal.clamp_bound(result.bound * scale, value)
+    levels_result.values, levels_result.bounds = [value], [bound]
+    levels_result.proven = int(proven)
+    levels_result.status = "optimal" if proven else "feasible"
+    return levels_result
 
 
-def _scale(built: Formulation) -> float:
+def _scale(formulation: Formulation) -> float:
     """The unit in which a sum is searched, so that its figures are near 1: no less than any gain, or any GPU's cost."""
-    request, goal = built.problem.request, goal_of(built.problem.request)
+    request, goal = formulation.problem.request, goal_of(formulation.problem.request)
     if goal.by_cost:
-        return max(1.0, *(group.cost for group in built.problem.groups))
-    return sum(goal.gain(s) * rate for s, rate in zip(request.models, upper_rates(built), strict=True)) or 1.0
+        return max(1.0, *(group.cost for group in formulation.problem.groups))
+    return sum(goal.gain(s) * rate for s, rate in zip(request.models, upper_rates(formulation), strict=True)) or 1.0
 
 
-def _sum(built: Formulation, scale: float) -> Any:
+def _sum_expression(formulation: Formulation, scale: float) -> Any:
     """The sum with its penalties, as an expression in units of `scale`."""
-    request, goal = built.problem.request, goal_of(built.problem.request)
-    paid = built.penalty() if pays_penalties(request.objective) else 0.0
+    request, goal = formulation.problem.request, goal_of(formulation.problem.request)
+    penalty = formulation.penalty() if has_penalties(request.objective) else 0.0
     if goal.by_cost:
-        groups = built.problem.groups
-        return sum(groups[g].cost / scale * count for (g, _), count in built.model.y.items()) + paid / scale
+        groups = formulation.problem.groups
+        return sum(groups[g].cost / scale * count for (g, _), count in formulation.model.y.items()) + penalty / scale
     gains = [goal.gain(spec) for spec in request.models]
-    return sum(built.rate(i, scale / gain, f"sum_{i}") for i, gain in enumerate(gains)) - paid / scale
+    return sum(formulation.rate(i, scale / gain, f"sum_{i}") for i, gain in enumerate(gains)) - penalty / scale
 
 
-def objective_value(built: Formulation, solution: Solution) -> float:
+def first_level_value(formulation: Formulation, solution: Solution) -> float:
     """The value of a solution at the objective's first level."""
-    cost, paid = used_cost(built, solution), penalty_of(built, solution)
-    return values(built.problem.request, solution.rates, cost, paid)[0]
+    cost, penalty = used_cost(formulation, solution), penalty_of(formulation, solution)
+    return objective_levels(formulation.problem.request, solution.rates, cost, penalty)[0]
 
 
-def used_cost(built: Formulation, solution: Solution) -> float:
+def used_cost(formulation: Formulation, solution: Solution) -> float:
     """Cost of the GPUs that have a layout."""
-    return sum(built.problem.groups[g].cost * count for (g, _), count in solution.layouts.items())
+    return sum(formulation.problem.groups[g].cost * count for (g, _), count in solution.layouts.items())
 
 
-def least_apart(built: Formulation, levels: Sequence[float], deadline: float) -> ModelSolution:
+def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline: float) -> ModelSolution:
     """Among plans of these levels of the objective, one with the fewest bytes apart, and a bound of them.
 
     Both in units of `apart_unit`. The model is used for nothing else. Raises OutOfTime.
     """
-    model, goal = built.model, goal_of(built.problem.request)
+    model, goal = formulation.model, goal_of(formulation.problem.request)
     if goal.fair:
-        hold_levels(built, levels)
+        fix_levels(formulation, levels)
     else:
-        scale = _scale(built)
-        _keep_sum(built, _with_variable(model, _sum(built, scale)), levels[0], scale)
-    model.least_apart = pyo.Objective(expr=built.apart() / apart_unit(built), sense=pyo.minimize)
-    return built.solve(deadline - time.perf_counter())
+        scale = _scale(formulation)
+        _fix_sum(formulation, _with_variable(model, _sum_expression(formulation, scale)), levels[0], scale)
+    model.least_apart = pyo.Objective(expr=formulation.separated_traffic() / traffic_unit(formulation), sense=pyo.minimize)
+    return formulation.solve(deadline - time.perf_counter())
 
 
-def apart_unit(built: Formulation) -> float:
+def traffic_unit(formulation: Formulation) -> float:
     """The largest bytes that a co-location counts for, so that the objective's figures stay near 1."""
-    ties = built.problem.ties
+    colocation_index = formulation.problem.colocation_index
     return max(
-        [1.0, *(tie.bytes_per_request for tie in ties.soft), *(flow.bytes_per_s for flow in ties.flows)]
+        [1.0, *(colocation.bytes_per_request for colocation in colocation_index.soft), *(flow.bytes_per_s for flow in colocation_index.flows)]
     )
 
 
-def _keep_sum(built: Formulation, total: Any, reached: float, scale: float) -> None:
+def _fix_sum(formulation: Formulation, total: Any, reached: float, scale: float) -> None:
     """reached: the sum, in units of `scale`, stays what it is."""
     room = abs(reached) * FLOOR_SLACK
-    minimised = goal_of(built.problem.request).minimised
-    kept = total <= (reached + room) / scale if minimised else total >= (reached - room) / scale
-    built.model.reached = pyo.Constraint(expr=kept)
+    minimised = goal_of(formulation.problem.request).minimised
+    floor = total <= (reached + room) / scale if minimised else total >= (reached - room) / scale
+    formulation.model.reached = pyo.Constraint(expr=floor)
 
 
-def _fewest_separations(built: Formulation, found: Search, deadline: float, progress: Progress) -> None:
+def _minimize_separations(formulation: Formulation, levels_result: LevelsResult, deadline: float, progress: Progress) -> None:
     """Among plans of equal objective the fewest separations of soft co-locations (weight 0 only)."""
-    request = built.problem.request
-    soft = built.problem.ties.soft
-    if not soft or request.objective.separation_weight > 0 or found.best is None:
+    request = formulation.problem.request
+    soft = formulation.problem.colocation_index.soft
+    if not soft or request.objective.separation_weight > 0 or levels_result.best is None:
         return
     progress(0.95, "Keeping pairs together")
-    model, goal = built.model, goal_of(request)
+    model, goal = formulation.model, goal_of(request)
     if goal.fair:
         last = max(k for k in model.level if hasattr(model.level[k], "theta"))
         block = model.level[last]
         if not hasattr(block, "level_floor"):
-            keep_level(built, last, found.best, level_ceilings(built)[last - 1] or 1.0)
+            fix_level(formulation, last, levels_result.best, level_ceilings(formulation)[last - 1] or 1.0)
     else:
-        _keep_sum(built, model.objective.expr, found.values[0], _scale(built))
+        _fix_sum(formulation, model.objective.expr, levels_result.values[0], _scale(formulation))
     scale = max(item.bytes_per_request for item in soft)
-    model.together = pyo.Objective(expr=built.separations() / scale, sense=pyo.minimize)
-    answer = built.solve(deadline - time.perf_counter())
+    model.together = pyo.Objective(expr=formulation.separations() / scale, sense=pyo.minimize)
+    result = formulation.solve(deadline - time.perf_counter())
     model.together.deactivate()
-    found.seconds += answer.seconds
-    if answer.status not in ("optimal", "feasible"):
-        found.status = "feasible"
+    levels_result.seconds += result.seconds
+    if result.status not in ("optimal", "feasible"):
+        levels_result.status = "feasible"
         return
-    candidate = read_solution(built, answer)
-    if separations_of(built, candidate) < separations_of(built, found.best):
-        found.best = candidate
-        found.values = level_values(built, candidate) if goal.fair else found.values
-    if answer.status != "optimal":
-        found.status = "feasible"
+    candidate = read_solution(formulation, result)
+    if separations_of(formulation, candidate) < separations_of(formulation, levels_result.best):
+        levels_result.best = candidate
+        levels_result.values = solution_levels(formulation, candidate) if goal.fair else levels_result.values
+    if result.status != "optimal":
+        levels_result.status = "feasible"
 
 
 def _with_variable(model: Any, expression: Any) -> Any:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchsplit_core.planning.formulation.model import Formulation
-from torchsplit_core.planning.request.ties import Member
+from torchsplit_core.planning.request.colocation_index import ColocationMember
 from torchsplit_core.solver.pyomo_model import ModelSolution
 
-NOTHING = 1e-7
+NEGLIGIBLE_SHARE = 1e-7
 """A share below this is none."""
 
 
@@ -26,113 +26,113 @@ class Solution:
     values: Mapping[int, float]
 
 
-def read_solution(built: Formulation, answer: ModelSolution) -> Solution:
+def read_solution(formulation: Formulation, result: ModelSolution) -> Solution:
     """Round what is whole and reckon every model's throughput from the points themselves."""
-    model = built.model
+    model = formulation.model
     layouts = {}
     for key in model.y:
-        count = round(answer.values.get(id(model.y[key]), 0.0))
+        count = round(result.values.get(id(model.y[key]), 0.0))
         if count:
             layouts[key] = count
     amounts: dict[int, float] = {}
     for use in model.x:
-        value = answer.values.get(id(model.x[use]), 0.0)
-        if built.mode == "exclusive":
+        value = result.values.get(id(model.x[use]), 0.0)
+        if formulation.mode == "exclusive":
             value = float(round(value))
-        elif built.mode == "concrete" and round(answer.values.get(id(model.b[use]), 0.0)) == 0:
+        elif formulation.mode == "concrete" and round(result.values.get(id(model.b[use]), 0.0)) == 0:
             value = 0.0
-        if value > NOTHING:
+        if value > NEGLIGIBLE_SHARE:
             amounts[use] = value
-    return Solution(layouts, amounts, rates_of(built, amounts), answer.values)
+    return Solution(layouts, amounts, rates_of(formulation, amounts), result.values)
 
 
-def rates_of(built: Formulation, amounts: Mapping[int, float]) -> tuple[float, ...]:
+def rates_of(formulation: Formulation, amounts: Mapping[int, float]) -> tuple[float, ...]:
     """Throughput of each model: over its variants in use, the least stage of each."""
-    rates = [0.0] * len(built.problem.request.models)
-    for number, case in enumerate(built.problem.cases):
+    rates = [0.0] * len(formulation.problem.request.models)
+    for number, case in enumerate(formulation.problem.cases):
         least = min(
-            sum(_rate(built, use, amounts.get(use, 0.0)) for use in built.stage_uses.get((number, stage), []))
+            sum(_rate(formulation, use, amounts.get(use, 0.0)) for use in formulation.stage_uses.get((number, stage), []))
             for stage in range(case.stages)
         )
         rates[case.model] += least
     return tuple(rates)
 
 
-def _rate(built: Formulation, use: int, amount: float) -> float:
+def _rate(formulation: Formulation, use: int, amount: float) -> float:
     """The requests/s of a use: one that is an instance has no more than its link lets it have, a pool of them may."""
-    choice = built.uses[use].choice
+    choice = formulation.slice_uses[use].choice
     rate = amount * choice.rate_rps
-    return min(rate, choice.cap_rps) if built.mode == "concrete" else rate
+    return min(rate, choice.cap_rps) if formulation.mode == "concrete" else rate
 
 
-def penalty_of(built: Formulation, solution: Solution) -> float:
+def penalty_of(formulation: Formulation, solution: Solution) -> float:
     """What the objective pays in this solution (see Formulation.penalty), from the whole numbers."""
-    objective = built.problem.request.objective
+    objective = formulation.problem.request.objective
     total = 0.0
     if objective.memory_violation_penalty:
-        total += objective.memory_violation_penalty * _excess(built, solution)
+        total += objective.memory_violation_penalty * _excess(formulation, solution)
     if objective.separation_weight > 0:
-        total += objective.separation_weight * apart_of(built, solution)
+        total += objective.separation_weight * traffic_of(formulation, solution)
     return total
 
 
-def apart_of(built: Formulation, solution: Solution) -> float:
+def traffic_of(formulation: Formulation, solution: Solution) -> float:
     """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
-    return separations_of(built, solution) + (0.0 if built.mode == "pooled" else _leaving(built, solution))
+    return separations_of(formulation, solution) + (0.0 if formulation.mode == "pooled" else _cross_gpu_bytes(formulation, solution))
 
 
-def _leaving(built: Formulation, solution: Solution) -> float:
+def _cross_gpu_bytes(formulation: Formulation, solution: Solution) -> float:
     """Bytes/s that routed co-locations send between GPUs; each GPU is a group of its own."""
     total = 0.0
-    for flow in built.problem.ties.flows:
-        first, second = (_rates_there(built, member, solution) for member in (flow.first, flow.second))
-        kept = sum(min(rate, second.get(g, 0.0)) for g, rate in first.items())
-        total += flow.leaving(kept)
+    for flow in formulation.problem.colocation_index.flows:
+        first, second = (_member_rates(formulation, member, solution) for member in (flow.first, flow.second))
+        local_rps = sum(min(rate, second.get(g, 0.0)) for g, rate in first.items())
+        total += flow.cross_gpu_bytes(local_rps)
     return total
 
 
-def _rates_there(built: Formulation, member: Member, solution: Solution) -> dict[int, float]:
+def _member_rates(formulation: Formulation, member: ColocationMember, solution: Solution) -> dict[int, float]:
     """By group the requests/s of a member: those of its stage, or of the slowest stage of its model."""
-    found: dict[int, float] = {}
-    for number, case in enumerate(built.problem.cases):
+    by_group: dict[int, float] = {}
+    for number, case in enumerate(formulation.problem.cases):
         stages = member.stages_of(case.model, case.variant, case.stages)
-        there: list[dict[int, float]] = [{} for _ in stages]
-        for stage, totals in zip(stages, there, strict=True):
-            for use in built.stage_uses.get((number, stage), []):
-                g, rate = built.uses[use].choice.group, _rate(built, use, solution.amounts.get(use, 0.0))
+        stage_rates: list[dict[int, float]] = [{} for _ in stages]
+        for stage, totals in zip(stages, stage_rates, strict=True):
+            for use in formulation.stage_uses.get((number, stage), []):
+                g, rate = formulation.slice_uses[use].choice.group, _rate(formulation, use, solution.amounts.get(use, 0.0))
                 totals[g] = totals.get(g, 0.0) + rate
-        for g in set().union(*there):
-            found[g] = found.get(g, 0.0) + min(totals.get(g, 0.0) for totals in there)
-    return found
+        for g in set().union(*stage_rates):
+            by_group[g] = by_group.get(g, 0.0) + min(totals.get(g, 0.0) for totals in stage_rates)
+    return by_group
 
 
-def separations_of(built: Formulation, solution: Solution) -> float:
+def separations_of(formulation: Formulation, solution: Solution) -> float:
     """Σ bytes_per_request over the GPUs where a soft co-location is torn apart."""
-    if built.mode == "pooled":
+    if formulation.mode == "pooled":
         return 0.0
-    ties = built.problem.ties
-    if built.problem.colocated:
+    colocation_index = formulation.problem.colocation_index
+    if formulation.problem.colocated:
         return sum(
-            count * ties.separated_bytes(present)
+            count * colocation_index.separated_bytes(present)
             for (g, number), count in solution.layouts.items()
-            if (present := built.problem.groups[g].layouts[number].present) is not None
+            if (present := formulation.problem.groups[g].layouts[number].present_members) is not None
         )
-    there: dict[int, frozenset[int]] = {}
+    members_by_group: dict[int, frozenset[int]] = {}
     for use in solution.amounts:
-        choice = built.uses[use].choice
-        there[choice.group] = there.get(choice.group, frozenset()) | built.problem.members(choice)
-    return sum(map(ties.separated_bytes, there.values()))
+        choice = formulation.slice_uses[use].choice
+        members_by_group[choice.group] = members_by_group.get(choice.group, frozenset()) | formulation.problem.colocation_members(choice)
+    return sum(map(colocation_index.separated_bytes, members_by_group.values()))
 
 
-def _excess(built: Formulation, solution: Solution) -> float:
-    if built.mode != "concrete":
-        return sum(built.uses[use].choice.excess_gib * amount for use, amount in solution.amounts.items())
-    held: dict[tuple[int, str, int | None], float] = {}
+def _excess(formulation: Formulation, solution: Solution) -> float:
+    if formulation.mode != "concrete":
+        return sum(formulation.slice_uses[use].choice.excess_gib * amount for use, amount in solution.amounts.items())
+    slice_memory: dict[tuple[int, str, int | None], float] = {}
     for use in solution.amounts:
-        choice = built.uses[use].choice
-        key = (choice.group, choice.profile, built.uses[use].slot)
-        held[key] = held.get(key, 0.0) + choice.memory_gib
+        choice = formulation.slice_uses[use].choice
+        key = (choice.group, choice.profile, formulation.slice_uses[use].slot)
+        slice_memory[key] = slice_memory.get(key, 0.0) + choice.memory_gib
     return sum(
-        max(0.0, memory - built.problem.size_gib(group, profile))
-        for (group, profile, _), memory in held.items()
+        max(0.0, memory - formulation.problem.slice_memory_gib(group, profile))
+        for (group, profile, _), memory in slice_memory.items()
     )

@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.fractional.pack import CLOSE, even_out
+from torchsplit_core.planning.fractional.packing import SHARE_TOLERANCE, equalise_shares
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import unit_rps
 
-EASY = 0.7
+MIN_SHARED_RATE = 0.7
 """Part of its best throughput that a model must reach beside others to hold back for those that cannot."""
 
 
@@ -34,10 +34,10 @@ def add_second_tenants(
     most = problem.request.max_tenants_per_slice
     if most is not None and most < 2:
         return None
-    running = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
+    cases_in_use = {choice.case for slice_ in assignment.slices for choice, _ in slice_.tenants}
     by_pool: dict[tuple[int, str], list[Choice]] = {}
     for choice in problem.choices:
-        if choice.case in running and not problem.cases[choice.case].levels:
+        if choice.case in cases_in_use and not problem.cases[choice.case].has_latency_levels:
             by_pool.setdefault((choice.group, choice.profile), []).append(choice)
     owned: dict[tuple[int, str, int], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
@@ -45,65 +45,65 @@ def add_second_tenants(
             owned.setdefault((slice_.group, slice_.profile, id(slice_.tenants[0][0])), []).append(slice_)
     for (group, profile, _), slices in owned.items():
         owner = slices[0].tenants[0][0]
-        if owner.alone:
+        if owner.needs_own_slice:
             continue
-        size = problem.size_gib(group, profile)
+        size = problem.slice_memory_gib(group, profile)
         room = size - owner.memory_gib
-        joining = _best(problem, by_pool.get((group, profile), []), owner, room, prices)
-        for slice_, choice in zip(slices, joining, strict=False):
+        candidates = _second_tenants(problem, by_pool.get((group, profile), []), owner, room, prices)
+        for slice_, choice in zip(slices, candidates, strict=False):
             slice_.tenants.append((choice, 0.0))
-    return even_out(problem, assignment)
+    return equalise_shares(problem, assignment)
 
 
-def restated(problem: Problem, assignment: Assignment) -> Assignment | None:
+def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:
     """An assignment of whole slices in the cases and choices of `problem`; None where no case of it holds a model's.
 
     With whole slices other cases are told apart than with shares.
     """
-    known: dict[tuple[object, ...], dict[int, Choice]] = {}
+    by_key: dict[tuple[object, ...], dict[int, Choice]] = {}
     for choice in problem.choices:
-        known.setdefault(_where(choice), {})[choice.case] = choice
-    held: dict[int, set[int]] = {}
+        by_key.setdefault(_choice_key(choice), {})[choice.case] = choice
+    common_cases: dict[int, set[int]] = {}
     for choice in {id(c): c for slice_ in assignment.slices for c, _ in slice_.tenants}.values():
-        cases = set(known.get(_where(choice), ()))
-        held[choice.model] = held.get(choice.model, cases) & cases
-    if not all(held.values()):
+        cases = set(by_key.get(_choice_key(choice), ()))
+        common_cases[choice.model] = common_cases.get(choice.model, cases) & cases
+    if not all(common_cases.values()):
         return None
     slices = [
         replace(
             slice_,
-            tenants=[(known[_where(c)][min(held[c.model])], share) for c, share in slice_.tenants],
+            tenants=[(by_key[_choice_key(c)][min(common_cases[c.model])], share) for c, share in slice_.tenants],
         )
         for slice_ in assignment.slices
     ]
     return replace(assignment, slices=slices)
 
 
-def _where(choice: Choice) -> tuple[object, ...]:
+def _choice_key(choice: Choice) -> tuple[object, ...]:
     point = choice.point
     return (
         choice.model, choice.variant, choice.stage, choice.group, choice.profile, point.batch_size, point.processes
     )  # fmt: skip
 
 
-def can_be_second(problem: Problem) -> set[int]:
+def second_tenant_models(problem: Problem) -> set[int]:
     """Models that lose little where they need no more than half of a slice's memory, and have no limit."""
     best: dict[int, float] = {}
-    beside: dict[int, float] = {}
+    best_beside: dict[int, float] = {}
     for choice in problem.choices:
         group = problem.groups[choice.group]
         # What a GPU cut into such slices alone would give.
-        count = max(layout.useful.get(choice.profile, 0) for layout in group.layouts)
+        count = max(layout.usable_counts.get(choice.profile, 0) for layout in group.layouts)
         rate = choice.rate_rps * count
         best[choice.model] = max(best.get(choice.model, 0.0), rate)
-        if problem.cases[choice.case].levels or choice.alone:
+        if problem.cases[choice.case].has_latency_levels or choice.needs_own_slice:
             continue
-        if choice.memory_gib <= problem.size_gib(choice.group, choice.profile) / 2:
-            beside[choice.model] = max(beside.get(choice.model, 0.0), rate)
-    return {model for model, rate in beside.items() if rate >= EASY * best[model]}
+        if choice.memory_gib <= problem.slice_memory_gib(choice.group, choice.profile) / 2:
+            best_beside[choice.model] = max(best_beside.get(choice.model, 0.0), rate)
+    return {model for model, rate in best_beside.items() if rate >= MIN_SHARED_RATE * best[model]}
 
 
-def _best(
+def _second_tenants(
     problem: Problem,
     choices: Sequence[Choice],
     owner: Choice,
@@ -111,13 +111,13 @@ def _best(
     prices: NDArray[np.float64],
 ) -> list[Choice]:
     """The second tenants that fit, one choice a model and stage, by what a whole slice would be worth to them."""
-    found: dict[tuple[int, int], tuple[float, Choice]] = {}
+    best_by_stage: dict[tuple[int, int], tuple[float, Choice]] = {}
     for choice in choices:
         key = (choice.model, choice.stage)
-        if key == (owner.model, owner.stage) or choice.alone or choice.memory_gib > room + CLOSE:
+        if key == (owner.model, owner.stage) or choice.needs_own_slice or choice.memory_gib > room + SHARE_TOLERANCE:
             continue
         spec = problem.request.models[choice.model]
         worth = float(prices[choice.model]) * choice.rate_rps / unit_rps(spec)
-        if key not in found or worth > found[key][0]:
-            found[key] = (worth, choice)
-    return [choice for _, choice in sorted(found.values(), key=lambda item: -item[0])]
+        if key not in best_by_stage or worth > best_by_stage[key][0]:
+            best_by_stage[key] = (worth, choice)
+    return [choice for _, choice in sorted(best_by_stage.values(), key=lambda item: -item[0])]

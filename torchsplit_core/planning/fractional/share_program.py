@@ -22,21 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.patterns.supply import Supply
-from torchsplit_core.planning.request.objective import rungs, unit_rps
+from torchsplit_core.planning.patterns.capacity import FleetCapacity
+from torchsplit_core.planning.request.objective import tier_groups, unit_rps
 from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values import PlanModel
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-STUCK = 1e-9
+PRICE_TOLERANCE = 1e-9
 """Price above which a model cannot rise without another one falling."""
 
-LARGEST, SMALLEST = 1e12, 1e-8
+MAX_COEFFICIENT, MIN_COEFFICIENT = 1e12, 1e-8
 """Coefficients beyond which HiGHS refuses a matrix, or takes an entry for 0 (its limits are 1e15 and 1e-9)."""
 
-GAP = 1e-7
+RELATIVE_GAP = 1e-7
 """Relative gap at which whole layouts count as the best."""
 
 
@@ -70,64 +70,64 @@ class ShareProgram:
         owners: Sequence[int],
         shares: Sequence[Share],
         slots: Vector,
-        supply: Supply | None = None,
+        capacity: FleetCapacity | None = None,
         unit: float = 1.0,
     ) -> None:
-        self.shares, self.owners, self.slots, self.supply = shares, owners, slots, supply
-        self.unit, self.rungs = unit, rungs(specs)
+        self.shares, self.owners, self.slots, self.capacity = shares, owners, slots, capacity
+        self.unit, self.tier_groups = unit, tier_groups(specs)
         self.units = np.array([unit_rps(spec) for spec in specs]) * unit
         caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
         self.caps: Vector = caps / self.units
         self.floors: Vector = np.array([spec.min_throughput_rps or 0.0 for spec in specs]) / self.units
-        self.layouts = len(supply.columns) if supply is not None else 0
+        self.layouts = len(capacity.columns) if capacity is not None else 0
         self.layout_at = len(shares)
         self.case_at = self.layout_at + self.layouts
         self.t = self.case_at + len(owners)
-        self.highs = self._load()
+        self.highs = self._build_program()
 
-    def rise(self, *, stop_at_price: bool = False) -> tuple[Vector, Flags] | None:
+    def raise_levels(self, *, stop_at_price: bool = False) -> tuple[Vector, Flags] | None:
         """Raise all models together, holding those at their cap and those that are stuck.
 
         Returns the levels held and who still rises, with `stop_at_price` before the first is
         stuck; None where the minima cannot be met.
         """
-        held, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
-        for rung in self.rungs:
-            rising = np.isin(np.arange(len(self.units)), rung.models)
-            caps = np.minimum(self.caps, rung.cap / self.unit)
-            risen = self._rise(held, rising, caps, stop_at_price=stop_at_price)
-            if not risen:
+        floors, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
+        for tier_group in self.tier_groups:
+            rising = np.isin(np.arange(len(self.units)), tier_group.models)
+            caps = np.minimum(self.caps, tier_group.cap / self.unit)
+            raised = self._raise_group(floors, rising, caps, stop_at_price=stop_at_price)
+            if not raised:
                 return None
-        return held, rising
+        return floors, rising
 
-    def _rise(self, held: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
+    def _raise_group(self, floors: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
         """Raise those that are `rising` until the last is held, or as `rise` says; False where there is no plan."""
         while True:
-            self.hold(held, rising)
+            self.set_floors(floors, rising)
             if run(self.highs) != "optimal":
                 return False
             if not rising.any():
                 return True
             level = self.value(self.t)
             capped = rising & (caps <= level * (1 + 1e-9))
-            stuck = rising & (self.prices() > STUCK)
+            stuck = rising & (self.prices() > PRICE_TOLERANCE)
             if capped.any():
-                held[capped] = np.maximum(held[capped], caps[capped] * (1 - 1e-12))
+                floors[capped] = np.maximum(floors[capped], caps[capped] * (1 - 1e-12))
                 rising &= ~capped
             elif stop_at_price:
                 return True
             elif not stuck.any():
                 # Degenerate prices tell of nobody: all keep what they have.
-                held[rising] = np.maximum(held[rising], level * (1 - 1e-10))
+                floors[rising] = np.maximum(floors[rising], level * (1 - 1e-10))
                 return True
             else:
-                held[stuck] = np.maximum(held[stuck], level * (1 - 1e-10))
+                floors[stuck] = np.maximum(floors[stuck], level * (1 - 1e-10))
                 rising &= ~stuck
 
-    def hold(self, held: Vector, rising: Flags) -> None:
+    def set_floors(self, floors: Vector, rising: Flags) -> None:
         """Hold every model at its level; those rising have t as another lower bound."""
         for model in range(len(self.units)):
-            self.highs.changeRowBounds(self.served_at + model, float(held[model]), INF)
+            self.highs.changeRowBounds(self.served_at + model, float(floors[model]), INF)
             self.highs.changeRowBounds(self.rising_at + model, 0.0 if rising[model] else -INF, INF)
         # Without a model that rises nothing bounds t.
         self.highs.changeColBounds(self.t, 0.0, INF if rising.any() else 0.0)
@@ -143,12 +143,12 @@ class ShareProgram:
     def prices(self) -> Vector:
         """What a level of 1 more of each rising model would cost the others."""
         rows = np.array(self.highs.getSolution().row_dual)
-        found: Vector = np.abs(rows[self.rising_at : self.rising_at + len(self.units)])
-        return found
+        duals: Vector = np.abs(rows[self.rising_at : self.rising_at + len(self.units)])
+        return duals
 
-    def _load(self) -> Any:
+    def _build_program(self) -> Any:
         pools = len(self.slots)
-        groups = len(self.supply.gpus) if self.supply is not None else 0
+        groups = len(self.capacity.gpus) if self.capacity is not None else 0
         stages: dict[tuple[int, int], int] = {}
         for share in self.shares:
             stages.setdefault((share.case, share.stage), pools + groups + len(stages))
@@ -159,12 +159,12 @@ class ShareProgram:
         for number, share in enumerate(self.shares):
             rate = share.rate_rps / float(self.units[self.owners[share.case]])
             entries += [(share.pool, number, 1.0), (stages[share.case, share.stage], number, -rate)]
-        if self.supply is not None:
-            for column, group in enumerate(self.supply.group_of.tolist()):
+        if self.capacity is not None:
+            for column, group in enumerate(self.capacity.group_of.tolist()):
                 at = self.layout_at + column
                 entries.append((pools + group, at, 1.0))
-                for pool in np.flatnonzero(self.supply.slices[:, column]).tolist():
-                    entries.append((pool, at, -float(self.supply.slices[pool, column])))
+                for pool in np.flatnonzero(self.capacity.slices[:, column]).tolist():
+                    entries.append((pool, at, -float(self.capacity.slices[pool, column])))
         entries += [(row, self.case_at + case, 1.0) for (case, _), row in stages.items()]
         for case, model in enumerate(self.owners):
             entries += [(self.served_at + model, self.case_at + case, 1.0)]
@@ -172,16 +172,16 @@ class ShareProgram:
         entries += [(self.rising_at + model, self.t, -1.0) for model in range(len(self.units))]
         lower, upper = np.full(rows, -INF), np.zeros(rows)
         upper[:pools] = self.slots
-        if self.supply is not None:
-            upper[pools : pools + groups] = self.supply.gpus
+        if self.capacity is not None:
+            upper[pools : pools + groups] = self.capacity.gpus
         lower[self.served_at :], upper[self.served_at :] = 0.0, INF
-        return self._pass(rows, entries, lower, upper)
+        return self._load_program(rows, entries, lower, upper)
 
-    def _pass(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
+    def _load_program(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
         columns = self.t + 1
         row, column, value = zip(*entries, strict=True)
         sizes = np.abs(value)
-        if sizes.max() > LARGEST or sizes.min() < SMALLEST:
+        if sizes.max() > MAX_COEFFICIENT or sizes.min() < MIN_COEFFICIENT:
             raise OutOfScale
         matrix = csc_from_entries(value, row, column, (rows, columns))
         cost, least, most = np.zeros(columns), np.zeros(columns), np.full(columns, INF)
@@ -194,5 +194,5 @@ class ShareProgram:
             cost,
             columns=(least, most),
             rows=(lower, upper),
-            relative_gap=GAP,
+            relative_gap=RELATIVE_GAP,
         )

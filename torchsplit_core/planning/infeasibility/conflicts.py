@@ -12,15 +12,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchsplit_core.planning.infeasibility.feasible import is_feasible
-from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.planning.infeasibility.feasibility_check import is_feasible
+from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.values import Conflict, Demand, PlanModel, PlanRequest
 
-MOST_CONFLICTS = 5
+MAX_CONFLICTS = 5
 """Conflicts to name; each further one shares no demand with those before it."""
 
 
-def demands_of(request: PlanRequest) -> tuple[Demand, ...]:
+def list_demands(request: PlanRequest) -> tuple[Demand, ...]:
     """Every demand that can stand in the way: co-locations first, then latencies, then minima.
 
     Deletion keeps what comes late, so a conflict is told in throughputs where it can be.
@@ -31,45 +31,45 @@ def demands_of(request: PlanRequest) -> tuple[Demand, ...]:
     return (*dict.fromkeys(pairs), *latencies, *minima)
 
 
-def with_demands(request: PlanRequest, kept: Sequence[Demand]) -> PlanRequest:
+def with_demands(request: PlanRequest, demands: Sequence[Demand]) -> PlanRequest:
     """The request with these demands only. Soft co-locations, which forbid nothing, are dropped too."""
-    keep = set(kept)
+    demand_set = set(demands)
     return replace(
         request,
         models=tuple(
             replace(
                 model,
                 min_throughput_rps=model.min_throughput_rps
-                if Demand("min_throughput_rps", model.name) in keep
+                if Demand("min_throughput_rps", model.name) in demand_set
                 else None,
-                max_latency_ms=model.max_latency_ms if Demand("max_latency_ms", model.name) in keep else None,
+                max_latency_ms=model.max_latency_ms if Demand("max_latency_ms", model.name) in demand_set else None,
             )
             for model in request.models
         ),
         colocations=tuple(
             item
             for item in request.colocations
-            if item.mode == "hard" and Demand("colocation", models=item.models) in keep
+            if item.mode == "hard" and Demand("colocation", models=item.models) in demand_set
         ),
     )
 
 
-def conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...]:
+def find_conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...]:
     """Minimal conflicts of an infeasible request, none where the time does not suffice to prove one."""
-    found: list[Conflict] = []
-    left = demands_of(request)
-    while left and len(found) < MOST_CONFLICTS:
-        core = _minimal(request, left, deadline)
+    conflicts_: list[Conflict] = []
+    left = list_demands(request)
+    while left and len(conflicts_) < MAX_CONFLICTS:
+        core = _minimal_conflict(request, left, deadline)
         if core is None:
             break
-        found.append(Conflict(core, _message(request, core)))
+        conflicts_.append(Conflict(core, _message(request, core)))
         left = tuple(demand for demand in left if demand not in core)
         if is_feasible(with_demands(request, left), deadline) is not False:
             break
-    return tuple(found)
+    return tuple(conflicts_)
 
 
-def _minimal(request: PlanRequest, demands: Sequence[Demand], deadline: float) -> tuple[Demand, ...] | None:
+def _minimal_conflict(request: PlanRequest, demands: Sequence[Demand], deadline: float) -> tuple[Demand, ...] | None:
     """A minimal infeasible part of infeasible `demands`; None where a test was cut off."""
     core = list(demands)
     # Whole models at a time first: most demands have no part in a conflict.
@@ -81,10 +81,10 @@ def _minimal(request: PlanRequest, demands: Sequence[Demand], deadline: float) -
             core = fewer
     for demand in list(core):
         fewer = [other for other in core if other != demand]
-        answer = is_feasible(with_demands(request, fewer), deadline)
-        if answer is None:
+        feasible = is_feasible(with_demands(request, fewer), deadline)
+        if feasible is None:
             return None
-        if not answer:
+        if not feasible:
             core = fewer
     return tuple(core)
 
@@ -95,21 +95,21 @@ def _message(request: PlanRequest, core: Sequence[Demand]) -> str:
     for demand in core:
         if demand.model is not None:
             wanted.setdefault(demand.model, []).append(demand.demand)
-    parts = [_wish(models[name], kinds) for name, kinds in wanted.items()]
+    parts = [_describe_demand(models[name], kinds) for name, kinds in wanted.items()]
     pairs = [" and ".join(demand.models) for demand in core if demand.models is not None]
     text = "; ".join(parts)
     if pairs:
         text += f"; with {', '.join(pairs)} on the same GPUs"
-    together = "This fleet cannot give" if len(core) == 1 else "This fleet cannot give at once"
-    if must_survive(request) and wanted:
+    intro = "This fleet cannot give" if len(core) == 1 else "This fleet cannot give at once"
+    if requires_resilience(request) and wanted:
         if sum(entry.count for entry in request.gpus) == 1:
             return f"No plan survives the loss of the only GPU: {text}. Add a GPU, or plan without a spare."
-        together += " with any one GPU lost"
+        intro += " with any one GPU lost"
     which = "it" if len(core) == 1 else "any one of these"
-    return f"{together}: {text}. Without {which}, the rest can be met."
+    return f"{intro}: {text}. Without {which}, the rest can be met."
 
 
-def _wish(model: PlanModel, kinds: Sequence[str]) -> str:
+def _describe_demand(model: PlanModel, kinds: Sequence[str]) -> str:
     text = f"{model.name}"
     if "min_throughput_rps" in kinds:
         text += f" at least {model.min_throughput_rps:g} requests/s"

@@ -9,6 +9,6 @@ NO_RELAXATION = "No change of the demands that gives a plan was found in the tim
 SMALLER = "A smaller change of the demands may exist: the search for the smallest ran out of time."
 
 
-def open_reasons(outcome: PlanOutcome) -> tuple[str, ...]:
+def unsettled_notes(outcome: PlanOutcome) -> tuple[str, ...]:
     """Those of these notes that an infeasible outcome has: a longer search may settle them."""
     return tuple(note for note in outcome.warnings if note in (NO_CONFLICT, NO_RELAXATION, SMALLER))

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Mode
 from torchsplit_core.planning.formulation.solution import read_solution
-from torchsplit_core.planning.infeasibility.feasible import is_feasible
+from torchsplit_core.planning.infeasibility.feasibility_check import is_feasible
 from torchsplit_core.planning.infeasibility.notes import NO_RELAXATION, SMALLER
-from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, materialise
-from torchsplit_core.planning.outcome.build import planned_models
-from torchsplit_core.planning.outcome.losses import least_rates
+from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, build_planned_gpus
+from torchsplit_core.planning.outcome.build import build_planned_models
+from torchsplit_core.planning.outcome.resilience import rates_after_worst_failure
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.edit import with_relaxation
-from torchsplit_core.planning.request.objective import must_survive
+from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.solver.pyomo_model import pyo, solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
-NOTHING = 1e-7
+NEGLIGIBLE_CHANGE = 1e-7
 """A relative change below this is none."""
 
-DIGITS = 10
+SIGNIFICANT_DIGITS = 10
 """Significant digits of a relaxed figure, rounded to the easier side."""
 
 
@@ -43,22 +43,22 @@ class LeastRelaxation:
 
 def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     """The least relaxation of an infeasible request; changes None where none is found in time."""
-    found: list[tuple[float, tuple[Relaxation, ...], bool]] = []
+    relaxations: list[tuple[float, tuple[Relaxation, ...], bool]] = []
     steps: list[tuple[Mode, bool]] = [("exclusive", True)]
     if request.sharing == "fractional":
         # A share's latency is 1/share: with limits that give way too it is no longer linear.
         steps = [("exclusive", True), ("concrete", False)]
-    for mode, latency_too in steps:
-        answer = _step(request, mode, latency_too, deadline)
-        if answer is not None:
-            found.append(answer)
-    if not found:
+    for mode, with_latency in steps:
+        relaxation = _solve_relaxation(request, mode, with_latency, deadline)
+        if relaxation is not None:
+            relaxations.append(relaxation)
+    if not relaxations:
         return LeastRelaxation(None, (NO_RELAXATION,))
-    _, changes, _ = min(found, key=lambda item: item[0])
+    _, changes, _ = min(relaxations, key=lambda item: item[0])
     if is_feasible(with_relaxation(request, changes), deadline) is False:
         return LeastRelaxation(None, ("The relaxation found fails its own check.",))
     notes: tuple[str, ...] = (
-        () if len(found) == len(steps) and all(proven for _, _, proven in found) else (SMALLER,)
+        () if len(relaxations) == len(steps) and all(proven for _, _, proven in relaxations) else (SMALLER,)
     )
     if request.sharing == "fractional":
         notes += (
@@ -67,52 +67,52 @@ def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
     return LeastRelaxation(changes, notes)
 
 
-def _step(
-    request: PlanRequest, mode: Mode, latency_too: bool, deadline: float
+def _solve_relaxation(
+    request: PlanRequest, mode: Mode, with_latency: bool, deadline: float
 ) -> tuple[float, tuple[Relaxation, ...], bool] | None:
-    asked = replace(request, sharing="exclusive") if mode == "exclusive" else request
+    mode_request = replace(request, sharing="exclusive") if mode == "exclusive" else request
     per_gpu = mode == "concrete"
-    problem = build_problem(asked, per_gpu=per_gpu, elastic=True, elastic_latency=latency_too)
-    built = build(problem, mode)
-    model = built.model
+    problem = build_problem(mode_request, per_gpu=per_gpu, elastic=True, elastic_latency=with_latency)
+    formulation = build(problem, mode)
+    model = formulation.model
     slacks = list(model.given_up.values())
-    if latency_too:
+    if with_latency:
         slacks += list(model.longer.values())
     model.objective = pyo.Objective(expr=sum(slacks))
-    answer = solve(model, deadline - time.perf_counter())
-    if answer.status not in ("optimal", "feasible"):
+    result = solve(model, deadline - time.perf_counter())
+    if result.status not in ("optimal", "feasible"):
         return None
-    solution = read_solution(built, answer)
-    assignment = assign_integer(built, solution) if mode == "exclusive" else assign_shares(built, solution)
-    got = planned_models(problem, assignment)
-    rates = [model.throughput_rps for model in got]
-    if must_survive(request):
-        rates = list(least_rates(request, materialise(request, assignment)))
-    changes = _changes(request, got, rates)
+    solution = read_solution(formulation, result)
+    assignment = assign_integer(formulation, solution) if mode == "exclusive" else assign_shares(formulation, solution)
+    planned = build_planned_models(problem, assignment)
+    rates = [model.throughput_rps for model in planned]
+    if requires_resilience(request):
+        rates = list(rates_after_worst_failure(request, build_planned_gpus(request, assignment)))
+    changes = _shortfall_changes(request, planned, rates)
     total = sum(abs(change.new - change.old) / change.old for change in changes)
-    return total, changes, answer.status == "optimal"
+    return total, changes, result.status == "optimal"
 
 
-def _changes(
-    request: PlanRequest, got: Sequence[PlannedModel], rates: Sequence[float]
+def _shortfall_changes(
+    request: PlanRequest, planned: Sequence[PlannedModel], rates: Sequence[float]
 ) -> tuple[Relaxation, ...]:
     """What each model falls short of, read off the plan itself; `rates` are the requests/s that its minima count."""
-    found = []
-    for spec, model, rate in zip(request.models, got, rates, strict=True):
+    changes = []
+    for spec, model, rate in zip(request.models, planned, rates, strict=True):
         least, limit = spec.min_throughput_rps, spec.max_latency_ms
-        if least and rate < least * (1 - NOTHING):
-            found.append(Relaxation(spec.name, "min_throughput_rps", least, _round(rate, math.floor)))
-        if limit is not None and model.latency_ms is not None and model.latency_ms > limit * (1 + NOTHING):
-            found.append(Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil)))
-    return tuple(found)
+        if least and rate < least * (1 - NEGLIGIBLE_CHANGE):
+            changes.append(Relaxation(spec.name, "min_throughput_rps", least, _round(rate, math.floor)))
+        if limit is not None and model.latency_ms is not None and model.latency_ms > limit * (1 + NEGLIGIBLE_CHANGE):
+            changes.append(Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil)))
+    return tuple(changes)
 
 
-def _round(value: float, towards: Callable[[float], int]) -> float:
+def _round(value: float, rounding: Callable[[float], int]) -> float:
     """To DIGITS significant digits, down for a minimum and up for a limit."""
     if value == 0:
         return 0.0
-    scale = 10.0 ** (DIGITS - 1 - math.floor(math.log10(abs(value))))
+    scale = 10.0 ** (SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value))))
     # A whole figure that is off by rounding alone stays whole.
     if abs(round(value * scale) - value * scale) < 1e-3:
         return round(value * scale) / scale
-    return towards(value * scale) / scale
+    return rounding(value * scale) / scale

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.planning.manual.points import choose_points, choose_variants
-from torchsplit_core.planning.manual.values import HandGpu, HandInstance, HandSlice, HandTenant
+from torchsplit_core.planning.manual.completion import choose_points, choose_variants
+from torchsplit_core.planning.manual.values import ManualGpu, ManualInstance, ManualSlice, ManualTenant
 from torchsplit_core.planning.outcome.figures import bound_for, unproven_outcome
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.validate import validate
@@ -34,11 +34,11 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.errors import quoted, suggestion
 
-__all__ = ["HandGpu", "HandOutcome", "HandSlice", "HandTenant", "evaluate", "from_plan"]
+__all__ = ["ManualGpu", "ManualOutcome", "ManualSlice", "ManualTenant", "evaluate", "from_plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class HandOutcome:
+class ManualOutcome:
     """`outcome` is the verified plan, None where there are `faults`. `models` and `objective` are what it
     gives, also where a demand is broken; empty and None where slices or tenants cannot be as they are.
     `notes` tell what is legal but worth knowing."""
@@ -50,13 +50,13 @@ class HandOutcome:
     outcome: PlanOutcome | None
 
 
-def from_plan(outcome: PlanOutcome) -> tuple[HandGpu, ...]:
+def from_plan(outcome: PlanOutcome) -> tuple[ManualGpu, ...]:
     """A plan as if made by hand, everything named, ready to be edited."""
     return tuple(
-        HandGpu(
+        ManualGpu(
             gpu.id,
             tuple(
-                HandSlice(item.profile, item.start, tuple(_hand_tenant(tenant) for tenant in item.tenants))
+                ManualSlice(item.profile, item.start, tuple(_manual_tenant(tenant) for tenant in item.tenants))
                 for item in gpu.slices
             ),
         )
@@ -64,13 +64,13 @@ def from_plan(outcome: PlanOutcome) -> tuple[HandGpu, ...]:
     )
 
 
-def _hand_tenant(tenant: Tenant) -> HandTenant:
-    return HandTenant(
+def _manual_tenant(tenant: Tenant) -> ManualTenant:
+    return ManualTenant(
         tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes, tenant.share
     )
 
 
-def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | None = None) -> HandOutcome:
+def evaluate(request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome | None = None) -> ManualOutcome:
     """What the GPUs named give, those not named being unused. `plan` of the same request lends its bound.
 
     Raises InputFault where the request breaks a rule or `plan` answers another one; everything
@@ -81,41 +81,41 @@ def evaluate(request: PlanRequest, gpus: Sequence[HandGpu], plan: PlanOutcome | 
     if plan is not None:
         bound_for(request, plan)
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
-    known = [hand for hand in gpus if hand.id in fleet]
-    by_slice = [[_instances(request, fleet[hand.id], item) for item in hand.slices] for hand in known]
-    instances = [instance for slices in by_slice for mine in slices for instance in mine]
+    known_gpus = [manual_gpu for manual_gpu in gpus if manual_gpu.id in fleet]
+    by_slice = [[_instances(request, fleet[manual_gpu.id], item) for item in manual_gpu.slices] for manual_gpu in known_gpus]
+    instances = [instance for slices in by_slice for slice_instances in slices for instance in slice_instances]
     unknown = [
-        fault for hand in known for item in hand.slices for fault in _strangers(request, hand.id, item)
+        fault for manual_gpu in known_gpus for item in manual_gpu.slices for fault in _unknown_models(request, manual_gpu.id, item)
     ]
     unknown += choose_variants(request, instances)
     unknown += choose_points(request, instances)
-    drawn = tuple(
-        _drawn(request, fleet[hand.id], hand, mine) for hand, mine in zip(known, by_slice, strict=True)
+    planned_gpus = tuple(
+        _to_planned_gpu(request, fleet[manual_gpu.id], manual_gpu, slice_instances) for manual_gpu, slice_instances in zip(known_gpus, by_slice, strict=True)
     )
-    faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, drawn))
+    faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, planned_gpus))
     notes = tuple(
         f"{gpu.id} has slices but no tenant: the plan leaves it unused."
-        for gpu in drawn
+        for gpu in planned_gpus
         if gpu.slices and not gpu.used
     )
     if unknown or any(not math.isfinite(instance.share) or instance.share <= 0 for instance in instances):
-        return HandOutcome((*faults, *unknown), notes, (), None, None)
-    broken = tuple(demand_faults(request, drawn))
+        return ManualOutcome((*faults, *unknown), notes, (), None, None)
+    broken = tuple(demand_faults(request, planned_gpus))
     if faults:
-        return HandOutcome((*faults, *broken), notes, (), None, None)
-    planned = _planned(fleet.values(), drawn)
+        return ManualOutcome((*faults, *broken), notes, (), None, None)
+    planned = _whole_fleet(fleet.values(), planned_gpus)
     # What breaks a demand is no plan of the request, so no bound of one speaks of it.
-    spent = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
-    outcome = unproven_outcome(request, planned, spent, None if broken else plan)
+    statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
+    outcome = unproven_outcome(request, planned, statistics, None if broken else plan)
     if broken:
-        return HandOutcome(broken, notes, outcome.models, outcome.objective, None)
-    checked = time.perf_counter()
+        return ManualOutcome(broken, notes, outcome.models, outcome.objective, None)
+    verify_begun = time.perf_counter()
     verify(request, outcome)
-    spent = replace(spent, verify_s=time.perf_counter() - checked)
-    return HandOutcome((), notes, outcome.models, outcome.objective, replace(outcome, statistics=spent))
+    statistics = replace(statistics, verify_s=time.perf_counter() - verify_begun)
+    return ManualOutcome((), notes, outcome.models, outcome.objective, replace(outcome, statistics=statistics))
 
 
-def _gpu_faults(gpus: Sequence[HandGpu], fleet: Mapping[str, FleetGpu]) -> Iterator[PlanFault]:
+def _gpu_faults(gpus: Sequence[ManualGpu], fleet: Mapping[str, FleetGpu]) -> Iterator[PlanFault]:
     for gpu in gpus:
         if gpu.id not in fleet:
             problem = f"unknown GPU {quoted(gpu.id)}"
@@ -125,20 +125,20 @@ def _gpu_faults(gpus: Sequence[HandGpu], fleet: Mapping[str, FleetGpu]) -> Itera
             yield PlanFault(name, None, None, f"is given {count} times", "Drop all but one.")
 
 
-def _instances(request: PlanRequest, given: FleetGpu, item: HandSlice) -> list[HandInstance]:
+def _instances(request: PlanRequest, fleet_gpu: FleetGpu, item: ManualSlice) -> list[ManualInstance]:
     """Instances of the tenants that are models of the request, shares divided."""
     known = {model.name for model in request.models}
-    mine = [tenant for tenant in item.tenants if tenant.model in known]
-    free = 1.0 - sum(tenant.share for tenant in mine if tenant.share is not None)
-    open_ = sum(tenant.share is None for tenant in mine)
+    tenants = [tenant for tenant in item.tenants if tenant.model in known]
+    free = 1.0 - sum(tenant.share for tenant in tenants if tenant.share is not None)
+    open_ = sum(tenant.share is None for tenant in tenants)
     equal = 1.0 if request.sharing == "exclusive" else free / max(1, open_)
     return [
-        HandInstance(given, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share)
-        for tenant in mine
+        ManualInstance(fleet_gpu, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share)
+        for tenant in tenants
     ]
 
 
-def _strangers(request: PlanRequest, gpu: str, item: HandSlice) -> Iterator[PlanFault]:
+def _unknown_models(request: PlanRequest, gpu: str, item: ManualSlice) -> Iterator[PlanFault]:
     known = [model.name for model in request.models]
     where = slice_name(item.profile, item.start)
     for name in (tenant.model for tenant in item.tenants if tenant.model not in known):
@@ -146,20 +146,20 @@ def _strangers(request: PlanRequest, gpu: str, item: HandSlice) -> Iterator[Plan
         yield PlanFault(gpu, where, None, f"unknown model {quoted(name)}", remedy)
 
 
-def _drawn(
-    request: PlanRequest, given: FleetGpu, hand: HandGpu, by_slice: Sequence[Sequence[HandInstance]]
+def _to_planned_gpu(
+    request: PlanRequest, fleet_gpu: FleetGpu, manual_gpu: ManualGpu, by_slice: Sequence[Sequence[ManualInstance]]
 ) -> PlannedGpu:
     """The GPU as it was asked for, with what was chosen by now."""
     slices = tuple(
-        PlannedSlice(item.profile, item.start, tuple(instance.tenant(request) for instance in mine))
-        for item, mine in zip(hand.slices, by_slice, strict=True)
+        PlannedSlice(item.profile, item.start, tuple(instance.tenant(request) for instance in slice_instances))
+        for item, slice_instances in zip(manual_gpu.slices, by_slice, strict=True)
     )
-    return PlannedGpu(given.id, given.type, any(item.tenants for item in hand.slices), slices)
+    return PlannedGpu(fleet_gpu.id, fleet_gpu.type, any(item.tenants for item in manual_gpu.slices), slices)
 
 
-def _planned(fleet: Iterable[FleetGpu], drawn: Sequence[PlannedGpu]) -> tuple[PlannedGpu, ...]:
+def _whole_fleet(fleet: Iterable[FleetGpu], planned_gpus: Sequence[PlannedGpu]) -> tuple[PlannedGpu, ...]:
     """The whole fleet: slices in the order of their slots, none on a GPU that has no tenant."""
-    used = {gpu.id: gpu for gpu in drawn if gpu.used}
+    used = {gpu.id: gpu for gpu in planned_gpus if gpu.used}
     return tuple(
         replace(used[gpu.id], slices=tuple(sorted(used[gpu.id].slices, key=lambda item: item.start)))
         if gpu.id in used

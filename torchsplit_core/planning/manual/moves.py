@@ -11,49 +11,49 @@ from dataclasses import replace
 
 from torchsplit_core.hardware import gpu_type, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.planning.manual.values import HandGpu, HandSlice
+from torchsplit_core.planning.manual.values import ManualGpu, ManualSlice
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import PlacedProfile, PlanRequest, point_type
 
 
-def slice_at(gpu: HandGpu, start: int) -> HandSlice | None:
+def slice_at(gpu: ManualGpu, start: int) -> ManualSlice | None:
     """The slice that begins at this memory slot."""
     return next((item for item in gpu.slices if item.start == start), None)
 
 
-def choices_at(given: FleetGpu, gpu: HandGpu, start: int) -> tuple[tuple[str, int], ...]:
+def placements_at(fleet_gpu: FleetGpu, gpu: ManualGpu, start: int) -> tuple[tuple[str, int], ...]:
     """Every (profile, first slot) that may take the place of the slice, or fill the gap, that holds slot `start`.
 
     It takes at least one slot of the place and stands legally beside all other slices of the GPU; where the
     GPU is offered layouts, the whole is part of one of them. Largest first.
     """
-    kind = gpu_type(given.type)
-    known = (kind.whole,) if given.whole and kind.whole is not None else kind.profiles
+    kind = gpu_type(fleet_gpu.type)
+    known = (kind.whole,) if fleet_gpu.whole and kind.whole is not None else kind.profiles
     sizes = {profile.name: profile.memory_slices for profile in known}
     old = slice_at(gpu, start)
     others = [PlacedProfile(item.profile, item.start) for item in gpu.slices if item is not old]
     # A slice of an unknown profile is a fault of its own and covers its first slot alone.
     covered = {slot for item in others for slot in range(item.start, item.start + sizes.get(item.profile, 1))}
     if old is not None:
-        place = set(range(start, start + sizes.get(old.profile, 1)))
+        slots = set(range(start, start + sizes.get(old.profile, 1)))
     else:
-        place = set(_gap(kind.memory_slices, covered, start))
+        slots = set(_gap(kind.memory_slices, covered, start))
     names = {profile.name for profile in plain_profiles(kind)}
-    if given.layouts is not None:
-        names = {name for layout in given.layouts for name in layout}
-    found = [
+    if fleet_gpu.layouts is not None:
+        names = {name for layout in fleet_gpu.layouts for name in layout}
+    placements = [
         (profile.name, first)
         for profile in known
         if profile.name in names
         for first in profile.placement_starts
-        if place & set(range(first, first + profile.memory_slices))
+        if slots & set(range(first, first + profile.memory_slices))
         and layout_fault(kind, (*others, PlacedProfile(profile.name, first))) is None
-        and _offered(given, [*(item.profile for item in others), profile.name])
+        and _is_allowed(fleet_gpu, [*(item.profile for item in others), profile.name])
     ]
-    return tuple(sorted(found, key=lambda choice: (-sizes[choice[0]], choice[0], choice[1])))
+    return tuple(sorted(placements, key=lambda choice: (-sizes[choice[0]], choice[0], choice[1])))
 
 
-def runnable_on(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]:
+def models_with_points(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]:
     """Names of the models that have a point on this GPU type and profile, in the order of the request."""
     return tuple(
         model.name
@@ -67,23 +67,23 @@ def runnable_on(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]
     )
 
 
-def changed(
-    gpus: Sequence[HandGpu], ids: Collection[str], start: int, new: HandSlice | None
-) -> tuple[HandGpu, ...]:
+def replace_slice(
+    gpus: Sequence[ManualGpu], ids: Collection[str], start: int, new: ManualSlice | None
+) -> tuple[ManualGpu, ...]:
     """The GPUs with the slice that begins at `start` replaced by `new` (dropped where None) on each of `ids`.
 
     A GPU of `ids` that is not among them yet is added at the end.
     """
     known = {gpu.id for gpu in gpus}
-    every = (*gpus, *(HandGpu(name) for name in ids if name not in known))
-    return tuple(_with(gpu, start, new) if gpu.id in ids else gpu for gpu in every)
+    all_gpus = (*gpus, *(ManualGpu(name) for name in ids if name not in known))
+    return tuple(_replace_on_gpu(gpu, start, new) if gpu.id in ids else gpu for gpu in all_gpus)
 
 
-def _with(gpu: HandGpu, start: int, new: HandSlice | None) -> HandGpu:
-    kept = [item for item in gpu.slices if item.start != start]
+def _replace_on_gpu(gpu: ManualGpu, start: int, new: ManualSlice | None) -> ManualGpu:
+    slices = [item for item in gpu.slices if item.start != start]
     if new is not None:
-        kept.append(new)
-    return replace(gpu, slices=tuple(sorted(kept, key=lambda item: item.start)))
+        slices.append(new)
+    return replace(gpu, slices=tuple(sorted(slices, key=lambda item: item.start)))
 
 
 def _gap(slots: int, covered: Collection[int], start: int) -> range:
@@ -95,8 +95,8 @@ def _gap(slots: int, covered: Collection[int], start: int) -> range:
     return range(first, last + 1)
 
 
-def _offered(given: FleetGpu, profiles: Sequence[str]) -> bool:
-    if given.layouts is None:
+def _is_allowed(fleet_gpu: FleetGpu, profiles: Sequence[str]) -> bool:
+    if fleet_gpu.layouts is None:
         return True
     wanted = Counter(profiles)
-    return any(wanted <= Counter(layout) for layout in given.layouts)
+    return any(wanted <= Counter(layout) for layout in fleet_gpu.layouts)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchsplit_core.planning.problem.usable import planned_rps
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant, Variant, slice_name
 
 
 @dataclass(frozen=True, slots=True)
-class HandTenant:
+class ManualTenant:
     """A model on a slice; None for what is to be chosen."""
 
     model: str
@@ -22,30 +22,30 @@ class HandTenant:
 
 
 @dataclass(frozen=True, slots=True)
-class HandSlice:
+class ManualSlice:
     """A slice at its first memory slot, with those who use it."""
 
     profile: str
     start: int
-    tenants: tuple[HandTenant, ...] = ()
+    tenants: tuple[ManualTenant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class HandGpu:
+class ManualGpu:
     """A GPU of the fleet, by its id, as a person wants it."""
 
     id: str
-    slices: tuple[HandSlice, ...] = ()
+    slices: tuple[ManualSlice, ...] = ()
 
 
 @dataclass
-class HandInstance:
+class ManualInstance:
     """A tenant on its way to a point: what was asked for, and what was chosen by now."""
 
     gpu: FleetGpu
     profile: str
     start: int
-    asked: HandTenant
+    manual_tenant: ManualTenant
     share: float
     variant: Variant | None = None
     stage: Stage | None = None
@@ -53,14 +53,14 @@ class HandInstance:
 
     def fault(self, problem: str, remedy: str) -> PlanFault:
         """A fault of this tenant."""
-        return PlanFault(self.gpu.id, slice_name(self.profile, self.start), self.asked.model, problem, remedy)
+        return PlanFault(self.gpu.id, slice_name(self.profile, self.start), self.manual_tenant.model, problem, remedy)
 
     def tenant(self, request: PlanRequest) -> Tenant:
         """The tenant as a plan has it; before it has a point, its model and its share alone."""
         if self.variant is None or self.stage is None or self.point is None:
-            return Tenant(self.asked.model, "", "", self.share, 0, 0, 0.0, None)
+            return Tenant(self.manual_tenant.model, "", "", self.share, 0, 0, 0.0, None)
         return Tenant(
-            self.asked.model,
+            self.manual_tenant.model,
             self.variant.name,
             self.stage.name,
             self.share,

@@ -14,8 +14,8 @@ from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.planning.problem.colocation_sets import one_each
-from torchsplit_core.planning.problem.usable import planned_rps
+from torchsplit_core.planning.problem.colocation_sets import distribute_members
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSlice, PlanRequest, Tenant
 
@@ -30,7 +30,7 @@ class AssignedSlice:
     tenants: list[tuple[Choice, float]] = field(default_factory=list)
 
     @property
-    def free(self) -> float:
+    def free_share(self) -> float:
         """The share that is left."""
         return max(0.0, 1.0 - sum(share for _, share in self.tenants))
 
@@ -44,7 +44,7 @@ class Assignment:
     columns: dict[str, tuple[int, int]]
 
 
-def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignment:
+def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignment:
     """Deal the layouts of each group to its GPUs in order; every useful slice takes tenants."""
     assignment = Assignment([], {}, {})
     for g, group in enumerate(problem.groups):
@@ -54,32 +54,32 @@ def lay_out(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignm
                 gpu_id = next(names)
                 assignment.layouts[gpu_id] = layout.profiles
                 assignment.columns[gpu_id] = (g, number)
-                for profile in sorted(layout.useful):
+                for profile in sorted(layout.usable_counts):
                     assignment.slices += [
-                        AssignedSlice(gpu_id, g, profile) for _ in range(layout.useful[profile])
+                        AssignedSlice(gpu_id, g, profile) for _ in range(layout.usable_counts[profile])
                     ]
     return assignment
 
 
-def assign_integer(built: Formulation, solution: Solution) -> Assignment:
+def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
     """Put the whole instances of a formulation's solution, co-located ones on the GPUs of their layout."""
-    amounts = [(built.uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
-    assignment = lay_out(built.problem, solution.layouts)
+    amounts = [(formulation.slice_uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
+    assignment = assign_layouts(formulation.problem, solution.layouts)
     for (g, number), count in solution.layouts.items():
-        here = [
+        instances = [
             (use.choice, times) for use, times in amounts if (use.choice.group, use.layout) == (g, number)
         ]
-        if here:
-            _assign_together(assignment, built.problem, g, number, count, here)
+        if instances:
+            _assign_colocated(assignment, formulation.problem, g, number, count, instances)
     _assign_anywhere(assignment, [(use.choice, times) for use, times in amounts if use.layout is None])
     return assignment
 
 
-def assign_counts(
+def assign_instances(
     problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, int]]
 ) -> Assignment:
     """Put whole instances (exclusive) on slices of their group and profile, in the order given."""
-    assignment = lay_out(problem, layouts)
+    assignment = assign_layouts(problem, layouts)
     _assign_anywhere(assignment, amounts)
     return assignment
 
@@ -96,7 +96,7 @@ def _assign_anywhere(assignment: Assignment, amounts: Sequence[tuple[Choice, int
         raise InternalFault("The planner's counts hold more instances than slices.")
 
 
-def _assign_together(
+def _assign_colocated(
     assignment: Assignment,
     problem: Problem,
     group: int,
@@ -105,14 +105,14 @@ def _assign_together(
     amounts: Sequence[tuple[Choice, int]],
 ) -> None:
     """One instance of every member present on each GPU with the layout, then the rest on any of them."""
-    layout, ties = problem.groups[group].layouts[number], problem.ties
+    layout, colocation_index = problem.groups[group].layouts[number], problem.colocation_index
     ids = [gpu for gpu, (g, chosen) in assignment.columns.items() if (g, chosen) == (group, number)]
     waiting: dict[tuple[int, str], list[Choice]] = {}
     for choice, count in amounts:
-        member = ties.closest(choice.model, choice.variant, choice.stage)
+        member = colocation_index.most_specific(choice.model, choice.variant, choice.stage)
         assert member is not None, "what has a layout of its own is co-located"
         waiting.setdefault((member, choice.profile), []).extend([choice] * count)
-    needed = ties.needed(layout.present or frozenset())
+    needed = colocation_index.minimal_members(layout.present_members or frozenset())
     counts: dict[int, dict[str, int]] = {}
     for (member, profile), queue in waiting.items():
         if member in needed:
@@ -121,8 +121,8 @@ def _assign_together(
     for slice_ in assignment.slices:
         if slice_.gpu_id in ids:
             free.setdefault((slice_.gpu_id, slice_.profile), []).append(slice_)
-    for gpu, dealt in zip(ids, one_each(counts, layout.useful, gpus), strict=True):
-        for member, profile in dealt.items():
+    for gpu, profiles in zip(ids, distribute_members(counts, layout.usable_counts, gpus), strict=True):
+        for member, profile in profiles.items():
             free[gpu, profile].pop(0).tenants.append((waiting[member, profile].pop(0), 1.0))
     for (_, profile), queue in waiting.items():
         for gpu in ids:
@@ -132,14 +132,14 @@ def _assign_together(
             raise InternalFault("The planner's counts hold more instances than slices.")
 
 
-def assign_shares(built: Formulation, solution: Solution) -> Assignment:
+def assign_shares(formulation: Formulation, solution: Solution) -> Assignment:
     """Put shares that already know their slice (concrete)."""
-    assignment = lay_out(built.problem, solution.layouts)
+    assignment = assign_layouts(formulation.problem, solution.layouts)
     by_pool: dict[tuple[int, str], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
         by_pool.setdefault((slice_.group, slice_.profile), []).append(slice_)
     for use, share in sorted(solution.amounts.items()):
-        choice, number = built.uses[use].choice, built.uses[use].slot
+        choice, number = formulation.slice_uses[use].choice, formulation.slice_uses[use].slot
         assert number is not None
         by_pool[choice.group, choice.profile][number].tenants.append((choice, share))
     for slice_ in assignment.slices:
@@ -149,7 +149,7 @@ def assign_shares(built: Formulation, solution: Solution) -> Assignment:
     return assignment
 
 
-def materialise(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGpu, ...]:
+def build_planned_gpus(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGpu, ...]:
     """Every GPU of the fleet with its slices at legal starts; one without a tenant has none."""
     by_gpu: dict[str, list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
@@ -160,7 +160,7 @@ def materialise(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGp
         if not any(slice_.tenants for slice_ in rest):
             planned.append(PlannedGpu(gpu.id, gpu.type, False))
             continue
-        layout = _placed(gpu.type, assignment.layouts[gpu.id])
+        layout = _place_layout(gpu.type, assignment.layouts[gpu.id])
         if layout is None:
             raise InternalFault(f"{gpu.id} was given a layout that is not legal.")
         slices = []
@@ -178,18 +178,18 @@ def materialise(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGp
 
 
 @lru_cache(maxsize=1024)
-def _placed(kind: str, profiles: tuple[str, ...]) -> Layout | None:
+def _place_layout(kind: str, profiles: tuple[str, ...]) -> Layout | None:
     """Large fleets repeat a few layouts."""
     return place_layout(gpu_type(kind), profiles)
 
 
 def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> tuple[Tenant, ...]:
-    found = []
+    built = []
     for choice, share in tenants:
         model = request.models[choice.model]
         variant = model.variants[choice.variant]
         point = choice.point
-        found.append(
+        built.append(
             Tenant(
                 model=model.name,
                 variant=variant.name,
@@ -204,4 +204,4 @@ def _tenants(request: PlanRequest, tenants: Sequence[tuple[Choice, float]]) -> t
                 high_rps=point.high_rps,
             )
         )
-    return tuple(found)
+    return tuple(built)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchsplit_core.planning.outcome.assignment import Assignment, materialise
-from torchsplit_core.planning.outcome.figures import Instance, level_values, routed_bytes, served, unserved
-from torchsplit_core.planning.outcome.money import with_money
+from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
+from torchsplit_core.planning.outcome.figures import RunningInstance, level_values, routed_bytes, planned_model, unserved_model
+from torchsplit_core.planning.outcome.cost import with_costs
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import value_reached
+from torchsplit_core.planning.request.objective import build_objective_value
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import ObjectiveValue, PlannedModel, PlanOutcome, PlanRequest, PlanStatistics
 from torchsplit_core.values.status import Unsolved
 
 
-def plan_outcome(
+def build_plan_outcome(
     problem: Problem,
     assignment: Assignment,
     *,
     proven: int,
-    settled: bool,
+    tie_break_proven: bool,
     bounds: Sequence[float | None],
     statistics: PlanStatistics,
 ) -> PlanOutcome:
@@ -31,54 +31,54 @@ def plan_outcome(
     `proven` counts the stages proven from the first on; `settled` is False where a tie-break is not proven.
     """
     request = problem.request
-    gpus = materialise(request, assignment)
-    models = planned_models(problem, assignment)
+    gpus = build_planned_gpus(request, assignment)
+    models = build_planned_models(problem, assignment)
     levels = level_values(request, gpus, models)
     stage = proven if proven < len(levels) else 0
     bound = bounds[stage] if stage < len(bounds) else None
-    reached = value_reached(
+    objective = build_objective_value(
         request, levels, (model.normalised for model in models), bound=bound, proven=proven
     )
-    optimal = proven == len(levels) and settled
+    optimal = proven == len(levels) and tie_break_proven
     outcome = PlanOutcome(
         request_sha256=request_hash(request),
         status="optimal" if optimal else "feasible",
-        objective=replace(reached, routed=routed_bytes(request, gpus)),
+        objective=replace(objective, routed=routed_bytes(request, gpus)),
         gpus=gpus,
         models=models,
         statistics=statistics,
         warnings=(*problem.warnings, *plan_warnings(request, gpus)),
     )
-    return with_money(request, outcome)
+    return with_costs(request, outcome)
 
 
-def planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
+def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
     """What each model gets of the slices as they are filled."""
     nodes = {gpu.id: gpu.node for gpu in list_gpus(problem.request.gpus)}
-    found = []
+    models = []
     for index, spec in enumerate(problem.request.models):
         instances = [
-            (choice, Instance(share, choice.point, nodes[slice_.gpu_id]))
+            (choice, RunningInstance(share, choice.point, nodes[slice_.gpu_id]))
             for slice_ in assignment.slices
             for choice, share in slice_.tenants
             if choice.model == index
         ]
         if not instances:
-            found.append(unserved(spec))
+            models.append(unserved_model(spec))
             continue
         variant = spec.variants[instances[0][0].variant]
-        stages: list[list[Instance]] = [[] for _ in variant.stages]
+        stages: list[list[RunningInstance]] = [[] for _ in variant.stages]
         for choice, instance in instances:
             stages[choice.stage].append(instance)
-        found.append(served(problem.request, spec, variant, stages))
-    return tuple(found)
+        models.append(planned_model(problem.request, spec, variant, stages))
+    return tuple(models)
 
 
 def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
     """Whether every model has its minimum: shares are found without the limit that a link sets to an instance."""
     return all(
-        got.throughput_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
-        for spec, got in zip(problem.request.models, models, strict=True)
+        planned.throughput_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
+        for spec, planned in zip(problem.request.models, models, strict=True)
     )
 
 

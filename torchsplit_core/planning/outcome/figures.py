@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.outcome.money import with_money
+from torchsplit_core.planning.outcome.cost import with_costs
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.transfers import (
-    around_cuts,
-    behind_link,
+    cut_batches,
+    link_limited_rps,
     bytes_across_cuts,
     link_between,
     transfer_ms,
 )
-from torchsplit_core.planning.problem.usable import planned_rps
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, value_reached, values
+from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, build_objective_value, objective_levels
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.request.ties import Member, flows_of, ties_of
+from torchsplit_core.planning.request.colocation_index import ColocationMember, flows_of, index_colocations
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
@@ -43,7 +43,7 @@ from torchsplit_core.values.profile import BASES
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class RunningInstance:
     """A running instance of a stage: its share of its slice, its point, and the node and GPU it stands on."""
 
     share: float
@@ -52,74 +52,74 @@ class Instance:
     gpu: str | None = None
 
 
-def served(
-    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[Sequence[Instance]]
+def planned_model(
+    request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[Sequence[RunningInstance]]
 ) -> PlannedModel:
     """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
-    running = [instance for stage in stages for instance in stage]
-    basis = max((instance.point.basis for instance in running), key=BASES.index, default=None)
+    instances = [instance for stage in stages for instance in stage]
+    basis = max((instance.point.basis for instance in instances), key=BASES.index, default=None)
     if not all(stages):
         return PlannedModel(spec.name, variant.name, 0.0, 0.0, None, 0.0, 0.0, basis)
-    link = link_between(request, {instance.node for instance in running})
+    link = link_between(request, {instance.node for instance in instances})
     largest = [max(instance.point.batch_size for instance in stage) for stage in stages]
-    latency = transfer_ms(variant, around_cuts(largest), link)
-    latency += sum(max(one.point.latency_ms / one.share for one in stage) for stage in stages)
+    latency = transfer_ms(variant, cut_batches(largest), link)
+    latency += sum(max(instance.point.latency_ms / instance.share for instance in stage) for stage in stages)
 
     def rate(of_point: Callable[[Point], float]) -> float:
         return min(
             sum(
-                behind_link(one.share * of_point(one.point), variant, number, one.point.batch_size, link)
-                for one in stage
+                link_limited_rps(instance.share * of_point(instance.point), variant, number, instance.point.batch_size, link)
+                for instance in stage
             )
             for number, stage in enumerate(stages)
         )
 
-    planned = rate(lambda point: planned_rps(request, point))
-    carried = None
+    planned_rate = rate(lambda point: planned_rps(request, point))
+    bytes_per_s = None
     if len(stages) > 1:
-        carried = planned * bytes_across_cuts(variant, [_mean_batch(request, stage) for stage in stages])
+        bytes_per_s = planned_rate * bytes_across_cuts(variant, [_mean_batch(request, stage) for stage in stages])
     return PlannedModel(
         spec.name,
         variant.name,
-        planned,
-        normalised(spec, planned),
+        planned_rate,
+        normalised(spec, planned_rate),
         latency,
         rate(lambda point: planned_rps(request, point) if point.low_rps is None else point.low_rps),
         rate(lambda point: planned_rps(request, point) if point.high_rps is None else point.high_rps),
         basis,
-        carried,
+        bytes_per_s,
     )
 
 
-def _mean_batch(request: PlanRequest, stage: Sequence[Instance]) -> float:
+def _mean_batch(request: PlanRequest, stage: Sequence[RunningInstance]) -> float:
     """Requests for each batch of a stage, its instances working in proportion to what they can do."""
-    rates = [one.share * planned_rps(request, one.point) for one in stage]
-    batches = sum(rate / one.point.batch_size for rate, one in zip(rates, stage, strict=True))
+    rates = [instance.share * planned_rps(request, instance.point) for instance in stage]
+    batches = sum(rate / instance.point.batch_size for rate, instance in zip(rates, stage, strict=True))
     return sum(rates) / batches if batches else 1.0
 
 
-def unserved(spec: PlanModel) -> PlannedModel:
+def unserved_model(spec: PlanModel) -> PlannedModel:
     """A model without any instance."""
     return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ModelInstances:
     """A model and its instances, stage by stage of the variant it runs; no variant and no stages without any."""
 
     model: PlanModel
     variant: Variant | None
-    stages: tuple[tuple[Instance, ...], ...] = ()
+    stages: tuple[tuple[RunningInstance, ...], ...] = ()
 
 
-def running_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Running, ...]:
+def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[ModelInstances, ...]:
     """Every model with its instances, of tenants that are all of one variant a model.
 
     Raises InputFault for a tenant or a GPU that the request does not have.
     """
     points = point_table(request)
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
-    instances: dict[tuple[str, str], dict[str, list[Instance]]] = {}
+    instances: dict[tuple[str, str], dict[str, list[RunningInstance]]] = {}
     for gpu in gpus:
         for tenant, key in keyed_tenants([gpu]):
             if key not in points or gpu.id not in nodes:
@@ -129,43 +129,43 @@ def running_models(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Ru
                     "Pass the request that the plan answers.",
                 )
             instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-                Instance(tenant.share, points[key], nodes[gpu.id], gpu.id)
+                RunningInstance(tenant.share, points[key], nodes[gpu.id], gpu.id)
             )
-    found = []
+    by_model = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
-        mine = instances[spec.name, variant.name] if variant else {}
+        by_stage = instances[spec.name, variant.name] if variant else {}
         stages = variant.stages if variant else ()
-        found.append(Running(spec, variant, tuple(tuple(mine.get(stage.name, ())) for stage in stages)))
-    return tuple(found)
+        by_model.append(ModelInstances(spec, variant, tuple(tuple(by_stage.get(stage.name, ())) for stage in stages)))
+    return tuple(by_model)
 
 
-def served_or_not(request: PlanRequest, running: Running) -> PlannedModel:
+def planned_or_unserved(request: PlanRequest, instances: ModelInstances) -> PlannedModel:
     """What a model gets of its instances, nothing where it has none."""
-    if running.variant is None:
-        return unserved(running.model)
-    return served(request, running.model, running.variant, running.stages)
+    if instances.variant is None:
+        return unserved_model(instances.model)
+    return planned_model(request, instances.model, instances.variant, instances.stages)
 
 
-def model_figures(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
+def planned_models_of(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
     """What each model gets of tenants that all have a point, all of one variant a model."""
-    return tuple(served_or_not(request, running) for running in running_models(request, gpus))
+    return tuple(planned_or_unserved(request, instances) for instances in model_instances(request, gpus))
 
 
-def penalty_paid(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+def plan_penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     """What the objective pays: γ · GiB beyond the slices + separation_weight · what is apart."""
     objective = request.objective
-    paid = 0.0
+    penalty = 0.0
     if objective.memory_violation_penalty:
-        paid += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
+        penalty += objective.memory_violation_penalty * sum(map(_excess_gib, gpus))
     if objective.separation_weight > 0:
-        paid += objective.separation_weight * apart_bytes(request, gpus)
-    return paid
+        penalty += objective.separation_weight * separation_traffic(request, gpus)
+    return penalty
 
 
 def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     """Bytes per request of the soft co-locations torn apart, GPU by GPU."""
-    ties = ties_of(request)
+    colocation_index = index_colocations(request)
     stages = {
         (model.name, variant.name, stage.name): (m, v, s)
         for m, model in enumerate(request.models)
@@ -174,12 +174,12 @@ def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     }
     total = 0.0
     for gpu in gpus:
-        here = (stages[t.model, t.variant, t.stage] for item in gpu.slices for t in item.tenants)
-        total += ties.separated_bytes(frozenset().union(*(ties.of(*key) for key in here)))
+        members = (stages[t.model, t.variant, t.stage] for item in gpu.slices for t in item.tenants)
+        total += colocation_index.separated_bytes(frozenset().union(*(colocation_index.members_at(*key) for key in members)))
     return total
 
 
-def leaving_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+def cross_gpu_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     """Bytes/s that routed co-locations send between GPUs; 0 without any.
 
     A router that has the choice hands a request on within its GPU. On a GPU at most the lesser of what the two members
@@ -187,44 +187,44 @@ def leaving_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     Raises InputFault for a tenant or a GPU that the request does not have.
     """
     flows = flows_of(request)
-    running = running_models(request, gpus) if flows else ()
+    by_model = model_instances(request, gpus) if flows else ()
     total = 0.0
     for flow in flows:
-        first, second = (rates_there(request, running, member) for member in (flow.first, flow.second))
-        total += flow.leaving(sum(min(rate, second.get(gpu, 0.0)) for gpu, rate in first.items()))
+        first, second = (member_rates(request, by_model, member) for member in (flow.first, flow.second))
+        total += flow.cross_gpu_bytes(sum(min(rate, second.get(gpu, 0.0)) for gpu, rate in first.items()))
     return total
 
 
-def rates_there(request: PlanRequest, running: Sequence[Running], member: Member) -> dict[str, float]:
+def member_rates(request: PlanRequest, by_model: Sequence[ModelInstances], member: ColocationMember) -> dict[str, float]:
     """By GPU the requests/s of a member: those of its stage, or of the slowest stage of its model.
 
     They count as the model's do, behind the link that its variant has.
     """
-    mine = running[member.model]
-    if mine.variant is None:
+    model = by_model[member.model]
+    if model.variant is None:
         return {}
-    number = mine.model.variants.index(mine.variant)
-    link = link_between(request, {one.node for stage in mine.stages for one in stage})
-    found: list[dict[str, float]] = []
-    for stage in member.stages_of(member.model, number, len(mine.stages)):
-        there: dict[str, float] = {}
-        for one in mine.stages[stage]:
+    number = model.model.variants.index(model.variant)
+    link = link_between(request, {instance.node for stage in model.stages for instance in stage})
+    stage_rates: list[dict[str, float]] = []
+    for stage in member.stages_of(member.model, number, len(model.stages)):
+        rates: dict[str, float] = {}
+        for one in model.stages[stage]:
             assert one.gpu is not None
             rate = one.share * planned_rps(request, one.point)
-            counted = behind_link(rate, mine.variant, stage, one.point.batch_size, link)
-            there[one.gpu] = there.get(one.gpu, 0.0) + counted
-        found.append(there)
-    return {gpu: min(there.get(gpu, 0.0) for there in found) for gpu in found[0]} if found else {}
+            limited = link_limited_rps(rate, model.variant, stage, one.point.batch_size, link)
+            rates[one.gpu] = rates.get(one.gpu, 0.0) + limited
+        stage_rates.append(rates)
+    return {gpu: min(rates.get(gpu, 0.0) for rates in stage_rates) for gpu in stage_rates[0]} if stage_rates else {}
 
 
 def routed_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> RoutedBytes | None:
     """What an outcome says of its routed co-locations before anything is proven; None where there are none."""
-    return RoutedBytes(leaving_bytes(request, gpus)) if flows_of(request) else None
+    return RoutedBytes(cross_gpu_bytes(request, gpus)) if flows_of(request) else None
 
 
-def apart_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
+def separation_traffic(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
-    return separated_bytes(request, gpus) + leaving_bytes(request, gpus)
+    return separated_bytes(request, gpus) + cross_gpu_bytes(request, gpus)
 
 
 def _excess_gib(gpu: PlannedGpu) -> float:
@@ -244,7 +244,7 @@ def level_values(
     costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
     cost = sum(costs[gpu.id] for gpu in gpus if gpu.used)
     rates = [model.throughput_rps for model in models]
-    return values(request, rates, cost, penalty_paid(request, gpus))
+    return objective_levels(request, rates, cost, plan_penalty(request, gpus))
 
 
 def unproven_outcome(
@@ -257,7 +257,7 @@ def unproven_outcome(
 
     Raises InputFault where `plan` answers another request, or has a bound that these GPUs are beyond.
     """
-    models = model_figures(request, gpus)
+    models = planned_models_of(request, gpus)
     levels = level_values(request, gpus, models)
     value = levels[0]
     bound = None if plan is None else bound_for(request, plan)
@@ -269,7 +269,7 @@ def unproven_outcome(
         request_sha256=request_hash(request),
         status="feasible",
         objective=replace(
-            value_reached(request, levels, (model.normalised for model in models), bound=bound),
+            build_objective_value(request, levels, (model.normalised for model in models), bound=bound),
             routed=routed_bytes(request, gpus),
         ),
         gpus=gpus,
@@ -277,7 +277,7 @@ def unproven_outcome(
         statistics=statistics,
         warnings=plan_warnings(request, gpus),
     )
-    return with_money(request, outcome)
+    return with_costs(request, outcome)
 
 
 def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:

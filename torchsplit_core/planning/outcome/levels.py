@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from torchsplit_core.planning.request.objective import goal_of, reached
+from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanOutcome
 
@@ -27,7 +27,7 @@ class Levels:
     bound: float | None = None
     feasible: bool = True
 
-    def limit(self, level: int) -> float:
+    def bound_of(self, level: int) -> float:
         """A proven bound of the level (from 0), given that all before it are proven; inf for none."""
         if level >= len(self.values):
             return math.inf
@@ -41,7 +41,7 @@ class Levels:
 NO_PLAN = Levels((), feasible=False)
 
 
-def levels_of(outcome: PlanOutcome) -> Levels | None:
+def outcome_levels(outcome: PlanOutcome) -> Levels | None:
     """The levels of a plan, NO_PLAN of an infeasible request, None of a timeout."""
     objective = outcome.objective
     if outcome.status == "infeasible":
@@ -50,10 +50,10 @@ def levels_of(outcome: PlanOutcome) -> Levels | None:
         return None
     sign = -1 if goal_of(objective).minimised else 1
     bound = None if objective.bound is None else sign * objective.bound
-    return Levels(tuple(sign * value for value in reached(objective)), objective.proven_levels, bound)
+    return Levels(tuple(sign * value for value in reached_levels(objective)), objective.proven_levels, bound)
 
 
-def same(first: float | None, second: float | None) -> bool:
+def known_equal(first: float | None, second: float | None) -> bool:
     """Whether both are known and equal within the contract's tolerance."""
     if first is None or second is None or math.isinf(first) or math.isinf(second):
         return False

@@ -14,13 +14,13 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
     """One sentence each, of the slices and tenants of a plan of the request."""
     return (
         *_unknown_memory(gpus),
-        *_links(request, gpus),
+        *_free_transfers(request, gpus),
         *_large_batches(request, gpus),
-        *_waiting(request),
+        *_response_limits(request),
     )
 
 
-def _waiting(request: PlanRequest) -> Iterator[str]:
+def _response_limits(request: PlanRequest) -> Iterator[str]:
     """Limits that the search for such a plan did not look at."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
@@ -40,9 +40,9 @@ def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
         yield f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
 
 
-def _links(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
+def _free_transfers(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
     """Cuts in use that nobody charges for, and a network that joins nothing."""
-    cut = [name for name, variant in _running(request, gpus) if _bytes_of(variant)]
+    cut = [name for name, variant in _running(request, gpus) if _has_cut_bytes(variant)]
     if cut and request.link_gb_per_s is None:
         yield f"{', '.join(cut)}: transfers between stages count as free. Set the link speed (link_gb_per_s)."
     if request.network_gb_per_s is not None and len({gpu.node for gpu in list_gpus(request.gpus)}) == 1:
@@ -83,5 +83,5 @@ def _running(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[tuple[str
     ]
 
 
-def _bytes_of(variant: Variant) -> bool:
+def _has_cut_bytes(variant: Variant) -> bool:
     return any((*variant.cut_bytes, *variant.cut_bytes_per_request))

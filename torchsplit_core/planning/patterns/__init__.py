@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.planning.patterns.engine import Counted, count_patterns, serves
+    from torchsplit_core.planning.patterns.solve import PatternSolution, solve_patterns, patterns_meet_minima
 
-__all__ = ["Counted", "count_patterns", "serves"]
+__all__ = ["PatternSolution", "solve_patterns", "patterns_meet_minima"]
 
 __getattr__ = on_demand(
     __name__,
     {
-        "engine": "Counted count_patterns serves",
+        "solve": "PatternSolution solve_patterns patterns_meet_minima",
     },
 )

@@ -20,11 +20,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.patterns.supply import Counts, Supply, Vector
+from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values import InternalFault
 
-MISSING = 100.0
+MISSING_COST = 100.0
 """Cost of a model without a pattern in the linear program, in fleets: it drives the prices up instead."""
 
 Flags = NDArray[np.bool_]
@@ -44,24 +44,24 @@ class Duals:
 
 
 @dataclass(frozen=True)
-class WholeCounts:
+class IntegerSolution:
     """The column chosen for every model, and the GPUs by layout column."""
 
     columns: tuple[int, ...]
     layouts: Counts
 
 
-def relax(supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
+def solve_relaxation(capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
     """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING.
 
     `among[i, m]`: whether threshold i speaks of model m.
     """
-    models = among.shape[1]
-    highs = _load(supply, among, columns, allowed, whole=False)
+    models = subsets.shape[1]
+    highs = _build_program(capacity, subsets, columns, allowed, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
-    pools, groups = len(supply.pools), len(supply.gpus)
+    pools, groups = len(capacity.pools), len(capacity.gpus)
     return Duals(
         float(highs.getInfo().objective_function_value),
         np.maximum(-rows[models : models + pools], 0.0),
@@ -70,40 +70,40 @@ def relax(supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequ
     )
 
 
-def choose(
-    supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int], seconds: float
-) -> WholeCounts | Literal["none", "unknown"]:
+def solve_integer(
+    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int], seconds: float
+) -> IntegerSolution | Literal["none", "unknown"]:
     """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
-    models = among.shape[1]
-    highs = _load(supply, among, columns, allowed, whole=True)
-    ending = run(highs, max(seconds, 0.02), first=True)
-    if ending == "infeasible":
+    models = subsets.shape[1]
+    highs = _build_program(capacity, subsets, columns, allowed, whole=True)
+    status = run(highs, max(seconds, 0.02), first=True)
+    if status == "infeasible":
         return "none"
-    if ending not in ("optimal", "feasible"):
+    if status not in ("optimal", "feasible"):
         return "unknown"
     values = np.array(highs.getSolution().col_value)
     chosen = [-1] * models
     for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
         chosen[columns[number][0]] = number
     layouts = np.rint(values[len(columns) : -1]).astype(np.int64)
-    return WholeCounts(tuple(chosen), layouts) if _holds(supply, columns, chosen, layouts) else "unknown"
+    return IntegerSolution(tuple(chosen), layouts) if _is_consistent(capacity, columns, chosen, layouts) else "unknown"
 
 
-def _holds(supply: Supply, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts) -> bool:
+def _is_consistent(capacity: FleetCapacity, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts) -> bool:
     """The rounded answer rechecked in whole numbers."""
     if min(chosen) < 0:
         return False
-    used = sum((columns[number][2] for number in chosen), np.zeros(len(supply.pools), dtype=np.int64))
-    per_group = np.bincount(supply.group_of, weights=layouts, minlength=len(supply.gpus))
-    return bool((used <= supply.slices @ layouts).all() and (per_group <= supply.gpus).all())
+    used = sum((columns[number][2] for number in chosen), np.zeros(len(capacity.pools), dtype=np.int64))
+    per_group = np.bincount(capacity.group_of, weights=layouts, minlength=len(capacity.gpus))
+    return bool((used <= capacity.slices @ layouts).all() and (per_group <= capacity.gpus).all())
 
 
-def _load(
-    supply: Supply, among: Flags, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
+def _build_program(
+    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
 ) -> Any:
-    models = among.shape[1]
-    pools, groups, count = len(supply.pools), len(supply.gpus), len(columns)
-    layouts = len(supply.columns)
+    models = subsets.shape[1]
+    pools, groups, count = len(capacity.pools), len(capacity.gpus), len(columns)
+    layouts = len(capacity.columns)
     usage = np.array([column[2] for column in columns], dtype=np.float64).reshape(count, pools)
     owner = np.array([column[0] for column in columns], dtype=np.int64)
     reached = np.array([column[1] for column in columns])
@@ -114,14 +114,14 @@ def _load(
         (owner, np.arange(count), np.ones(count)),
         (models + pool, which, usage[which, pool]),
     ]
-    pool, column = np.nonzero(supply.slices)
-    parts.append((models + pool, count + column, -supply.slices[pool, column].astype(np.float64)))
-    parts.append((models + pools + supply.group_of, count + np.arange(layouts), np.ones(layouts)))
+    pool, column = np.nonzero(capacity.slices)
+    parts.append((models + pool, count + column, -capacity.slices[pool, column].astype(np.float64)))
+    parts.append((models + pools + capacity.group_of, count + np.arange(layouts), np.ones(layouts)))
     parts.append(
-        (models + pools + np.arange(groups), np.full(groups, width - 1), -supply.gpus.astype(np.float64))
+        (models + pools + np.arange(groups), np.full(groups, width - 1), -capacity.gpus.astype(np.float64))
     )
     for number in range(len(allowed)):
-        under = np.flatnonzero((reached <= number) & among[number][owner])
+        under = np.flatnonzero((reached <= number) & subsets[number][owner])
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     if not whole:
         # One column more for each model, at the end: it stands for a pattern at the highest level.
@@ -129,11 +129,11 @@ def _load(
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
     matrix = csc_from_entries(value, row, col, (rows, width if whole else width + models))
     cost = np.zeros(matrix.shape[1])
-    cost[width - 1], cost[width:] = 1.0, MISSING
+    cost[width - 1], cost[width:] = 1.0, MISSING_COST
     upper = np.full(matrix.shape[1], INF)
     if whole:
         upper[:count] = 1.0
-        upper[count:-1] = supply.gpus[supply.group_of]
+        upper[count:-1] = capacity.gpus[capacity.group_of]
         upper[-1] = 1.0
     right = np.zeros(rows)
     right[:models] = 1.0

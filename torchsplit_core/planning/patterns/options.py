@@ -9,9 +9,9 @@ from itertools import product
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.supply import Supply, Vector
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
 from torchsplit_core.planning.problem.build import Choice, Problem
-from torchsplit_core.planning.problem.cases import VariantCase
+from torchsplit_core.planning.problem.latency_cases import VariantCase
 
 MOST_COMBINATIONS = 50_000
 """Combinations of longest latencies that are looked at for one variant of several stages."""
@@ -21,7 +21,7 @@ MOST_OPTIONS = 1500
 
 
 @dataclass(frozen=True)
-class StageOffer:
+class StageOption:
     """Requests/s of one slice by pool (0: unusable), and the choice (its place) that gives it (-1: none)."""
 
     rates: Vector
@@ -29,63 +29,63 @@ class StageOffer:
 
 
 @dataclass(frozen=True)
-class Option:
+class ModelOption:
     """One way to run a model: all its stages are needed at the full throughput."""
 
-    stages: tuple[StageOffer, ...]
+    stages: tuple[StageOption, ...]
 
 
-class Options:
+class ModelOptions:
     """The options of one model, with their linear costs at a glance."""
 
-    def __init__(self, found: Sequence[Option]) -> None:
-        self.all = tuple(found)
-        depth = max((len(option.stages) for option in found), default=0)
-        width = len(found[0].stages[0].rates) if found else 0
+    def __init__(self, options: Sequence[ModelOption]) -> None:
+        self.options = tuple(options)
+        depth = max((len(option.stages) for option in options), default=0)
+        width = len(options[0].stages[0].rates) if options else 0
         # A stage that an option has not got costs nothing: 0 requests' worth of every slice.
-        inverse = np.zeros((len(found), depth, width))
-        for number, option in enumerate(found):
-            for stage, offer in enumerate(option.stages):
+        inverse = np.zeros((len(options), depth, width))
+        for number, option in enumerate(options):
+            for stage, stage_option in enumerate(option.stages):
                 with np.errstate(divide="ignore"):
-                    inverse[number, stage] = 1.0 / offer.rates
+                    inverse[number, stage] = 1.0 / stage_option.rates
         self._inverse = inverse
 
     def unit_costs(self, prices: Vector) -> Vector:
         """For each option the cost of one request/s at these prices (all above 0), slices divisible."""
-        if not self.all:
+        if not self.options:
             return np.zeros(0)
         return (self._inverse * prices).min(axis=2).sum(axis=1)  # type: ignore[no-any-return]
 
 
-def options_of(problem: Problem, supply: Supply) -> tuple[Options, ...] | None:
+def build_options(problem: Problem, capacity: FleetCapacity) -> tuple[ModelOptions, ...] | None:
     """The options of every model; None where a model has too many combinations of latencies."""
-    found: list[list[Option]] = [[] for _ in problem.request.models]
+    by_model: list[list[ModelOption]] = [[] for _ in problem.request.models]
     by_stage: dict[tuple[int, int], list[int]] = {}
     for number, choice in enumerate(problem.choices):
         by_stage.setdefault((choice.case, choice.stage), []).append(number)
-    for place, case in enumerate(problem.cases):
-        stages = [by_stage.get((place, stage), []) for stage in range(case.stages)]
-        limits = _limits(problem.choices, case, stages)
+    for case_number, case in enumerate(problem.cases):
+        stages = [by_stage.get((case_number, stage), []) for stage in range(case.stages)]
+        limits = _latency_limits(problem.choices, case, stages)
         if limits is None:
             return None
         for limit in limits:
-            offers = tuple(
-                _offer(problem.choices, supply, stage, most)
+            stage_options = tuple(
+                _stage_option(problem.choices, capacity, stage, most)
                 for stage, most in zip(stages, limit, strict=True)
             )
-            if all(offer.rates.any() for offer in offers):
-                found[case.model].append(Option(offers))
-    distinct = [_distinct(mine) for mine in found]
+            if all(stage_option.rates.any() for stage_option in stage_options):
+                by_model[case.model].append(ModelOption(stage_options))
+    distinct = [_distinct_options(model_options) for model_options in by_model]
     if max(map(len, distinct)) > MOST_OPTIONS:
         return None
-    return tuple(Options(mine) for mine in distinct)
+    return tuple(ModelOptions(model_options) for model_options in distinct)
 
 
-def _limits(
+def _latency_limits(
     choices: Sequence[Choice], case: VariantCase, stages: Sequence[Sequence[int]]
 ) -> list[tuple[float, ...]] | None:
     """The longest latency allowed in each stage, for every combination that no other one contains."""
-    if not case.levels or case.budget_ms is None:
+    if not case.has_latency_levels or case.budget_ms is None:
         return [(float("inf"),) * case.stages]
     levels = [sorted({choices[number].point.latency_ms for number in stage}) for stage in stages]
     if not all(levels):
@@ -99,36 +99,36 @@ def _limits(
         if index >= 0:
             best.setdefault(levels[-1][index], []).append(first)
     return [
-        (*one, last)
+        (*combination, last)
         for last, firsts in best.items()
-        for one in firsts
+        for combination in firsts
         if not any(
-            other != one and all(more >= less for more, less in zip(other, one, strict=True))
+            other != combination and all(more >= less for more, less in zip(other, combination, strict=True))
             for other in firsts
         )
     ]
 
 
-def _offer(choices: Sequence[Choice], supply: Supply, stage: Sequence[int], longest_ms: float) -> StageOffer:
-    rates = np.zeros(len(supply.pools))
-    chosen = [-1] * len(supply.pools)
-    row_of = {pool: row for row, pool in enumerate(supply.pools)}
+def _stage_option(choices: Sequence[Choice], capacity: FleetCapacity, stage: Sequence[int], longest_ms: float) -> StageOption:
+    rates = np.zeros(len(capacity.pools))
+    chosen = [-1] * len(capacity.pools)
+    row_of = {pool: row for row, pool in enumerate(capacity.pools)}
     for number in stage:
         choice = choices[number]
         row = row_of[choice.group, choice.profile]
         if choice.point.latency_ms <= longest_ms and choice.rate_rps > rates[row]:
             rates[row] = choice.rate_rps
             chosen[row] = number
-    return StageOffer(rates, tuple(chosen))
+    return StageOption(rates, tuple(chosen))
 
 
-def _distinct(options: list[Option]) -> list[Option]:
+def _distinct_options(options: list[ModelOption]) -> list[ModelOption]:
     """Options that differ in what they can do, in their first order."""
     seen: set[tuple[bytes, ...]] = set()
-    kept = []
+    distinct = []
     for option in options:
         key = tuple(stage.rates.tobytes() for stage in option.stages)
         if key not in seen:
             seen.add(key)
-            kept.append(option)
-    return kept
+            distinct.append(option)
+    return distinct

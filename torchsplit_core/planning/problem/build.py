@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, unsourced_profiles
-from torchsplit_core.planning.problem.cases import FoundCase, VariantCase, admissible_cases
+from torchsplit_core.planning.problem.latency_cases import CasePoints, VariantCase, admissible_cases
 from torchsplit_core.planning.problem.colocation_sets import colocation_sets
-from torchsplit_core.planning.problem.core_sizes import sizes_worth_cutting
+from torchsplit_core.planning.problem.core_sizes import undominated_core_sizes
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
-from torchsplit_core.planning.problem.usable import Usable
+from torchsplit_core.planning.problem.effective_rate import EffectivePoint
 from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.request.objective import goal_of, must_survive
-from torchsplit_core.planning.request.offered import divisions, offered_layouts, offered_profiles
-from torchsplit_core.planning.request.ties import Ties, ties_of
+from torchsplit_core.planning.request.objective import goal_of, requires_resilience
+from torchsplit_core.planning.request.allowed_layouts import core_divisions, allowed_layouts, allowed_profiles
+from torchsplit_core.planning.request.colocation_index import ColocationIndex, index_colocations
 from torchsplit_core.values import CPU, InputFault, PlanRequest, Point, point_type
 
-MOST_COMPARED = 400
+MAX_COMPARED_LAYOUTS = 400
 """Layouts of a GPU up to which each is compared with each; MIG allows fewer than 100."""
 
 
@@ -36,9 +36,9 @@ class CandidateLayout:
     and no others of them do; None where presence is not told apart by layout.
     """
 
-    useful: Mapping[str, int]
+    usable_counts: Mapping[str, int]
     profiles: tuple[str, ...]
-    present: frozenset[int] | None = None
+    present_members: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class GpuGroup:
     gpu_ids: tuple[str, ...]
     cost: float
     layouts: tuple[CandidateLayout, ...]
-    symmetric_to: int | None = None
+    twin_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +68,23 @@ class Choice:
     stage: int
     group: int
     profile: str
-    usable: Usable
+    effective: EffectivePoint
     excess_gib: float
 
     @property
     def point(self) -> Point:
         """The point as the request has it."""
-        return self.usable.point
+        return self.effective.point
 
     @property
     def rate_rps(self) -> float:
         """Requests/s that a whole slice counts for."""
-        return self.usable.rate_rps
+        return self.effective.rate_rps
 
     @property
     def cap_rps(self) -> float:
         """Most requests/s of one instance, whatever its share."""
-        return self.usable.cap_rps
+        return self.effective.cap_rps
 
     @property
     def memory_gib(self) -> float:
@@ -92,7 +92,7 @@ class Choice:
         return self.point.memory_gib or 0.0
 
     @property
-    def alone(self) -> bool:
+    def needs_own_slice(self) -> bool:
         """Whether nothing may stand beside it, since its memory is unknown."""
         return self.point.memory_gib is None
 
@@ -115,15 +115,15 @@ class Problem:
     warnings: tuple[str, ...]
     elastic: bool
     elastic_latency: bool
-    ties: Ties = field(default_factory=Ties)
+    colocation_index: ColocationIndex = field(default_factory=ColocationIndex)
     colocated: frozenset[int] = frozenset()
-    exact: bool = True
+    complete: bool = True
 
-    def members(self, choice: Choice) -> frozenset[int]:
+    def colocation_members(self, choice: Choice) -> frozenset[int]:
         """The members of co-locations that an instance of this choice puts on its GPU."""
-        return self.ties.of(choice.model, choice.variant, choice.stage)
+        return self.colocation_index.members_at(choice.model, choice.variant, choice.stage)
 
-    def size_gib(self, group: int, profile: str) -> float:
+    def slice_memory_gib(self, group: int, profile: str) -> float:
         """The memory of a slice; infinite where it is not known."""
         return self.capacity_gib[point_type(self.groups[group].type), profile]
 
@@ -133,10 +133,10 @@ def check_admissible(request: PlanRequest) -> None:
     problem = build_problem(request)
     if problem.choices:
         return
-    told = " ".join(warning.replace(", so its throughput is 0", "") for warning in problem.warnings)
+    reasons = " ".join(warning.replace(", so its throughput is 0", "") for warning in problem.warnings)
     raise InputFault(
         "models",
-        f"none can run on any GPU of the fleet. {told.removesuffix('.')}",
+        f"none can run on any GPU of the fleet. {reasons.removesuffix('.')}",
         "Raise the limits of the models named, allow other layouts, or plan on GPUs that they have figures for.",
     )
 
@@ -155,167 +155,167 @@ def build_problem(
     """
     gpus = list_gpus(request.gpus)
     warnings = [*figure_warnings(request), *_profile_warnings(gpus)]
-    if request.objective.survives and not must_survive(request):
+    if request.objective.survives and not requires_resilience(request):
         warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
-    ties = ties_of(request)
+    colocation_index = index_colocations(request)
     # What stands on one GPU must be known: it is what is lost with it.
-    per_gpu = per_gpu or must_survive(request) or (bool(ties.flows) and not elastic)
+    per_gpu = per_gpu or requires_resilience(request) or (bool(colocation_index.flows) and not elastic)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
-        present_sets = colocation_sets(ties)
+        present_sets = colocation_sets(colocation_index)
         per_gpu = present_sets is None
-    capacity = _capacities(request, gpus)
-    cases, notes, exact = _cases(request, gpus, capacity, elastic_latency=elastic_latency)
+    capacity = _slice_memories(request, gpus)
+    cases, notes, exact = _all_cases(request, gpus, capacity, elastic_latency=elastic_latency)
     warnings += notes
-    by_node = not all(found.case.anywhere for found in cases)
-    buckets = _buckets(gpus, by_cost=goal_of(request).by_cost, by_node=by_node)
+    by_node = not all(prepared.case.anywhere for prepared in cases)
+    gpu_classes = _gpu_classes(gpus, by_cost=goal_of(request).by_cost, by_node=by_node)
     groups: list[GpuGroup] = []
     choices: list[Choice] = []
-    for gpu, ids in buckets:
-        useful = _useful(cases, gpu)
+    for gpu, ids in gpu_classes:
+        useful = _usable_points(cases, gpu)
         layouts = _candidate_layouts(request, gpu, useful, capacity, cases)
         if present_sets is not None:
             layouts = tuple(
                 replace(layout, present=present)
                 for layout in layouts
                 for present in present_sets
-                if len(ties.needed(present)) <= sum(layout.useful.values())
+                if len(colocation_index.minimal_members(present)) <= sum(layout.usable_counts.values())
             )
         kind = point_type(gpu.type)
-        offered = [
-            (place, cases[place].case, stage, name, usable, _excess(usable, capacity[kind, name]))
-            for name in sorted({name for layout in layouts for name in layout.useful})
-            for place, stage, usable in useful[name]
+        candidates = [
+            (case_number, cases[case_number].case, stage, name, effective, _excess(effective, capacity[kind, name]))
+            for name in sorted({name for layout in layouts for name in layout.usable_counts})
+            for case_number, stage, effective in useful[name]
         ]
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
             twin = len(groups) - 1 if count else None
             number = len(groups)
             groups.append(GpuGroup(gpu.type, members, gpu.cost, layouts, twin))
             choices += [
-                Choice(place, case.model, case.variant, stage, number, name, usable, excess)
-                for place, case, stage, name, usable, excess in offered
+                Choice(case_number, case.model, case.variant, stage, number, name, effective, excess)
+                for case_number, case, stage, name, effective, excess in candidates
             ]
     return Problem(
         request,
         tuple(groups),
-        tuple(found.case for found in cases),
+        tuple(prepared.case for prepared in cases),
         tuple(choices),
         capacity,
         tuple(warnings),
         elastic,
         elastic_latency,
-        ties,
-        ties.numbers if present_sets is not None else frozenset(),
+        colocation_index,
+        colocation_index.members if present_sets is not None else frozenset(),
         exact,
     )
 
 
-def _cases(
+def _all_cases(
     request: PlanRequest,
     gpus: Sequence[FleetGpu],
     capacity: Mapping[tuple[str, str], float],
     *,
     elastic_latency: bool,
-) -> tuple[list[FoundCase], list[str], bool]:
+) -> tuple[list[CasePoints], list[str], bool]:
     """The cases of all models on this fleet, what was left out, and whether they are all that there are."""
     nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
-    cases: list[FoundCase] = []
+    cases: list[CasePoints] = []
     notes: list[str] = []
     exact = True
     for index in range(len(request.models)):
-        found = admissible_cases(request, index, capacity, nodes, elastic=elastic_latency)
-        cases += found.cases
-        notes += found.notes
-        exact = exact and found.exact
+        case_set = admissible_cases(request, index, capacity, nodes, elastic=elastic_latency)
+        cases += case_set.cases
+        notes += case_set.notes
+        exact = exact and case_set.exact
     return cases, notes, exact
 
 
-def _capacities(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
+def _slice_memories(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
     """GiB by the gpu_type of points and their profile, of every profile that some layout offers."""
-    alike = {replace(gpu, id="", node=None) for gpu in gpus}
-    offered = {(gpu.type, name) for gpu in alike for name in offered_profiles(request, gpu)}
-    return {(point_type(kind), name): _capacity(kind, name) for kind, name in offered}
+    distinct = {replace(gpu, id="", node=None) for gpu in gpus}
+    offered = {(gpu.type, name) for gpu in distinct for name in allowed_profiles(request, gpu)}
+    return {(point_type(kind), name): _slice_memory_gib(kind, name) for kind, name in offered}
 
 
-def _buckets(
+def _gpu_classes(
     gpus: Sequence[FleetGpu], *, by_cost: bool, by_node: bool
 ) -> list[tuple[FleetGpu, tuple[str, ...]]]:
     """Equal GPUs together, in the order of their first appearance."""
-    found: dict[tuple[object, ...], list[FleetGpu]] = {}
+    by_key: dict[tuple[object, ...], list[FleetGpu]] = {}
     for gpu in gpus:
         key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node if by_node else None)
-        found.setdefault(key, []).append(gpu)
-    return [(same[0], tuple(gpu.id for gpu in same)) for same in found.values()]
+        by_key.setdefault(key, []).append(gpu)
+    return [(members[0], tuple(gpu.id for gpu in members)) for members in by_key.values()]
 
 
-def _useful(cases: Sequence[FoundCase], gpu: FleetGpu) -> dict[str, list[tuple[int, int, Usable]]]:
+def _usable_points(cases: Sequence[CasePoints], gpu: FleetGpu) -> dict[str, list[tuple[int, int, EffectivePoint]]]:
     """By profile what may run on such a GPU: case, stage, point."""
-    found: dict[str, list[tuple[int, int, Usable]]] = {}
+    by_profile: dict[str, list[tuple[int, int, EffectivePoint]]] = {}
     kind = point_type(gpu.type)
     for number, item in enumerate(cases):
-        if not item.case.within(gpu.node):
+        if not item.case.allows_node(gpu.node):
             continue
-        for stage, usables in enumerate(item.stages):
-            for usable in usables:
-                if usable.point.gpu_type == kind:
-                    found.setdefault(usable.point.profile, []).append((number, stage, usable))
-    return found
+        for stage, points in enumerate(item.stages):
+            for effective in points:
+                if effective.point.gpu_type == kind:
+                    by_profile.setdefault(effective.point.profile, []).append((number, stage, effective))
+    return by_profile
 
 
-def _excess(usable: Usable, capacity_gib: float) -> float:
-    return max(0.0, (usable.point.memory_gib or 0.0) - capacity_gib)
+def _excess(effective: EffectivePoint, capacity_gib: float) -> float:
+    return max(0.0, (effective.point.memory_gib or 0.0) - capacity_gib)
 
 
-def _capacity(kind: str, name: str) -> float:
+def _slice_memory_gib(kind: str, name: str) -> float:
     memory = gpu_type(kind).profile(name).memory_gib
     return float("inf") if memory is None else memory
 
 
 def _profile_warnings(gpus: Sequence[FleetGpu]) -> list[str]:
-    found = []
+    warnings = []
     for kind in dict.fromkeys(gpu.type for gpu in gpus if gpu.layouts is None):
         left_out = unsourced_profiles(gpu_type(kind))
         if left_out:
-            found.append(
+            warnings.append(
                 f"{kind}: {', '.join(left_out)} left out of the layouts, no listing gives their memory."
             )
         if gpu_type(kind).divided == "cores":
             if any(profile.memory_gib is None for profile in gpu_type(kind).profiles):
-                found.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
+                warnings.append(f"{kind}: its memory is not known, so none of its points is left out for it.")
         elif not plain_profiles(gpu_type(kind)):
-            found.append(
+            warnings.append(
                 f"{kind}: no profile with a known memory, so its GPUs stay unused. Leave them whole: {kind}:whole."
             )
-    return found
+    return warnings
 
 
 def _candidate_layouts(
     request: PlanRequest,
     gpu: FleetGpu,
-    useful: Mapping[str, list[tuple[int, int, Usable]]],
+    useful: Mapping[str, list[tuple[int, int, EffectivePoint]]],
     capacity: Mapping[tuple[str, str], float],
-    cases: Sequence[FoundCase],
+    cases: Sequence[CasePoints],
 ) -> tuple[CandidateLayout, ...]:
     """The layouts of a GPU reduced to slices that some model can use, without dominated ones."""
-    found: dict[tuple[str, ...], CandidateLayout] = {}
-    timed = {number for number, item in enumerate(cases) if item.case.levels}
+    by_usable: dict[tuple[str, ...], CandidateLayout] = {}
+    latency_limited = {number for number, item in enumerate(cases) if item.case.has_latency_levels}
     divided = gpu.layouts is None and gpu_type(gpu.type).divided == "cores"
     if divided:
         known = any(capacity[CPU, name] < float("inf") for name in useful)
-        priced = request.objective.memory_violation_penalty is not None
-        by_memory = known and (priced or request.sharing == "fractional")
-        offered = divisions(gpu.type, sizes_worth_cutting(useful, timed, by_memory=by_memory))
+        penalised = request.objective.memory_violation_penalty is not None
+        by_memory = known and (penalised or request.sharing == "fractional")
+        offered = core_divisions(gpu.type, undominated_core_sizes(useful, latency_limited, by_memory=by_memory))
     else:
-        offered = offered_layouts(request, gpu)
+        offered = allowed_layouts(request, gpu)
     for profiles in offered:
         names = tuple(name for name in profiles if name in useful)
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
         # Of layouts equal in their useful slices the one with the fewest idle slices stands for all.
-        if names and (names not in found or len(profiles) < len(found[names].profiles)):
-            found[names] = CandidateLayout(counts, profiles)
-    if divided or len(found) > MOST_COMPARED:
+        if names and (names not in by_usable or len(profiles) < len(by_usable[names].profiles)):
+            by_usable[names] = CandidateLayout(counts, profiles)
+    if divided or len(by_usable) > MAX_COMPARED_LAYOUTS:
         # Sizes that never pay have left a host's divisions already: comparing thousands would find no more.
-        return tuple(found.values())
+        return tuple(by_usable.values())
     sizes = {name: size for (kind, name), size in capacity.items() if kind == point_type(gpu.type)}
-    kept = drop_dominated_layouts(list(found), useful, request, sizes, timed)
-    return tuple(found[names] for names in kept)
+    undominated = drop_dominated_layouts(list(by_usable), useful, request, sizes, latency_limited)
+    return tuple(by_usable[names] for names in undominated)

@@ -9,50 +9,50 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from torchsplit_core.planning.request.ties import Ties
+from torchsplit_core.planning.request.colocation_index import ColocationIndex
 
-MOST_ON_A_GPU = 8
+MAX_MEMBERS_PER_GPU = 8
 """No layout of the catalogue has more slices, so no more members can need one."""
 
-MOST_SETS = 256
+MAX_SETS = 256
 """Presences beyond which every GPU is told apart instead."""
 
 
-def colocation_sets(ties: Ties) -> tuple[frozenset[int], ...] | None:
+def colocation_sets(colocation_index: ColocationIndex) -> tuple[frozenset[int], ...] | None:
     """Every set of members that the hard co-locations allow on one GPU; None: too many.
 
     A model that is a member is there wherever a stage of it is.
     """
-    together: dict[int, frozenset[int]] = {number: frozenset((number,)) for number in sorted(ties.numbers)}
-    for tie in ties.ties:
-        if tie.hard:
-            joined = frozenset().union(*(together[number] for number in tie.members))
+    together: dict[int, frozenset[int]] = {number: frozenset((number,)) for number in sorted(colocation_index.members)}
+    for colocation in colocation_index.colocations:
+        if colocation.hard:
+            joined = frozenset().union(*(together[number] for number in colocation.members))
             for number in joined:
                 together[number] = joined
     blocks = sorted(set(together.values()), key=sorted)
-    found: dict[frozenset[int], None] = {}
+    sets: dict[frozenset[int], None] = {}
     for count in range(len(blocks) + 1):
         for chosen in combinations(blocks, count):
-            present = _closed(ties, together, frozenset().union(*chosen))
-            if len(ties.needed(present)) <= MOST_ON_A_GPU:
-                found[present] = None
-            if len(found) > MOST_SETS:
+            present = _closure(colocation_index, together, frozenset().union(*chosen))
+            if len(colocation_index.minimal_members(present)) <= MAX_MEMBERS_PER_GPU:
+                sets[present] = None
+            if len(sets) > MAX_SETS:
                 return None
-        if count >= MOST_ON_A_GPU:
+        if count >= MAX_MEMBERS_PER_GPU:
             break
-    return tuple(found)
+    return tuple(sets)
 
 
-def _closed(ties: Ties, together: Mapping[int, frozenset[int]], present: frozenset[int]) -> frozenset[int]:
+def _closure(colocation_index: ColocationIndex, together: Mapping[int, frozenset[int]], present: frozenset[int]) -> frozenset[int]:
     """These with the models of their stages, and with whom those must stand."""
     while True:
-        larger = present.union(*(together[number] for number in ties.implied(present)))
+        larger = present.union(*(together[number] for number in colocation_index.implied_models(present)))
         if larger == present:
             return present
         present = larger
 
 
-def one_each(
+def distribute_members(
     counts: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], gpus: int
 ) -> list[dict[int, str]]:
     """For each of `gpus` equal GPUs a slice profile for every member, from the members' counts by profile.
@@ -64,22 +64,22 @@ def one_each(
     (de Werra, 1971).
     """
     left: dict[int, dict[str, int]] = {}
-    for model, mine in counts.items():
+    for model, profile_counts in counts.items():
         left[model], missing = {}, gpus
-        for profile in sorted(mine):
-            left[model][profile] = min(mine[profile], missing)
+        for profile in sorted(profile_counts):
+            left[model][profile] = min(profile_counts[profile], missing)
             missing -= left[model][profile]
-    dealt = []
+    by_gpu = []
     for rest in range(gpus - 1, -1, -1):
-        choice = _pick(sorted(left), left, dict(slices), slices, rest)
+        choice = _pick_profiles(sorted(left), left, dict(slices), slices, rest)
         assert choice is not None
         for model, profile in choice.items():
             left[model][profile] -= 1
-        dealt.append(choice)
-    return dealt
+        by_gpu.append(choice)
+    return by_gpu
 
 
-def _pick(
+def _pick_profiles(
     models: Sequence[int],
     left: Mapping[int, dict[str, int]],
     room: dict[str, int],
@@ -90,25 +90,25 @@ def _pick(
     if not models:
         return (
             {}
-            if all(room[profile] <= spare for profile, spare in _spare(left, slices, rest).items())
+            if all(room[profile] <= spare for profile, spare in _spare_slices(left, slices, rest).items())
             else None
         )
     model = models[0]
     for profile, count in left[model].items():
         if count > 0 and room[profile] > 0:
             room[profile] -= 1
-            found = _pick(models[1:], left, room, slices, rest)
+            rest_profiles = _pick_profiles(models[1:], left, room, slices, rest)
             room[profile] += 1
-            if found is not None:
-                return {model: profile, **found}
+            if rest_profiles is not None:
+                return {model: profile, **rest_profiles}
     return None
 
 
-def _spare(left: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], rest: int) -> dict[str, int]:
+def _spare_slices(left: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], rest: int) -> dict[str, int]:
     """How much room a profile may have left on this GPU, so that the other GPUs take what remains."""
     spare = {}
     for profile, most in slices.items():
-        total = sum(mine.get(profile, 0) for mine in left.values())
+        total = sum(profile_counts.get(profile, 0) for profile_counts in left.values())
         # This GPU takes most − room of them; the others take `rest` · most at most.
         spare[profile] = most - max(0, total - rest * most)
     return spare

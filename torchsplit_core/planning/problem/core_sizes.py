@@ -12,41 +12,41 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.problem.dominance import Item
+from torchsplit_core.planning.problem.dominance import CasePoint
 
 
-def sizes_worth_cutting(
-    useful: Mapping[str, Sequence[Item]], timed: Set[int], *, by_memory: bool
+def undominated_core_sizes(
+    useful: Mapping[str, Sequence[CasePoint]], latency_limited: Set[int], *, by_memory: bool
 ) -> tuple[int, ...]:
     """The numbers of cores, ascending, that divisions are made of.
 
     `timed`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared or priced.
     """
     by_size = {cores: items for name, items in useful.items() if (cores := profile_cores(name)) is not None}
-    kept: list[int] = []
+    sizes: list[int] = []
     for size in sorted(by_size):
-        if not any(_replaces(smaller, size, by_size, timed, by_memory) for smaller in kept):
-            kept.append(size)
-    return tuple(kept)
+        if not any(_dominates(smaller, size, by_size, latency_limited, by_memory) for smaller in sizes):
+            sizes.append(size)
+    return tuple(sizes)
 
 
-def _replaces(
-    smaller: int, size: int, by_size: Mapping[int, Sequence[Item]], timed: Set[int], by_memory: bool
+def _dominates(
+    smaller: int, size: int, by_size: Mapping[int, Sequence[CasePoint]], latency_limited: Set[int], by_memory: bool
 ) -> bool:
     """Whether slices of the smaller size in the place of one of `size` serve every use of that."""
     times = size // smaller
     return all(
         any(
             (case, stage) == (other_case, other_stage)
-            and times * other.rate_rps >= usable.rate_rps
-            and times * other.cap_rps >= usable.cap_rps
-            and (case not in timed or other.point.latency_ms <= usable.point.latency_ms)
-            and (other.point.memory_gib is not None or usable.point.memory_gib is None)
+            and times * other.rate_rps >= effective.rate_rps
+            and times * other.cap_rps >= effective.cap_rps
+            and (case not in latency_limited or other.point.latency_ms <= effective.point.latency_ms)
+            and (other.point.memory_gib is not None or effective.point.memory_gib is None)
             and (
                 not by_memory
-                or (other.point.memory_gib or 0.0) * size <= (usable.point.memory_gib or 0.0) * smaller
+                or (other.point.memory_gib or 0.0) * size <= (effective.point.memory_gib or 0.0) * smaller
             )
             for other_case, other_stage, other in by_size[smaller]
         )
-        for case, stage, usable in by_size[size]
+        for case, stage, effective in by_size[size]
     )

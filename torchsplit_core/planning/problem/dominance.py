@@ -9,46 +9,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
-from torchsplit_core.planning.problem.usable import Usable
+from torchsplit_core.planning.problem.effective_rate import EffectivePoint
 from torchsplit_core.values import PlanRequest
 
-Item = tuple[int, int, Usable]
+CasePoint = tuple[int, int, EffectivePoint]
 """Case, stage, point."""
 
 
 def pareto_points(
-    points: Sequence[Usable],
+    points: Sequence[EffectivePoint],
     request: PlanRequest,
     capacity: Mapping[tuple[str, str], float],
     *,
     by_latency: bool,
-) -> list[Usable]:
+) -> list[EffectivePoint]:
     """For every slice profile the points that no other point of it matches in all that counts.
 
     Throughput counts always, and what the link lets an instance have; latency where the limit can bind
     (`by_latency`); memory where co-tenants share it or where its excess costs a penalty.
     """
-    kept: list[Usable] = []
-    by_slice: dict[tuple[str, str], list[Usable]] = {}
-    for usable in points:
-        by_slice.setdefault((usable.point.gpu_type, usable.point.profile), []).append(usable)
-    for key, same in by_slice.items():
+    undominated: list[EffectivePoint] = []
+    by_slice: dict[tuple[str, str], list[EffectivePoint]] = {}
+    for effective in points:
+        by_slice.setdefault((effective.point.gpu_type, effective.point.profile), []).append(effective)
+    for key, slice_points in by_slice.items():
         size = capacity[key]
         # Of equal points the quicker, then the smaller one stands first, so it is the one kept.
-        order = sorted(same, key=_quality)
-        front: list[Usable] = []
-        for usable in order:
-            if not any(_covers(other, size, usable, size, request, by_latency) for other in front):
-                front.append(usable)
-        kept += front
-    return kept
+        order = sorted(slice_points, key=_sort_key)
+        front: list[EffectivePoint] = []
+        for effective in order:
+            if not any(_point_dominates(other, size, effective, size, request, by_latency) for other in front):
+                front.append(effective)
+        undominated += front
+    return undominated
 
 
-def _quality(usable: Usable) -> tuple[float, ...]:
-    point = usable.point
+def _sort_key(effective: EffectivePoint) -> tuple[float, ...]:
+    point = effective.point
     return (
-        -usable.rate_rps,
-        -usable.cap_rps,
+        -effective.rate_rps,
+        -effective.cap_rps,
         point.latency_ms,
         point.memory_gib or 0.0,
         point.batch_size,
@@ -58,7 +58,7 @@ def _quality(usable: Usable) -> tuple[float, ...]:
 
 def drop_dominated_layouts(
     layouts: Sequence[tuple[str, ...]],
-    useful: Mapping[str, Sequence[Item]],
+    useful: Mapping[str, Sequence[CasePoint]],
     request: PlanRequest,
     sizes: Mapping[str, float],
     by_latency: Set[int],
@@ -67,25 +67,25 @@ def drop_dominated_layouts(
 
     `by_latency` holds the cases whose latency limit can bind.
     """
-    better = covering_profiles(layouts, useful, request, sizes, by_latency)
+    better = profile_dominance(layouts, useful, request, sizes, by_latency)
     order = sorted(layouts, key=lambda layout: (-len(layout), layout))
     alive = dict.fromkeys(order)
     # Of two that match each other the first goes: the one of more different profiles, then of more memory.
-    for layout in sorted(order, key=lambda names: _exoticness(names, sizes), reverse=True):
+    for layout in sorted(order, key=lambda names: _irregularity(names, sizes), reverse=True):
         for other in alive:
-            if other != layout and _matches(layout, other, better):
+            if other != layout and _layout_dominates(layout, other, better):
                 del alive[layout]
                 break
     return list(alive)
 
 
-def _exoticness(layout: Sequence[str], sizes: Mapping[str, float]) -> tuple[int, float]:
+def _irregularity(layout: Sequence[str], sizes: Mapping[str, float]) -> tuple[int, float]:
     return len(set(layout)), sum(sizes[name] for name in layout)
 
 
-def covering_profiles(
+def profile_dominance(
     layouts: Sequence[tuple[str, ...]],
-    useful: Mapping[str, Sequence[Item]],
+    useful: Mapping[str, Sequence[CasePoint]],
     request: PlanRequest,
     sizes: Mapping[str, float],
     by_latency: Set[int],
@@ -93,7 +93,7 @@ def covering_profiles(
     """For each (worse, good) of the layouts' profiles whether a good slice serves every use of a worse one."""
     names = sorted({name for layout in layouts for name in layout})
     return {
-        (worse, good): worse == good or _profile_covers(good, worse, useful, request, sizes, by_latency)
+        (worse, good): worse == good or _profile_dominates(good, worse, useful, request, sizes, by_latency)
         for worse in names
         for good in names
     }
@@ -107,26 +107,26 @@ def match_slices(
     A bipartite matching by augmenting paths over at most eight slices. Slices the two have in
     common are not paired off first: that can miss a matching.
     """
-    owner: dict[int, int] = {}
+    match_of: dict[int, int] = {}
 
-    def seat(left: int, tried: set[int]) -> bool:
+    def augment(left: int, tried: set[int]) -> bool:
         for right, name in enumerate(other):
             if right in tried or not better[layout[left], name]:
                 continue
             tried.add(right)
-            if right not in owner or seat(owner[right], tried):
-                owner[right] = left
+            if right not in match_of or augment(match_of[right], tried):
+                match_of[right] = left
                 return True
         return False
 
-    if not all(seat(left, set()) for left in range(len(layout))):
+    if not all(augment(left, set()) for left in range(len(layout))):
         return None
-    partners = {left: other[right] for right, left in owner.items()}
+    partners = {left: other[right] for right, left in match_of.items()}
     return tuple((name, partners[left]) for left, name in enumerate(layout))
 
 
-def _covers(
-    good: Usable, good_size: float, worse: Usable, worse_size: float, request: PlanRequest, by_latency: bool
+def _point_dominates(
+    good: EffectivePoint, good_size: float, worse: EffectivePoint, worse_size: float, request: PlanRequest, by_latency: bool
 ) -> bool:
     if good.rate_rps < worse.rate_rps or good.cap_rps < worse.cap_rps:
         return False
@@ -138,15 +138,15 @@ def _covers(
     return max(0.0, excess) <= max(0.0, other)
 
 
-def _shared_gib(usable: Usable) -> float:
+def _shared_gib(effective: EffectivePoint) -> float:
     """What a point takes from co-tenants: all there is where its memory is unknown."""
-    return float("inf") if usable.point.memory_gib is None else usable.point.memory_gib
+    return float("inf") if effective.point.memory_gib is None else effective.point.memory_gib
 
 
-def _profile_covers(
+def _profile_dominates(
     good: str,
     worse: str,
-    useful: Mapping[str, Sequence[Item]],
+    useful: Mapping[str, Sequence[CasePoint]],
     request: PlanRequest,
     sizes: Mapping[str, float],
     by_latency: Set[int],
@@ -154,19 +154,19 @@ def _profile_covers(
     """Whether every use of a `worse` slice could move to a `good` one."""
     if request.sharing == "fractional" and sizes[good] < sizes[worse]:
         return False
-    there: dict[tuple[int, int], list[Usable]] = {}
-    for case, stage, usable in useful.get(good, ()):
-        there.setdefault((case, stage), []).append(usable)
+    by_stage: dict[tuple[int, int], list[EffectivePoint]] = {}
+    for case, stage, effective in useful.get(good, ()):
+        by_stage.setdefault((case, stage), []).append(effective)
     return all(
         any(
-            _covers(other, sizes[good], usable, sizes[worse], request, case in by_latency)
-            for other in there.get((case, stage), ())
+            _point_dominates(other, sizes[good], effective, sizes[worse], request, case in by_latency)
+            for other in by_stage.get((case, stage), ())
         )
-        for case, stage, usable in useful.get(worse, ())
+        for case, stage, effective in useful.get(worse, ())
     )
 
 
-def _matches(layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]) -> bool:
+def _layout_dominates(layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]) -> bool:
     """Whether each slice of `layout` finds a slice of its own in `other`, which is another layout."""
     if len(layout) > len(other) or Counter(layout) == Counter(other):
         return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-Step = tuple[float, float]
+LatencyStep = tuple[float, float]
 """(longest latency allowed in ms, what the stage is worth with it)."""
 
 
-def split_limit(budget_ms: float, stages: Sequence[Sequence[Step]]) -> tuple[float, ...] | None:
+def split_limit(budget_ms: float, stages: Sequence[Sequence[LatencyStep]]) -> tuple[float, ...] | None:
     """For each stage the longest latency allowed, in all at most `budget_ms`; None where none fits.
 
     The limits maximise the smallest worth over the stages: a value v can be reached where the
@@ -16,15 +16,15 @@ def split_limit(budget_ms: float, stages: Sequence[Sequence[Step]]) -> tuple[flo
     that occur are searched by halves. What is left of the budget goes to the first stages that
     can use it.
     """
-    fronts = [_front(steps) for steps in stages]
+    fronts = [_pareto_front(steps) for steps in stages]
     if not all(fronts):
         return None
     values = sorted({worth for front in fronts for _, worth in front})
 
     def limits(value: float) -> tuple[float, ...] | None:
-        found = [next((step[0] for step in front if step[1] >= value), None) for front in fronts]
-        known = tuple(item for item in found if item is not None)
-        return known if len(known) == len(found) and sum(known) <= budget_ms else None
+        latencies = [next((step[0] for step in front if step[1] >= value), None) for front in fronts]
+        allowed = tuple(item for item in latencies if item is not None)
+        return allowed if len(allowed) == len(latencies) and sum(allowed) <= budget_ms else None
 
     best, low, high = limits(values[0]), 0, len(values) - 1
     if best is None:
@@ -43,9 +43,9 @@ def split_limit(budget_ms: float, stages: Sequence[Sequence[Step]]) -> tuple[flo
     return tuple(spare) if sum(spare) <= budget_ms else best
 
 
-def _front(steps: Sequence[Step]) -> list[Step]:
+def _pareto_front(steps: Sequence[LatencyStep]) -> list[LatencyStep]:
     """The steps by latency, each worth more than all before it."""
-    front: list[Step] = []
+    front: list[LatencyStep] = []
     for latency, worth in sorted(steps, key=lambda step: (step[0], -step[1])):
         if not front or worth > front[-1][1]:
             front.append((latency, worth))

@@ -36,7 +36,7 @@ def transfer_ms(variant: Variant, batches: Sequence[float], link_gb_per_s: float
     return total / (link_gb_per_s * GB) * 1e3
 
 
-def around_cuts(largest: Sequence[int]) -> tuple[int, ...]:
+def cut_batches(largest: Sequence[int]) -> tuple[int, ...]:
     """The largest batch around every cut, of the largest in each stage."""
     return tuple(map(max, largest, largest[1:]))
 
@@ -45,11 +45,11 @@ def link_rps(variant: Variant, stage: int, batch: int, link_gb_per_s: float | No
     """Most requests/s that the link lets one instance of a stage serve in batches of this size."""
     if link_gb_per_s is None:
         return float("inf")
-    carried = _bytes_around(variant, stage, batch)
+    carried = _stage_bytes(variant, stage, batch)
     return link_gb_per_s * GB / carried if carried else float("inf")
 
 
-def behind_link(
+def link_limited_rps(
     rate_rps: float, variant: Variant, stage: int, batch: int, link_gb_per_s: float | None
 ) -> float:
     """What counts of an instance's requests/s behind its link, whatever its share of the slice."""
@@ -63,7 +63,7 @@ def bytes_across_cuts(variant: Variant, batches: Sequence[float]) -> float:
     )
 
 
-def _bytes_around(variant: Variant, stage: int, batch: int) -> float:
+def _stage_bytes(variant: Variant, stage: int, batch: int) -> float:
     """Bytes that one request in a batch of this size brings into a stage and takes out of it."""
     return sum(
         variant.cut_bytes[cut] / batch + bytes_per_request(variant, cut)

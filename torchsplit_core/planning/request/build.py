@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.front import with_costs
+from torchsplit_core.planning.request.fleet import is_unpartitioned
+from torchsplit_core.planning.request.frontend_costs import with_frontend_costs
 from torchsplit_core.planning.request.stage_rows import stage_rows
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -42,7 +42,7 @@ from torchsplit_core.values.limits import MOST_TIER, check_number, check_whole
 from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
 
-_Slices = set[tuple[str, str | None]]
+_SliceKeys = set[tuple[str, str | None]]
 """gpu_type and profile of rows; None for a whole GPU."""
 
 
@@ -97,7 +97,7 @@ def build_request(
     """
     if not profiles:
         raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
-    profiles = _at_one_length(profiles, sequence_length)
+    profiles = _select_length(profiles, sequence_length)
     if sharing not in ("exclusive", "fractional"):
         raise InputFault(
             "sharing",
@@ -110,7 +110,7 @@ def build_request(
     for entry in gpus:
         gpu_type(entry.type)
     names = names or model_names(profiles)
-    cuts = _match(candidates, profiles)
+    cuts = _match_candidates(candidates, profiles)
     tables = {
         "demand": demands,
         "min-throughput": min_throughputs,
@@ -156,7 +156,7 @@ def build_request(
     )
     request = PlanRequest(
         gpus=tuple(gpus),
-        models=_without(models, forbidden),
+        models=_forbid_variants(models, forbidden),
         colocations=tuple(colocations),
         objective=objective or Objective(),
         sharing="fractional" if sharing == "fractional" else "exclusive",
@@ -165,16 +165,16 @@ def build_request(
         max_tenants_per_slice=max_tenants_per_slice,
         solver=SolverOptions(time_limit_s=time_limit_s, plan_at=plan_at),
     )
-    return with_costs(request, dict(zip(names, profiles, strict=True)))
+    return with_frontend_costs(request, dict(zip(names, profiles, strict=True)))
 
 
-def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:
+def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:
     """Each profile with the rows of that sequence length, or of its first. InputFault where one has not got it."""
     if length is None:
         return tuple(map(at_first_length, profiles))
-    told = [tuple(known for known in sequence_lengths(one) if known is not None) for one in profiles]
-    for profile, known in zip(profiles, told, strict=True):
-        if length not in known and (known or not any(told)):
+    lengths = [tuple(known for known in sequence_lengths(profile_rows) if known is not None) for profile_rows in profiles]
+    for profile, known in zip(profiles, lengths, strict=True):
+        if length not in known and (known or not any(lengths)):
             raise InputFault(
                 "--sequence-length",
                 f"is {length}, and the profile of {profile.source} has no row of that length",
@@ -184,11 +184,11 @@ def _at_one_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
             )
     return tuple(
         at_sequence_length(profile, length) if known else profile
-        for profile, known in zip(profiles, told, strict=True)
+        for profile, known in zip(profiles, lengths, strict=True)
     )
 
 
-def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]) -> tuple[PlanModel, ...]:
+def _forbid_variants(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]) -> tuple[PlanModel, ...]:
     """The models with these variants kept, and not allowed."""
     known = [(model.name, variant.name) for model in models for variant in model.variants]
     for pair in forbidden:
@@ -196,7 +196,7 @@ def _without(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
             raise InputFault(
                 "--forbid",
                 f"unknown variant {quoted('='.join(pair))}",
-                suggestion("=".join(pair), ["=".join(each) for each in known], "variants"),
+                suggestion("=".join(pair), ["=".join(variant_key) for variant_key in known], "variants"),
             )
     return tuple(
         replace(
@@ -231,11 +231,11 @@ def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
     return min(filter(None, links), default=None)
 
 
-def _match(
+def _match_candidates(
     candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]
 ) -> list[list[PartitionCandidate]]:
     """The candidates of each profile: by architecture hash, else by source, else by node ids."""
-    found: list[list[PartitionCandidate]] = [[] for _ in profiles]
+    matches: list[list[PartitionCandidate]] = [[] for _ in profiles]
     for outcome in candidates:
         for index, profile in enumerate(profiles):
             same_hash = outcome.architecture_hash and outcome.architecture_hash == profile.architecture_hash
@@ -250,25 +250,25 @@ def _match(
                 and known.issuperset(name for stage in outcome.candidates[0].stages for name in stage)
             )
             if same_hash or same_source or same_nodes:
-                found[index].extend(outcome.candidates)
+                matches[index].extend(outcome.candidates)
                 break
         else:
-            told = outcome.source or outcome.architecture_hash[:12] or "a model without a source"
+            label = outcome.source or outcome.architecture_hash[:12] or "a model without a source"
             known_source = outcome.source and outcome.source in {profile.source for profile in profiles}
             raise InputFault(
                 "--candidates",
-                f"the cuts of {told} are of another architecture or version than its profile"
+                f"the cuts of {label} are of another architecture or version than its profile"
                 if known_source
-                else f"the cuts of {told} belong to none of the profiles",
+                else f"the cuts of {label} belong to none of the profiles",
                 "Profile the model again and partition it again."
                 if known_source
                 else "Pass that model's profile too, or partition again.",
             )
-    return found
+    return matches
 
 
 def _variants(
-    profile: Profile, candidates: Sequence[PartitionCandidate], slices: _Slices
+    profile: Profile, candidates: Sequence[PartitionCandidate], slices: _SliceKeys
 ) -> tuple[Variant, ...]:
     """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
     whole = _rows(profile, "whole", slices)
@@ -286,7 +286,7 @@ def _variants(
             Variant(
                 name=f"cut{number}",
                 stages=tuple(
-                    Stage(name, points_of(_own_first(_rows(profile, name, slices), rows)), tuple(nodes))
+                    Stage(name, points_of(_merge_rows(_rows(profile, name, slices), rows)), tuple(nodes))
                     for name, rows, nodes in zip(names, estimated, candidate.stages, strict=True)
                 ),
                 cut_bytes=fixed,
@@ -308,29 +308,29 @@ def cut_bytes_of(candidate: PartitionCandidate) -> tuple[tuple[float, ...], tupl
     return candidate.cut_bytes_fixed, per_request
 
 
-def _own_first(own: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
+def _merge_rows(measured: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
     """The profile's rows of a stage itself, and what is estimated of it elsewhere."""
-    known = {_key(row) for row in own}
-    return [*own, *(row for row in estimated if _key(row) not in known)]
+    known = {_key(row) for row in measured}
+    return [*measured, *(row for row in estimated if _key(row) not in known)]
 
 
 def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
     return (row.gpu_type, row.profile, row.batch_size, row.processes)
 
 
-def _slices_of(gpus: Sequence[FleetEntry]) -> _Slices:
+def _slices_of(gpus: Sequence[FleetEntry]) -> _SliceKeys:
     """What rows of a profile may stand on in this fleet."""
-    found: set[tuple[str, str | None]] = set()
+    slices: set[tuple[str, str | None]] = set()
     for entry in gpus:
         kind = gpu_type(entry.type)
-        if left_whole(entry):
-            found.add((entry.type, None))
+        if is_unpartitioned(entry):
+            slices.add((entry.type, None))
         else:
-            found |= {(point_type(entry.type), known.name) for known in kind.profiles}
-    return found
+            slices |= {(point_type(entry.type), known.name) for known in kind.profiles}
+    return slices
 
 
-def _rows(profile: Profile, stage: str, slices: _Slices) -> list[ProfileRow]:
+def _rows(profile: Profile, stage: str, slices: _SliceKeys) -> list[ProfileRow]:
     """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
 
     A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
@@ -360,7 +360,7 @@ def _check_interval(profile: Profile, row: ProfileRow) -> None:
         )
 
 
-def _memory_of_all(row: ProfileRow) -> float | None:
+def _instance_memory_gib(row: ProfileRow) -> float | None:
     """GiB that an instance takes: on a host each of its processes holds what one was measured to hold."""
     if row.memory_gib is None or row.gpu_type != "CPU":
         return row.memory_gib
@@ -377,7 +377,7 @@ def points_of(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
             processes=row.processes,
             throughput_rps=row.throughput_rps,
             latency_ms=row.latency_ms,
-            memory_gib=_memory_of_all(row),
+            memory_gib=_instance_memory_gib(row),
             basis=row.basis,
             low_rps=row.low_rps,
             high_rps=row.high_rps,

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import catalogue, gpu_type, peak_names
-from torchsplit_core.planning.request.fleet import left_whole
+from torchsplit_core.planning.request.fleet import is_unpartitioned
 from torchsplit_core.values import CPU, WHOLE_GPU, FleetEntry, InputFault, PlanModel, PlanRequest, point_type
 
-_Place = tuple[str, bool]
+_GpuKind = tuple[str, bool]
 """The gpu_type of points, and whether they are of the whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class Uncovered:
+class UncoveredGpuType:
     """A GPU type of the fleet, and the models without a point on it, of `total` that are asked for.
 
     `whole`: it could be cut and is left whole, which points of its slices say nothing of.
@@ -26,7 +26,7 @@ class Uncovered:
     whole: bool = False
 
     @property
-    def nobody(self) -> bool:
+    def unusable(self) -> bool:
         """Whether no model at all can be put on it."""
         return len(self.models) == self.total
 
@@ -41,25 +41,25 @@ class Uncovered:
         return self.gpu_type in peak_names() and gpu_type(self.gpu_type).divided != "cores"
 
 
-def uncovered(request: PlanRequest) -> tuple[Uncovered, ...]:
+def uncovered_gpu_types(request: PlanRequest) -> tuple[UncoveredGpuType, ...]:
     """The GPU types for which some model has no point in any way to run that is allowed; in the fleet's order."""
-    known = {model.name: _places(model) for model in request.models}
-    found = []
-    for kind, whole in dict.fromkeys((entry.type, left_whole(entry)) for entry in request.gpus):
-        place = (point_type(kind), whole)
-        if missing := tuple(name for name, places in known.items() if place not in places):
-            found.append(Uncovered(kind, missing, len(known), whole and kind in catalogue()))
-    return tuple(found)
+    known = {model.name: _gpu_kinds(model) for model in request.models}
+    gaps = []
+    for kind, whole in dict.fromkeys((entry.type, is_unpartitioned(entry)) for entry in request.gpus):
+        gpu_kind = (point_type(kind), whole)
+        if missing := tuple(name for name, gpu_kinds in known.items() if gpu_kind not in gpu_kinds):
+            gaps.append(UncoveredGpuType(kind, missing, len(known), whole and kind in catalogue()))
+    return tuple(gaps)
 
 
-def without_figures(request: PlanRequest) -> tuple[str, ...]:
+def models_without_figures(request: PlanRequest) -> tuple[str, ...]:
     """The models without a point on any GPU type of the fleet."""
     return tuple(model.name for model in request.models if not has_figures(request, model))
 
 
 def has_figures(request: PlanRequest, model: PlanModel) -> bool:
     """Whether it has a point on some GPU type of the fleet, in a way to run that is allowed."""
-    return not _places(model).isdisjoint(_place(entry) for entry in request.gpus)
+    return not _gpu_kinds(model).isdisjoint(_gpu_kind(entry) for entry in request.gpus)
 
 
 def check_figures(request: PlanRequest) -> None:
@@ -67,56 +67,56 @@ def check_figures(request: PlanRequest) -> None:
 
     Apart from `validate`: a request on its way, or derived from one, may have none yet.
     """
-    if len(without_figures(request)) < len(request.models):
+    if len(models_without_figures(request)) < len(request.models):
         return
-    missing = uncovered(request)
-    names = ", ".join(one.name for one in missing)
+    missing = uncovered_gpu_types(request)
+    names = ", ".join(gap.name for gap in missing)
     raise InputFault(
-        "gpus", f"no model has figures for {names}{_known_words(request)}", _remedy(request, missing)
+        "gpus", f"no model has figures for {names}{_known_types_text(request)}", _remedy(request, missing)
     )
 
 
 def figure_warnings(request: PlanRequest) -> tuple[str, ...]:
     """First the GPU types of the fleet that nobody has figures for, then the models that have some for none of it."""
-    nobody = tuple(one for one in uncovered(request) if one.nobody)
-    names = ", ".join(one.name for one in nobody)
+    unusable = tuple(gap for gap in uncovered_gpu_types(request) if gap.unusable)
+    names = ", ".join(gap.name for gap in unusable)
     idle = (
-        (f"No model has figures for {names}, so these GPUs stay idle. {_remedy(request, nobody)}",)
-        if nobody
+        (f"No model has figures for {names}, so these GPUs stay idle. {_remedy(request, unusable)}",)
+        if unusable
         else ()
     )
-    bare = without_figures(request)
-    if not bare:
+    unserved = models_without_figures(request)
+    if not unserved:
         return idle
     fleet = ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
-    theirs = tuple(one for one in uncovered(request) if set(bare) & set(one.models))
-    its = "its" if len(bare) == 1 else "their"
-    told = f"{', '.join(bare)}: no figures for {fleet}, so {its} throughput is 0. {_remedy(request, theirs)}"
-    return (*idle, told)
+    gaps = tuple(gap for gap in uncovered_gpu_types(request) if set(unserved) & set(gap.models))
+    its = "its" if len(unserved) == 1 else "their"
+    warning = f"{', '.join(unserved)}: no figures for {fleet}, so {its} throughput is 0. {_remedy(request, gaps)}"
+    return (*idle, warning)
 
 
-def _known_words(request: PlanRequest) -> str:
-    known = dict.fromkeys(kind for model in request.models for kind, _ in sorted(_places(model)))
+def _known_types_text(request: PlanRequest) -> str:
+    known = dict.fromkeys(kind for model in request.models for kind, _ in sorted(_gpu_kinds(model)))
     return f", only for {', '.join(known)}" if known else ", nor for any other"
 
 
-def _remedy(request: PlanRequest, missing: Sequence[Uncovered]) -> str:
+def _remedy(request: PlanRequest, missing: Sequence[UncoveredGpuType]) -> str:
     """The one command that brings the figures, where they can be estimated; else what has to be measured."""
-    wanted = [one.name for one in missing if one.estimable]
-    if wanted and any(kind != CPU for model in request.models for kind, _ in _places(model)):
-        to = ",".join(dict.fromkeys(wanted))
+    estimable = [gap.name for gap in missing if gap.estimable]
+    if estimable and any(kind != CPU for model in request.models for kind, _ in _gpu_kinds(model)):
+        to = ",".join(dict.fromkeys(estimable))
         return f"Estimate them from the others: torchsplit estimate REQUEST.json --to {to} -o REQUEST2.json."
-    device = "cuda" if wanted else "cpu:1c"
+    device = "cuda" if estimable else "cpu:1c"
     return (
         f"Measure the models there (torchsplit profile SOURCE --device {device}) and make the request anew."
     )
 
 
-def _place(entry: FleetEntry) -> _Place:
-    return point_type(entry.type), left_whole(entry)
+def _gpu_kind(entry: FleetEntry) -> _GpuKind:
+    return point_type(entry.type), is_unpartitioned(entry)
 
 
-def _places(model: PlanModel) -> frozenset[_Place]:
+def _gpu_kinds(model: PlanModel) -> frozenset[_GpuKind]:
     return frozenset(
         (point.gpu_type, point.profile == WHOLE_GPU)
         for _, variant in model.allowed_variants

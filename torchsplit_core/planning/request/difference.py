@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torchsplit_core.planning.request.fleet_text import layouts_text
+from torchsplit_core.planning.request.fleet_text import format_layouts
 from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.values import Colocation, FleetEntry, PlanModel, PlanRequest, TraceArrivals
 from torchsplit_core.values.simulation.arrivals_text import arrivals_text
 
-Part = Literal["fleet", "models", "links", "pairs", "objective"]
-NOTHING = "none"
+RequestPart = Literal["fleet", "models", "links", "pairs", "objective"]
+NOT_GIVEN = "none"
 """What is said of a value that is not given."""
 
 MOST_LISTED = 6
@@ -26,13 +26,13 @@ class RequestChange:
     `old` is empty for what is new, `new` for what is gone.
     """
 
-    part: Part
+    part: RequestPart
     what: str
     old: str
     new: str
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """As in "demand of bert 46 → 57.5"."""
         if not self.old:
             return f"{self.what} added" + (f": {self.new}" if self.new != self.what else "")
@@ -49,34 +49,34 @@ def difference(before: PlanRequest, after: PlanRequest) -> tuple[RequestChange, 
     return (
         *_fleet(before.gpus, after.gpus),
         *_models(before.models, after.models),
-        *_compared("links", "link", before, after, ("link_gb_per_s",), "GB/s"),
-        *_compared("links", "network", before, after, ("network_gb_per_s",), "GB/s"),
-        *_front(before, after),
+        *_field_change("links", "link", before, after, ("link_gb_per_s",), "GB/s"),
+        *_field_change("links", "network", before, after, ("network_gb_per_s",), "GB/s"),
+        *_frontend(before, after),
         *_pairs(before.colocations, after.colocations),
-        *_goal(before, after),
+        *_objective(before, after),
     )
 
 
-def changed_words(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]:
+def describe_changes(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]:
     """`difference` in words, one text each."""
-    return tuple(change.words for change in difference(before, after))
+    return tuple(change.description for change in difference(before, after))
 
 
 def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
     if [entry.type for entry in before] == [entry.type for entry in after]:
         # Row by row: one that was turned to whole GPUs is the same row.
-        turned = [number for number, pair in enumerate(zip(before, after, strict=True)) if _turned(*pair)]
-        for number in turned:
+        mig_changed = [number for number, pair in enumerate(zip(before, after, strict=True)) if _mig_differs(*pair)]
+        for number in mig_changed:
             row = f" (row {number + 1})" if len(before) > 1 else ""
             states = ("on" if rows[number].mig else "off" for rows in (before, after))
             yield RequestChange("fleet", f"MIG of {before[number].type}{row}", *states)
         before, after = (
-            [replace(entry, mig=entry.mig or number in turned) for number, entry in enumerate(rows)]
+            [replace(entry, mig=entry.mig or number in mig_changed) for number, entry in enumerate(rows)]
             for rows in (before, after)
         )
-    old, new = _numbered(before), _numbered(after)
+    old, new = _index_entries(before), _index_entries(after)
     for key in dict.fromkeys((*old, *new)):
-        was, now, name = old.get(key), new.get(key), _named(*key)
+        was, now, name = old.get(key), new.get(key), _entry_label(*key)
         if was is None or now is None:
             yield RequestChange(
                 "fleet", name, "" if was is None else str(was.count), "" if now is None else str(now.count)
@@ -87,36 +87,36 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         for field, label in (("id", "id"), ("node", "node"), ("cost", "price")):
             # A row of several has no id of its own: that follows from its count.
             if field != "id" or was.count == now.count:
-                yield from _compared("fleet", f"{label} of {name}", was, now, (field,))
-        layouts = [layouts_text(entry.layouts) or "all" for entry in (was, now)]
+                yield from _field_change("fleet", f"{label} of {name}", was, now, (field,))
+        layouts = [format_layouts(entry.layouts) or "all" for entry in (was, now)]
         if layouts[0] != layouts[1]:
             yield RequestChange("fleet", f"layouts of {name}", *layouts)
 
 
-def _turned(was: FleetEntry, now: FleetEntry) -> bool:
+def _mig_differs(was: FleetEntry, now: FleetEntry) -> bool:
     return was.mig != now.mig
 
 
-def _numbered(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
+def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
     """Entries by type, whether they know MIG, and their number among those alike."""
-    found: dict[tuple[str, bool, int], FleetEntry] = {}
+    indexed: dict[tuple[str, bool, int], FleetEntry] = {}
     for entry in entries:
-        number = sum(key[:2] == (entry.type, entry.mig) for key in found)
-        found[entry.type, entry.mig, number] = entry
-    return found
+        number = sum(key[:2] == (entry.type, entry.mig) for key in indexed)
+        indexed[entry.type, entry.mig, number] = entry
+    return indexed
 
 
-def _named(kind: str, mig: bool, number: int) -> str:
+def _entry_label(kind: str, mig: bool, number: int) -> str:
     return kind + ("" if mig else ", whole") + (f" (row {number + 1})" if number else "")
 
 
-def _front(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
+def _frontend(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
     if before.front != after.front:
-        told = (
-            NOTHING if one.front is None else f"{one.front.ms_per_request:.3g} ms a request"
-            for one in (before, after)
+        costs = (
+            NOT_GIVEN if request.front is None else f"{request.front.ms_per_request:.3g} ms a request"
+            for request in (before, after)
         )
-        yield RequestChange("fleet", "costs of the front", *told)
+        yield RequestChange("fleet", "costs of the front", *costs)
 
 
 def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator[RequestChange]:
@@ -138,9 +138,9 @@ def _models(before: Sequence[PlanModel], after: Sequence[PlanModel]) -> Iterator
             ("tier", "tier", ""),
             ("cap_at_demand", "cap", ""),
         ):
-            yield from _compared("models", f"{label} of {name}", was, now, (field,), unit)
+            yield from _field_change("models", f"{label} of {name}", was, now, (field,), unit)
         yield from _arrivals(name, was, now)
-        yield from _ways(name, was, now)
+        yield from _variants(name, was, now)
 
 
 def _arrivals(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
@@ -153,31 +153,31 @@ def _arrivals(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChan
         yield RequestChange("models", f"arrivals of {name}", texts[0], "other times")
 
 
-def _ways(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
+def _variants(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChange]:
     if was.variants is now.variants or was.variants == now.variants:
         return
-    before, after = ([way.name for _, way in model.allowed_variants] for model in (was, now))
+    before, after = ([variant.name for _, variant in model.allowed_variants] for model in (was, now))
     if before != after:
-        yield RequestChange("models", f"variants of {name}", *_listed(before, after))
+        yield RequestChange("models", f"variants of {name}", *_format_lists(before, after))
     else:
         yield RequestChange("models", f"figures of {name}", *map(_points, (was, now)))
 
 
-def _listed(before: list[str], after: list[str]) -> tuple[str, str]:
+def _format_lists(before: list[str], after: list[str]) -> tuple[str, str]:
     """Both lists, or where they are long how many there are, and which of them the other has not."""
     if len(before) + len(after) <= MOST_LISTED:
-        return ", ".join(before) or NOTHING, ", ".join(after) or NOTHING
-    return _besides(before, after), _besides(after, before)
+        return ", ".join(before) or NOT_GIVEN, ", ".join(after) or NOT_GIVEN
+    return _format_extra(before, after), _format_extra(after, before)
 
 
-def _besides(names: list[str], other: list[str]) -> str:
-    own = [name for name in names if name not in other]
+def _format_extra(names: list[str], other: list[str]) -> str:
+    extra = [name for name in names if name not in other]
     counted = f"{len(names)} variant{'' if len(names) == 1 else 's'}"
-    return f"{counted}, with {', '.join(own)}" if own else counted
+    return f"{counted}, with {', '.join(extra)}" if extra else counted
 
 
 def _points(model: PlanModel) -> str:
-    count = sum(len(stage.points) for way in model.variants for stage in way.stages)
+    count = sum(len(stage.points) for variant in model.variants for stage in variant.stages)
     return f"{count} points"
 
 
@@ -194,7 +194,7 @@ def _pair(pair: Colocation) -> str:
     return f"{' and '.join(pair.models)} {verb}{carried}"
 
 
-def _goal(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
+def _objective(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
     old, new = (goal_of(request).short for request in (before, after))
     if old != new:
         yield RequestChange("objective", "objective", old, new)
@@ -207,22 +207,22 @@ def _goal(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChange]:
         ("search", ("solver", "time_limit_s"), "s"),
         ("plan at", ("solver", "plan_at"), ""),
     ):
-        yield from _compared("objective", label, before, after, fields, unit)
+        yield from _field_change("objective", label, before, after, fields, unit)
 
 
-def _compared(
-    part: Part, what: str, before: Any, after: Any, fields: Sequence[str], unit: str = ""
+def _field_change(
+    part: RequestPart, what: str, before: Any, after: Any, fields: Sequence[str], unit: str = ""
 ) -> Iterator[RequestChange]:
     """The change of one field, which lies as deep as `fields` says; none where it is the same."""
     for field in fields:
         before, after = getattr(before, field), getattr(after, field)
     if before != after:
-        yield RequestChange(part, what, _text(before, unit), _text(after, unit))
+        yield RequestChange(part, what, _format_value(before, unit), _format_value(after, unit))
 
 
-def _text(value: Any, unit: str) -> str:
+def _format_value(value: Any, unit: str) -> str:
     if value is None:
-        return NOTHING
+        return NOT_GIVEN
     if isinstance(value, bool):
         return "on" if value else "off"
     number = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from torchsplit_core.planning.request.build import build_request, model_name, model_names
-from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.front import with_costs
-from torchsplit_core.planning.request.validate import MAX_GPUS, check_owed, validate
+from torchsplit_core.planning.request.fleet import is_unpartitioned
+from torchsplit_core.planning.request.frontend_costs import with_frontend_costs
+from torchsplit_core.planning.request.validate import MAX_GPUS, check_minima, validate
 from torchsplit_core.values import (
     WHOLE_GPU,
     FleetEntry,
@@ -31,7 +31,7 @@ def profiles_by_model(profiles: Sequence[Profile]) -> dict[str, Profile]:
     return dict(zip(model_names(profiles), profiles, strict=True))
 
 
-def is_of(model: PlanModel, profile: Profile) -> bool:
+def is_model_of(model: PlanModel, profile: Profile) -> bool:
     """Whether a request's model is the profile's: by its source, and by name where the request says none.
 
     Models of one short name may be others: the measured library's bert is not the sample of that name.
@@ -41,16 +41,16 @@ def is_of(model: PlanModel, profile: Profile) -> bool:
 
 def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, Profile]:
     """By the names of a request's models the profile that each is of, the first where several are."""
-    found = ((model, next((one for one in profiles if is_of(model, one)), None)) for model in request.models)
-    return {model.name: profile for model, profile in found if profile is not None}
+    pairs = ((model, next((candidate for candidate in profiles if is_model_of(model, candidate)), None)) for model in request.models)
+    return {model.name: profile for model, profile in pairs if profile is not None}
 
 
-def several_ways(request: PlanRequest) -> tuple[PlanModel, ...]:
+def models_with_choice(request: PlanRequest) -> tuple[PlanModel, ...]:
     """The models with more than one variant: those that have a choice of what to allow."""
     return tuple(model for model in request.models if len(model.variants) > 1)
 
 
-def with_allowed(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
+def with_allowed_variants(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
     """The request with these variants of each model named allowed, and no others of it; all of them stay."""
     return replace(
         request,
@@ -66,7 +66,7 @@ def with_allowed(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> 
     )
 
 
-def with_added(request: PlanRequest, names: Sequence[str], profiles: Mapping[str, Profile]) -> PlanRequest:
+def with_models(request: PlanRequest, names: Sequence[str], profiles: Mapping[str, Profile]) -> PlanRequest:
     """More models of the workspace's profiles, each asking for a demand until the user says otherwise."""
     if not names:
         return request
@@ -96,27 +96,27 @@ def with_points(
     """Points for GPU types (or whole GPUs) that are new in the fleet, from the models' profiles (`profiles_of`)."""
     models, added = [], False
     for model in request.models:
-        has = {
+        covered = {
             (p.gpu_type, p.profile == WHOLE_GPU)
             for variant in model.variants
             for stage in variant.stages
             for p in stage.points
         }
-        alike = dict.fromkeys(
-            FleetEntry(type=entry.type, mig=not left_whole(entry)) for entry in request.gpus
+        distinct_entries = dict.fromkeys(
+            FleetEntry(type=entry.type, mig=not is_unpartitioned(entry)) for entry in request.gpus
         )
         fleet = sorted(
-            (one for one in alike if (point_type(one.type), not one.mig) not in has),
-            key=lambda one: (one.type, one.mig),
+            (entry for entry in distinct_entries if (point_type(entry.type), not entry.mig) not in covered),
+            key=lambda entry: (entry.type, entry.mig),
         )
         profile = profiles.get(model.name)
         if fleet and profile is not None:
-            cuts = [outcome for outcome in partitions if belongs(outcome, profile)]
-            model = _merged(model, build_request([profile], fleet, candidates=cuts).models[0])
+            cuts = [outcome for outcome in partitions if is_partition_of(outcome, profile)]
+            model = _merge_points(model, build_request([profile], fleet, candidates=cuts).models[0])
             added = True
         models.append(model)
     request = replace(request, models=tuple(models))
-    return with_costs(request, profiles) if added else request
+    return with_frontend_costs(request, profiles) if added else request
 
 
 def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stage], Stage]) -> PlanRequest:
@@ -145,19 +145,19 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
     new = build_request([profile], request.gpus, candidates=[outcome], demands=demands, names=names)
     request = replace(request, link_gb_per_s=request.link_gb_per_s or new.link_gb_per_s)
     built = new.models[0]
-    if not any(is_of(model, profile) for model in request.models):
+    if not any(is_model_of(model, profile) for model in request.models):
         return replace(request, models=(*request.models, built))
     cuts = tuple(variant for variant in built.variants if len(variant.stages) > 1)
 
-    def offered(model: PlanModel) -> PlanModel:
+    def with_new_cuts(model: PlanModel) -> PlanModel:
         whole = (variant for variant in model.variants if len(variant.stages) == 1)
-        out = {_cut(variant) for variant in model.variants if not variant.allowed}
-        again = (replace(variant, allowed=_cut(variant) not in out) for variant in cuts)
-        return replace(model, variants=(*whole, *again), source=model.source or built.source)
+        forbidden = {_cut_key(variant) for variant in model.variants if not variant.allowed}
+        new_cuts = (replace(variant, allowed=_cut_key(variant) not in forbidden) for variant in cuts)
+        return replace(model, variants=(*whole, *new_cuts), source=model.source or built.source)
 
     return replace(
         request,
-        models=tuple(offered(model) if is_of(model, profile) else model for model in request.models),
+        models=tuple(with_new_cuts(model) if is_model_of(model, profile) else model for model in request.models),
     )
 
 
@@ -165,21 +165,21 @@ def with_relaxation(request: PlanRequest, changes: Sequence[Relaxation]) -> Plan
     """The request with the least relaxation applied."""
     models = {model.name: model for model in request.models}
     for change in changes:
-        eased: dict[str, Any] = {change.demand: change.new}
-        models[change.model] = replace(models[change.model], **eased)
+        relaxed: dict[str, Any] = {change.demand: change.new}
+        models[change.model] = replace(models[change.model], **relaxed)
     return replace(request, models=tuple(models[model.name] for model in request.models))
 
 
-def with_more_gpus(request: PlanRequest, place: int, more: int) -> PlanRequest | None:
+def with_more_gpus(request: PlanRequest, index: int, extra: int) -> PlanRequest | None:
     """The request with so many GPUs more like those of the entry at a place; None beyond what a plan takes."""
-    if sum(entry.count for entry in request.gpus) + more > MAX_GPUS:
+    if sum(entry.count for entry in request.gpus) + extra > MAX_GPUS:
         return None
-    gpus, entry = list(request.gpus), request.gpus[place]
+    gpus, entry = list(request.gpus), request.gpus[index]
     # An entry with an id of its own is one GPU: those like it are another entry.
     if entry.id is None:
-        gpus[place] = replace(entry, count=entry.count + more)
+        gpus[index] = replace(entry, count=entry.count + extra)
     else:
-        gpus.append(replace(entry, id=None, count=more))
+        gpus.append(replace(entry, id=None, count=extra))
     return replace(request, gpus=tuple(gpus))
 
 
@@ -192,7 +192,7 @@ def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
     return replace(request, models=tuple(models))
 
 
-def with_limits_of_the_response(request: PlanRequest) -> PlanRequest:
+def with_response_limits(request: PlanRequest) -> PlanRequest:
     """The request with its service-time limit also as the limit of the response, of every model without one."""
     models = (
         model if model.max_response_ms is not None else replace(model, max_response_ms=model.max_latency_ms)
@@ -201,42 +201,42 @@ def with_limits_of_the_response(request: PlanRequest) -> PlanRequest:
     return replace(request, models=tuple(models))
 
 
-def checked(request: PlanRequest) -> PlanRequest:
+def validated_request(request: PlanRequest) -> PlanRequest:
     """The request itself. Raises InputFault where the planner would refuse it, so that nothing is stored."""
     validate(request)
-    check_owed(request)
+    check_minima(request)
     return request
 
 
-def belongs(outcome: PartitionOutcome, profile: Profile) -> bool:
+def is_partition_of(outcome: PartitionOutcome, profile: Profile) -> bool:
     """Whether the cuts are of this profile's model."""
     if outcome.architecture_hash:
         return outcome.architecture_hash == profile.architecture_hash
     return bool(outcome.source) and outcome.source == profile.source
 
 
-def _cut(variant: Variant) -> tuple[object, ...]:
+def _cut_key(variant: Variant) -> tuple[object, ...]:
     """What makes two variants the same cut."""
     names = tuple(stage.name for stage in variant.stages)
     return variant.name, variant.cut_bytes, variant.cut_bytes_per_request, names
 
 
-def _merged(model: PlanModel, built: PlanModel) -> PlanModel:
+def _merge_points(model: PlanModel, built: PlanModel) -> PlanModel:
     """The model with the built points added to stages of the same name and cut."""
-    more: dict[tuple[object, ...], Stage] = {
-        (*_cut(variant), stage.name): stage for variant in built.variants for stage in variant.stages
+    new_stages: dict[tuple[object, ...], Stage] = {
+        (*_cut_key(variant), stage.name): stage for variant in built.variants for stage in variant.stages
     }
 
-    def grown(variant: Variant) -> Variant:
+    def merge_variant(variant: Variant) -> Variant:
         return replace(
             variant,
             stages=tuple(
-                replace(stage, points=(*stage.points, *found.points))
-                if (found := more.get((*_cut(variant), stage.name)))
+                replace(stage, points=(*stage.points, *new_stage.points))
+                if (new_stage := new_stages.get((*_cut_key(variant), stage.name)))
                 else stage
                 for stage in variant.stages
             ),
         )
 
-    variants = tuple(grown(variant) for variant in model.variants)
+    variants = tuple(merge_variant(variant) for variant in model.variants)
     return replace(model, variants=variants, source=model.source or built.source)

@@ -11,7 +11,7 @@ from torchsplit_core.values import WHOLE_GPU, FleetEntry, point_type
 
 Layouts = tuple[tuple[str, ...], ...]
 
-WHOLE: Layouts = ((WHOLE_GPU,),)
+UNPARTITIONED: Layouts = ((WHOLE_GPU,),)
 """The layouts of a GPU that is left whole: the one slice that it is."""
 
 
@@ -31,12 +31,12 @@ class FleetGpu:
     @property
     def cost(self) -> float:
         """What the fewest GPUs pay for it: its price, 1 where it has none."""
-        return counted_cost(self.price)
+        return objective_cost(self.price)
 
     @property
     def whole(self) -> bool:
         """Whether it is left whole."""
-        return self.layouts == WHOLE
+        return self.layouts == UNPARTITIONED
 
     def entry(self, layouts: Layouts | None = None, *, id: str | None = None) -> FleetEntry:
         """This GPU as an entry of a request, with other layouts where they are given; without its id unless named."""
@@ -45,12 +45,12 @@ class FleetGpu:
         return FleetEntry(self.type, id, 1, layouts or self.layouts, self.price, self.node)
 
 
-def counted_cost(price: float | None) -> float:
+def objective_cost(price: float | None) -> float:
     """What the fewest GPUs pay for a GPU of this price."""
     return 1.0 if price is None else price
 
 
-def left_whole(entry: FleetEntry) -> bool:
+def is_unpartitioned(entry: FleetEntry) -> bool:
     """Whether GPUs of the entry are left whole: they know no MIG, or are not to use it."""
     return entry.type in without_mig() or (not entry.mig and entry.type in catalogue())
 
@@ -61,10 +61,10 @@ def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
     A number already taken by a given id is passed over.
     """
     taken = {entry.id for entry in entries if entry.id is not None}
-    found: list[FleetGpu] = []
+    gpus: list[FleetGpu] = []
     numbers = {"gpu": count(), "cpu": count()}
     for entry in entries:
-        layouts = WHOLE if left_whole(entry) else None
+        layouts = UNPARTITIONED if is_unpartitioned(entry) else None
         if layouts is None and entry.layouts is not None:
             layouts = tuple(sorted({tuple(sorted(layout)) for layout in entry.layouts}))
         for _ in range(entry.count):
@@ -72,5 +72,5 @@ def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
             if name is None:
                 kind = "gpu" if point_type(entry.type) == entry.type else "cpu"
                 name = next(free for number in numbers[kind] if (free := f"{kind}{number}") not in taken)
-            found.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node))
-    return tuple(found)
+            gpus.append(FleetGpu(name, entry.type, layouts, entry.cost, entry.node))
+    return tuple(gpus)

@@ -43,7 +43,7 @@ def parse_layouts(text: str, where: str) -> Layouts | None:
     return tuple(_layout(part.strip(), where) for part in text.split("/"))
 
 
-def layouts_text(layouts: Layouts | None) -> str:
+def format_layouts(layouts: Layouts | None) -> str:
     """Layouts as `parse_layouts` reads them; an empty text for None."""
     return "/".join(
         "+".join(f"{count}x{name}" if count > 1 else name for name, count in Counter(layout).items())
@@ -53,15 +53,15 @@ def layouts_text(layouts: Layouts | None) -> str:
 
 def _entry(part: str, where: str) -> FleetEntry:
     head, *rest = (item.strip() for item in part.split("@"))
-    name, given, kind = (item.strip() for item in head.rpartition("="))
-    found = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole)?", kind)
-    if not found or "=" in name or bool(name) != bool(given):
+    name, equals, kind = (item.strip() for item in head.rpartition("="))
+    match = re.fullmatch(r"(?:(\d{1,7})x)?([A-Za-z0-9.\-]+)(:whole)?", kind)
+    if not match or "=" in name or bool(name) != bool(equals):
         raise InputFault(
             where,
             f"{quoted(part)} is not [COUNTx]TYPE or ID=TYPE, with :whole or options behind it",
             _EXAMPLE,
         )
-    count = int(found[1] or 1)
+    count = int(match[1] or 1)
     if count < 1:
         raise InputFault(
             where, f"{quoted(part)} has the count 0", "Give at least one GPU, or leave the type out."
@@ -71,8 +71,8 @@ def _entry(part: str, where: str) -> FleetEntry:
             where, f"{quoted(part)} repeats a GPU that has an id", "Leave the id out, or the count."
         )
     options = _options(part, rest, where)
-    known = gpu_type(found[2])
-    if found[3] and known.divided == "cores":
+    known = gpu_type(match[2])
+    if match[3] and known.divided == "cores":
         raise InputFault(
             where, f"{quoted(part)} leaves a CPU whole, and only GPUs can be", f"Write {known.name} alone."
         )
@@ -83,24 +83,24 @@ def _entry(part: str, where: str) -> FleetEntry:
         layouts=parse_layouts(options["layouts"], f"{where} {part}") if "layouts" in options else None,
         cost=_cost(options["cost"], f"{where} {part}, cost") if "cost" in options else None,
         node=options.get("node"),
-        mig=not found[3],
+        mig=not match[3],
     )
 
 
 def _options(part: str, texts: Sequence[str], where: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for text in texts:
-        key, given, value = (item.strip() for item in text.partition("="))
-        if key not in _OPTIONS or not given or not value or "=" in value:
+        key, equals, value = (item.strip() for item in text.partition("="))
+        if key not in _OPTIONS or not equals or not value or "=" in value:
             raise InputFault(
                 f"{where} {part}",
                 f"{quoted(f'@{text}')} is none of {', '.join(f'@{o}=…' for o in _OPTIONS)}",
                 _EXAMPLE,
             )
-        if key in found:
+        if key in options:
             raise InputFault(f"{where} {part}", f"gives @{key} twice", "Keep one of them.")
-        found[key] = value
-    return found
+        options[key] = value
+    return options
 
 
 def _cost(text: str, where: str) -> float:
@@ -116,12 +116,12 @@ def _layout(text: str, where: str) -> tuple[str, ...]:
     """One layout's profiles. A plus joins two where a digit follows: in `1g.10gb+me` it is of the name."""
     names: list[str] = []
     for item in re.split(r"\+(?=\s*\d)", text):
-        found = re.fullmatch(r"(?:(\d{1,2})x)?(\d+[a-z]\S*)", item.strip())
-        if not found or (found[1] and int(found[1]) < 1):
+        match = re.fullmatch(r"(?:(\d{1,2})x)?(\d+[a-z]\S*)", item.strip())
+        if not match or (match[1] and int(match[1]) < 1):
             raise InputFault(
                 where,
                 f"{quoted(text)} is not a layout",
                 "Join profiles by + and layouts by /, for example 7x1g.10gb/3g.40gb+4g.40gb.",
             )
-        names += [found[2]] * int(found[1] or 1)
+        names += [match[2]] * int(match[1] or 1)
     return tuple(names)

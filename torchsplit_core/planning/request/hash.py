@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
-from torchsplit_core.planning.request.fleet import counted_cost
+from torchsplit_core.planning.request.fleet import objective_cost
 from torchsplit_core.values import (
     FleetEntry,
     Objective,
@@ -20,7 +20,7 @@ from torchsplit_core.values import (
     Variant,
 )
 
-_ADDED: dict[Any, dict[str, Any]] = {
+_LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
     Variant: {"allowed": True, "cut_bytes_per_request": []},
     Point: {"low_rps": None, "high_rps": None, "pace": None},
     Stage: {"nodes": []},
@@ -47,52 +47,52 @@ def request_hash(request: PlanRequest) -> str:
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
     # No price plans like a price of 1, and was written so before prices could be left out.
-    gpus = tuple(replace(entry, cost=counted_cost(entry.cost)) for entry in request.gpus)
-    return hashlib.sha256(_text(replace(request, gpus=gpus)).encode("utf-8")).hexdigest()
+    gpus = tuple(replace(entry, cost=objective_cost(entry.cost)) for entry in request.gpus)
+    return hashlib.sha256(_canonical_text(replace(request, gpus=gpus)).encode("utf-8")).hexdigest()
 
 
-def _text(value: Any) -> str:
+def _canonical_text(value: Any) -> str:
     """Canonical JSON. Variants hold nearly all of a request, and an edit leaves most as they were: theirs is kept."""
     if isinstance(value, Variant):
         return _variant_text(value)
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_text, value))}]"
+        return f"[{','.join(map(_canonical_text, value))}]"
     if value is None or isinstance(value, str | int | float):
-        return _written(value)
+        return _to_json(value)
     kind: Any = type(value)
-    added = _ADDED.get(kind, {})
+    defaults = _LATER_DEFAULTS.get(kind, {})
     entries = (
-        f"{_written(name)}:{_text(getattr(value, name))}"
-        for name in sorted(_names(kind))
-        if name not in added or _canonical(getattr(value, name)) != added[name]
+        f"{_to_json(name)}:{_canonical_text(getattr(value, name))}"
+        for name in sorted(_field_names(kind))
+        if name not in defaults or _canonical_value(getattr(value, name)) != defaults[name]
     )
     return f"{{{','.join(entries)}}}"
 
 
 @lru_cache(maxsize=1024)
 def _variant_text(variant: Variant) -> str:
-    return _written(variant)
+    return _to_json(variant)
 
 
-def _written(value: Any) -> str:
-    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _to_json(value: Any) -> str:
+    return json.dumps(_canonical_value(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=64)
-def _names(kind: Any) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
 
 
-def _canonical(value: Any) -> Any:
+def _canonical_value(value: Any) -> Any:
     if isinstance(value, str | float | bool) or value is None:
         return value
     if isinstance(value, int):
         return float(value)
     if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
+        return [_canonical_value(item) for item in value]
     kind = type(value)
-    found = {name: _canonical(getattr(value, name)) for name in _names(kind)}  # type: ignore[arg-type]
-    for name, default in _ADDED.get(kind, {}).items():
-        if found[name] == default:
-            del found[name]
-    return found
+    entries = {name: _canonical_value(getattr(value, name)) for name in _field_names(kind)}  # type: ignore[arg-type]
+    for name, default in _LATER_DEFAULTS.get(kind, {}).items():
+        if entries[name] == default:
+            del entries[name]
+    return entries

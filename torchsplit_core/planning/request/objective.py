@@ -27,7 +27,7 @@ class Goal:
     `label` names the value to people, `short` the objective.
     """
 
-    sort: Literal["levels", "throughput", "cost"]
+    family: Literal["levels", "throughput", "cost"]
     label: str
     short: str
     minimised: bool = False
@@ -40,22 +40,22 @@ class Goal:
     @property
     def fair(self) -> bool:
         """Whether its levels are the models', the worst served first."""
-        return self.sort == "levels"
+        return self.family == "levels"
 
     @property
     def by_cost(self) -> bool:
         """Whether GPUs are paid for, so that equal ones of another cost differ and only minima are owed."""
-        return self.sort == "cost"
+        return self.family == "cost"
 
-    def better(self, one: Sequence[float], other: Sequence[float]) -> bool:
+    def better(self, values_a: Sequence[float], values_b: Sequence[float]) -> bool:
         """Whether the values of one plan, level by level, are better than those of another."""
-        return tuple(one) < tuple(other) if self.minimised else tuple(one) > tuple(other)
+        return tuple(values_a) < tuple(values_b) if self.minimised else tuple(values_a) > tuple(values_b)
 
-    def held(self, bound: float, value: float) -> float:
+    def clamp_bound(self, bound: float, value: float) -> float:
         """The bound where the value keeps it, else the value: what is reached bounds itself, up to rounding."""
         return min(bound, value) if self.minimised else max(bound, value)
 
-    def tightest(self, *bounds: float) -> float:
+    def tightest_bound(self, *bounds: float) -> float:
         """The bound that says most."""
         return max(bounds) if self.minimised else min(bounds)
 
@@ -65,7 +65,7 @@ class Goal:
         return max(0.0, distance / abs(base)) if base else 0.0
 
 
-_OF_LEVELS = Goal(
+_MAX_MIN = Goal(
     "levels",
     "worst served",
     "the worst served alone",
@@ -75,8 +75,8 @@ _OF_LEVELS = Goal(
 )
 
 GOALS: Mapping[str, Goal] = {
-    "leximin": replace(_OF_LEVELS, short="fair", every_level=True),
-    "max_min": _OF_LEVELS,
+    "leximin": replace(_MAX_MIN, short="fair", every_level=True),
+    "max_min": _MAX_MIN,
     "weighted_sum": Goal(
         "throughput",
         "weighted throughput",
@@ -92,13 +92,13 @@ GOALS: Mapping[str, Goal] = {
 _FIRST_LEVEL: dict[ObjectiveKind, ObjectiveKind] = {"leximin": "max_min"}
 
 
-def goal_of(asked: PlanRequest | Objective | ObjectiveValue) -> Goal:
+def goal_of(source: PlanRequest | Objective | ObjectiveValue) -> Goal:
     """What the objective of a request, or of a plan, is. Raises KeyError for a kind that no contract has."""
-    objective = asked.objective if isinstance(asked, PlanRequest) else asked
+    objective = source.objective if isinstance(source, PlanRequest) else source
     return GOALS[objective.kind]
 
 
-def without_minimum(request: PlanRequest) -> tuple[str, ...]:
+def models_without_minimum(request: PlanRequest) -> tuple[str, ...]:
     """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
     if request.objective.kind not in GOALS or not goal_of(request).by_cost:
         return ()
@@ -110,67 +110,67 @@ def without_minimum(request: PlanRequest) -> tuple[str, ...]:
     )
 
 
-def owes_nothing(request: PlanRequest) -> bool:
+def has_no_minimum(request: PlanRequest) -> bool:
     """Whether no model is owed anything, so that the fewest GPUs is none."""
-    free = without_minimum(request)
+    free = models_without_minimum(request)
     return bool(free) and len(free) == len(request.models)
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class TierGroup:
     """Models (by number) whose sorted r are levels, one after the other; an r counts up to `cap`."""
 
     models: tuple[int, ...]
     cap: float = float("inf")
 
 
-def rungs(models: Sequence[PlanModel]) -> tuple[Rung, ...]:
+def tier_groups(models: Sequence[PlanModel]) -> tuple[TierGroup, ...]:
     """What the levels of a fair objective are of: all models, and before that those of each tier up to their demand,
     the highest tier first, where tiers differ."""
     tiers = sorted({model.tier for model in models}, reverse=True)
-    every = Rung(tuple(range(len(models))))
+    all_models = TierGroup(tuple(range(len(models))))
     if len(tiers) < 2:
-        return (every,)
-    first = (tuple(n for n in every.models if models[n].tier == tier) for tier in tiers)
-    return (*(Rung(members, 1.0) for members in first), every)
+        return (all_models,)
+    by_tier = (tuple(n for n in all_models.models if models[n].tier == tier) for tier in tiers)
+    return (*(TierGroup(members, 1.0) for members in by_tier), all_models)
 
 
-def tiered(request: PlanRequest) -> bool:
+def has_tiers(request: PlanRequest) -> bool:
     """Whether models have different tiers and the objective heeds them."""
     return goal_of(request).fair and len({model.tier for model in request.models}) > 1
 
 
-def level_places(models: Sequence[PlanModel]) -> tuple[tuple[Rung, int], ...]:
+def level_positions(models: Sequence[PlanModel]) -> tuple[tuple[TierGroup, int], ...]:
     """For each level of leximin its rung, and its place there from 1 on."""
-    return tuple((rung, k) for rung in rungs(models) for k in range(1, len(rung.models) + 1))
+    return tuple((tier_group, k) for tier_group in tier_groups(models) for k in range(1, len(tier_group.models) + 1))
 
 
 def level_count(request: PlanRequest) -> int:
     """How many levels the request's objective has."""
-    return len(level_places(request.models)) if goal_of(request).every_level else 1
+    return len(level_positions(request.models)) if goal_of(request).every_level else 1
 
 
-def turn(spec: PlanModel, r: float) -> tuple[int, float]:
+def service_priority(spec: PlanModel, r: float) -> tuple[int, float]:
     """Least first: whose turn it is to be served better, a model of this r; the highest tier below its demand."""
     return (1 if r >= 1 else -spec.tier, r)
 
 
-def first_level(objective: Objective) -> Objective:
+def first_level_objective(objective: Objective) -> Objective:
     """The objective with its first level alone."""
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
 
 
-def for_the_worst(objective: Objective) -> Objective:
+def max_min_objective(objective: Objective) -> Objective:
     """The objective with the worst served model's r in the place of its value; penalties stay."""
     return replace(objective, kind="max_min")
 
 
-def pays_penalties(objective: Objective) -> bool:
+def has_penalties(objective: Objective) -> bool:
     """Whether it pays for memory or separations, so that its value is not that of its sort alone."""
     return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
 
 
-def counted(spec: PlanModel, rate: float) -> float:
+def capped_rate(spec: PlanModel, rate: float) -> float:
     """The requests/s that count."""
     return min(rate, spec.demand_rps) if spec.cap_at_demand else rate
 
@@ -182,30 +182,30 @@ def unit_rps(spec: PlanModel) -> float:
 
 def normalised(spec: PlanModel, rate: float) -> float:
     """r: the requests/s that count, over weight · demand."""
-    return counted(spec, rate) / unit_rps(spec)
+    return capped_rate(spec, rate) / unit_rps(spec)
 
 
-def ranked(request: PlanRequest, rates: Sequence[float], paid: float = 0.0) -> list[float]:
+def leximin_values(request: PlanRequest, rates: Sequence[float], penalty: float = 0.0) -> list[float]:
     """The value of every level of leximin, whatever the objective: r less the penalties paid, the worst served first,
     rung by rung; `rates` are requests/s in the order of the request."""
-    r = [normalised(spec, rate) - paid for spec, rate in zip(request.models, rates, strict=True)]
+    r = [normalised(spec, rate) - penalty for spec, rate in zip(request.models, rates, strict=True)]
     return [
-        value for rung in rungs(request.models) for value in sorted(min(r[m], rung.cap) for m in rung.models)
+        value for tier_group in tier_groups(request.models) for value in sorted(min(r[m], tier_group.cap) for m in tier_group.models)
     ]
 
 
-def values(request: PlanRequest, rates: Sequence[float], cost: float, paid: float) -> list[float]:
+def objective_levels(request: PlanRequest, rates: Sequence[float], cost: float, penalty: float) -> list[float]:
     """The value of every level: of the models' requests/s, the cost of the GPUs in use, the penalties paid."""
     goal = goal_of(request)
     if goal.by_cost:
-        return [cost + paid]
+        return [cost + penalty]
     if goal.fair:
-        return ranked(request, rates, paid)[: level_count(request)]
+        return leximin_values(request, rates, penalty)[: level_count(request)]
     pairs = zip(request.models, rates, strict=True)
-    return [sum(goal.gain(spec) * counted(spec, rate) for spec, rate in pairs) - paid]
+    return [sum(goal.gain(spec) * capped_rate(spec, rate) for spec, rate in pairs) - penalty]
 
 
-def must_survive(request: PlanRequest) -> bool:
+def requires_resilience(request: PlanRequest) -> bool:
     """Whether losing a GPU matters: the request survives it, and some model has a minimum to keep."""
     return request.objective.survives > 0 and any(spec.min_throughput_rps for spec in request.models)
 
@@ -213,10 +213,10 @@ def must_survive(request: PlanRequest) -> bool:
 def first_bound(objective: ObjectiveValue) -> float | None:
     """What a plan proves of the first level of every plan; None where it proves nothing of it."""
     # A bound speaks of the first level that is not proven; a proven first level is its own bound.
-    return reached(objective)[0] if objective.proven_levels else objective.bound
+    return reached_levels(objective)[0] if objective.proven_levels else objective.bound
 
 
-def value_reached(
+def build_objective_value(
     request: PlanRequest,
     levels: Sequence[float],
     normalised: Iterable[float],
@@ -227,13 +227,13 @@ def value_reached(
     """What a plan with these `levels` and r by model reaches, with a proven `bound` of the first level that is not
     among the `proven` ones, at least what is reached there; where all are proven the value bounds itself."""
     goal = goal_of(request)
-    several = goal.every_level and tiered(request)
+    several = goal.every_level and has_tiers(request)
     value = levels[-len(request.models)] if several else levels[0]
     gap = None
     if bound is not None and proven == len(levels):
         bound, gap = value, 0.0
     elif bound is not None:
-        bound = goal.held(bound, levels[proven])
+        bound = goal.clamp_bound(bound, levels[proven])
         gap = goal.gap(levels[proven], bound)
     shown = tuple(levels) if several else ()
     return ObjectiveValue(
@@ -241,12 +241,12 @@ def value_reached(
     )
 
 
-def tier_levels(objective: ObjectiveValue) -> int:
+def tier_level_count(objective: ObjectiveValue) -> int:
     """How many of a plan's levels are those of tiers, which come before the ones of all models."""
     return max(0, len(objective.levels) - len(objective.sorted_normalised))
 
 
-def reached(objective: ObjectiveValue) -> tuple[float, ...]:
+def reached_levels(objective: ObjectiveValue) -> tuple[float, ...]:
     """The value of every level of a plan, read off its outcome; none where it is no plan, the first alone where the
     outcome does not say the others."""
     if objective.value is None:
@@ -256,5 +256,5 @@ def reached(objective: ObjectiveValue) -> tuple[float, ...]:
     if not goal_of(objective).every_level or not objective.sorted_normalised:
         return (objective.value,)
     # A penalty is taken from every level alike.
-    paid = objective.sorted_normalised[0] - objective.value
-    return tuple(level - paid for level in objective.sorted_normalised)
+    penalty = objective.sorted_normalised[0] - objective.value
+    return tuple(level - penalty for level in objective.sorted_normalised)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from torchsplit_core.values import MemoryParts, PartitionCandidate, Profile, ProfileRow, stage_shares
 from torchsplit_core.values.units import GIB
 
-LEAST_SHARE = 1e-6
+MIN_SHARE = 1e-6
 """A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
 
 _CPU = "CPU"
@@ -39,18 +39,18 @@ def stage_rows(
 
     `rows` are rows of the whole model; each gives one row a stage. The interval of its throughput is carried over.
     """
-    memory = _memory_of(profile, candidate)
+    memory = _stage_memory(profile, candidate)
     shares: dict[int, tuple[float, ...]] = {}
     for batch in {row.batch_size for row in rows}:
         shares[batch] = stage_shares(profile.nodes, candidate.stages, batch)
     return tuple(
-        tuple(_scaled(row, name, shares[row.batch_size][i], memory.parts(row, i)) for row in rows)
+        tuple(_scale_row(row, name, shares[row.batch_size][i], memory.parts(row, i)) for row in rows)
         for i, name in enumerate(names)
     )
 
 
-def _scaled(row: ProfileRow, name: str, time_share: float, parts: MemoryParts | None) -> ProfileRow:
-    share = max(time_share, LEAST_SHARE)
+def _scale_row(row: ProfileRow, name: str, time_share: float, parts: MemoryParts | None) -> ProfileRow:
+    share = max(time_share, MIN_SHARE)
     total = None if parts is None else parts.weights + parts.activations + parts.transient + parts.context
     return replace(
         row,
@@ -76,7 +76,7 @@ class _StageMemory:
 
     weights: tuple[float, ...]
     traced: tuple[float, ...]
-    known: bool
+    weights_known: bool
     whole_weights: float
     whole_traced: float
     contexts: Mapping[str, float]
@@ -86,38 +86,38 @@ class _StageMemory:
         """The memory of a stage where the whole model takes that of the row; None where that is unknown."""
         if row.memory_gib is None:
             return None
-        told = row.memory_parts_gib
-        if told is not None:
-            context, weights = told.context, told.weights
+        measured = row.memory_parts_gib
+        if measured is not None:
+            context, weights = measured.context, measured.weights
         else:
             other = 0.0 if row.gpu_type == _CPU else self.any_context
             context, weights = self.contexts.get(row.gpu_type, other), self.whole_weights
         working = max(0.0, row.memory_gib - weights - context)
         share = self.traced[stage] / self.whole_traced if self.whole_traced > 0 else 1.0
-        if self.known:
+        if self.weights_known:
             activations = share * working
         else:  # the peak has them at the traced batch
             activations = share * max(0.0, working - self.whole_traced)
         return MemoryParts(self.weights[stage], activations, 0.0, context, "estimated")
 
 
-def _memory_of(profile: Profile, candidate: PartitionCandidate) -> _StageMemory:
+def _stage_memory(profile: Profile, candidate: PartitionCandidate) -> _StageMemory:
     peaks = {node.id: node.peak_bytes / GIB for node in profile.nodes}
-    known = len(candidate.weight_bytes) == len(candidate.stages)
-    fixed = candidate.weight_bytes if known else candidate.peak_memory_bytes
+    weights_known = len(candidate.weight_bytes) == len(candidate.stages)
+    fixed = candidate.weight_bytes if weights_known else candidate.peak_memory_bytes
     weights = tuple(size / GIB for size in fixed)
-    if known:
+    if weights_known:
         both = zip(candidate.peak_memory_bytes, candidate.weight_bytes, strict=True)
-        traced = tuple(max(0, peak - own) / GIB for peak, own in both)
+        traced = tuple(max(0, peak - weight) / GIB for peak, weight in both)
     else:
         traced = tuple(max((peaks.get(name, 0.0) for name in s), default=0.0) for s in candidate.stages)
-    told = [(row.gpu_type, row.memory_parts_gib) for row in profile.rows if row.memory_parts_gib]
+    measured = [(row.gpu_type, row.memory_parts_gib) for row in profile.rows if row.memory_parts_gib]
     return _StageMemory(
         weights=weights,
         traced=traced,
-        known=known,
-        whole_weights=max((parts.weights for _, parts in told), default=sum(weights) if known else 0.0),
+        weights_known=weights_known,
+        whole_weights=max((parts.weights for _, parts in measured), default=sum(weights) if weights_known else 0.0),
         whole_traced=max(peaks.values(), default=0.0),
-        contexts={kind: parts.context for kind, parts in told},
-        any_context=max((parts.context for _, parts in told), default=0.0),
+        contexts={kind: parts.context for kind, parts in measured},
+        any_context=max((parts.context for _, parts in measured), default=0.0),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
-from torchsplit_core.planning.request.fleet import left_whole
-from torchsplit_core.planning.request.objective import GOALS, goal_of, owes_nothing
-from torchsplit_core.planning.request.ties import flows_of, members_of
+from torchsplit_core.planning.request.fleet import is_unpartitioned
+from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
+from torchsplit_core.planning.request.colocation_index import flows_of, members_of
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
@@ -34,9 +34,9 @@ def validate(request: PlanRequest) -> None:
         raise InputFault("gpus", "is empty", "Add a GPU, for example 1xA100-80GB.")
     if not request.models:
         raise InputFault("models", "is empty", "Add a model with its points.")
-    _one_of("objective.kind", request.objective.kind, tuple(GOALS))
-    _one_of("sharing", request.sharing, ("exclusive", "fractional"))
-    _one_of("objective.survives", request.objective.survives, (0, 1))
+    _check_choice("objective.kind", request.objective.kind, tuple(GOALS))
+    _check_choice("sharing", request.sharing, ("exclusive", "fractional"))
+    _check_choice("objective.survives", request.objective.survives, (0, 1))
     check_number("objective.separation_weight", request.objective.separation_weight)
     if request.objective.memory_violation_penalty is not None:
         check_number("objective.memory_violation_penalty", request.objective.memory_violation_penalty)
@@ -45,25 +45,25 @@ def validate(request: PlanRequest) -> None:
     if request.network_gb_per_s is not None:
         check_number("network_gb_per_s", request.network_gb_per_s, positive=True)
     if request.front is not None:
-        _front(request.front)
-    _one_of("solver.plan_at", request.solver.plan_at, ("nominal", "low"))
+        _check_frontend(request.front)
+    _check_choice("solver.plan_at", request.solver.plan_at, ("nominal", "low"))
     check_number("solver.time_limit_s", request.solver.time_limit_s, positive=True)
     if request.max_tenants_per_slice is not None:
         check_whole("max_tenants_per_slice", request.max_tenants_per_slice, least=1)
-    _fleet(request.gpus)
-    _unique("models", "model", [model.name for model in request.models])
+    _check_fleet(request.gpus)
+    _check_unique("models", "model", [model.name for model in request.models])
     for model in request.models:
-        _model(model)
-    _tiers(request)
-    _colocations(request)
+        _check_model(model)
+    _check_tiers(request)
+    _check_colocations(request)
 
 
-def check_owed(request: PlanRequest) -> None:
+def check_minima(request: PlanRequest) -> None:
     """Raise InputFault where the fewest GPUs are asked for and no model is owed anything.
 
     Apart from `validate`: a request on its way, or derived from one, may owe nothing yet.
     """
-    if owes_nothing(request):
+    if has_no_minimum(request):
         raise InputFault(
             request.objective.kind,
             "no model has a minimum, so the fewest GPUs is none",
@@ -71,7 +71,7 @@ def check_owed(request: PlanRequest) -> None:
         )
 
 
-def _front(front: FrontCosts) -> None:
+def _check_frontend(front: FrontCosts) -> None:
     check_number("front.ms_per_request", front.ms_per_request, positive=True)
     for name in ("ms_per_batch", "ms_per_mb", "hand_over_ms", "generator_ms"):
         check_number(f"front.{name}", getattr(front, name))
@@ -79,12 +79,12 @@ def _front(front: FrontCosts) -> None:
         check_whole("front.cores", front.cores, least=1)
 
 
-def _fleet(entries: Iterable[FleetEntry]) -> None:
+def _check_fleet(entries: Iterable[FleetEntry]) -> None:
     ids: list[str] = []
     total = 0
     for index, entry in enumerate(entries):
         where = f"gpus[{index}]"
-        gpu = _known(f"{where}.type", entry.type)
+        gpu = _known_gpu_type(f"{where}.type", entry.type)
         check_whole(f"{where}.count", entry.count, least=1)
         if entry.cost is not None:
             check_number(f"{where}.cost", entry.cost)
@@ -106,7 +106,7 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
             ids.append(entry.id)
         if entry.layouts is None:
             continue
-        if left_whole(entry):
+        if is_unpartitioned(entry):
             raise InputFault(
                 f"{where}.layouts",
                 f"offers layouts, but {gpu.name} {'has no MIG' if entry.mig else 'is left whole (mig: false)'}",
@@ -117,7 +117,7 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
                 f"{where}.layouts", "is empty, so the GPU has no layout", "Use null for every legal layout."
             )
         for layout in entry.layouts:
-            unplaced = [one.name for one in gpu.profiles if one.name in layout and not one.placement_starts]
+            unplaced = [profile.name for profile in gpu.profiles if profile.name in layout and not profile.placement_starts]
             if unplaced:
                 raise InputFault(
                     f"{where}.layouts",
@@ -134,23 +134,23 @@ def _fleet(entries: Iterable[FleetEntry]) -> None:
         raise InputFault(
             "gpus", f"has {total} GPUs, at most {MAX_GPUS} are planned", "Split the fleet into several plans."
         )
-    _unique("gpus", "id", ids)
-    _memory_of_cores(entries)
+    _check_unique("gpus", "id", ids)
+    _check_memory_of_cores(entries)
 
 
-def _known(where: str, name: str) -> GpuType:
+def _known_gpu_type(where: str, name: str) -> GpuType:
     try:
         return gpu_type(name)
     except InputFault as fault:
         raise fault.within(where) from None
 
 
-def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
+def _check_memory_of_cores(entries: Iterable[FleetEntry]) -> None:
     """Points are of a number of cores, whatever the host: what fits on one has to fit on all."""
     hosts = {entry.type: gpu_type(entry.type) for entry in entries if entry.type.startswith(f"{CPU}-")}
     sizes = {name: kind.profiles[0].memory_gib for name, kind in hosts.items()}
-    told = {None if size is None else round(size, 6) for size in sizes.values()}
-    if len(told) > 1:
+    distinct = {None if size is None else round(size, 6) for size in sizes.values()}
+    if len(distinct) > 1:
         raise InputFault(
             "gpus",
             f"{', '.join(sizes)} have different memory per core, and points do not tell hosts apart",
@@ -158,7 +158,7 @@ def _memory_of_cores(entries: Iterable[FleetEntry]) -> None:
         )
 
 
-def _model(model: PlanModel) -> None:
+def _check_model(model: PlanModel) -> None:
     if not isinstance(model.name, str) or not model.name:
         raise InputFault("models", f"has a model with the name {quoted(model.name)}", "Give it a name.")
     check_name("models", model.name)
@@ -184,17 +184,17 @@ def _model(model: PlanModel) -> None:
     if not model.variants:
         raise InputFault(where, "has no variant", "Add the variant that runs it whole.")
     names = [item.name for item in model.variants]
-    _unique(where, "variant", names)
+    _check_unique(where, "variant", names)
     if not model.allowed_variants:
         raise InputFault(
             where, f"no variant of {', '.join(names)} is allowed", "Allow one, or leave the model out."
         )
     for variant in model.variants:
         check_name(f"{where}, variant", variant.name)
-        _variant(f"{where}, variant {variant.name}", variant)
+        _check_variant(f"{where}, variant {variant.name}", variant)
 
 
-def _tiers(request: PlanRequest) -> None:
+def _check_tiers(request: PlanRequest) -> None:
     """Whether the objective heeds the tiers, where they differ."""
     tiers = sorted({model.tier for model in request.models})
     if len(tiers) > 1 and not goal_of(request).fair:
@@ -206,10 +206,10 @@ def _tiers(request: PlanRequest) -> None:
         )
 
 
-def _variant(where: str, variant: Variant) -> None:
+def _check_variant(where: str, variant: Variant) -> None:
     if not variant.stages:
         raise InputFault(where, "has no stage", "Add its stages.")
-    _unique(where, "stage", [item.name for item in variant.stages])
+    _check_unique(where, "stage", [item.name for item in variant.stages])
     if len(variant.cut_bytes) != len(variant.stages) - 1:
         raise InputFault(
             f"{where}, cut_bytes",
@@ -231,20 +231,20 @@ def _variant(where: str, variant: Variant) -> None:
         check_name(f"{where}, stage", stage.name)
         seen: set[tuple[str, str, int, int]] = set()
         for point in stage.points:
-            told_at = f"{where}, stage {stage.name}, point {point.gpu_type} {profile_words(point.profile)}"
-            _point(told_at, point)
+            location = f"{where}, stage {stage.name}, point {point.gpu_type} {profile_words(point.profile)}"
+            _check_point(location, point)
             key = (point.gpu_type, point.profile, point.batch_size, point.processes)
             if key in seen:
                 raise InputFault(
-                    told_at,
+                    location,
                     f"stands twice with batch size {point.batch_size} and {point.processes} processes",
                     "Drop one of the two.",
                 )
             seen.add(key)
 
 
-def _point(where: str, point: Point) -> None:
-    _slice_of(where, point)
+def _check_point(where: str, point: Point) -> None:
+    _check_slice(where, point)
     check_whole(f"{where}, batch_size", point.batch_size, least=1)
     check_whole(f"{where}, processes", point.processes, least=1)
     check_number(f"{where}, throughput_rps", point.throughput_rps)
@@ -264,7 +264,7 @@ def _point(where: str, point: Point) -> None:
         )
 
 
-def _slice_of(where: str, point: Point) -> None:
+def _check_slice(where: str, point: Point) -> None:
     """Whether some fleet can have the slice of a point."""
     if point.gpu_type == CPU:
         if profile_cores(point.profile) is None:
@@ -274,7 +274,7 @@ def _slice_of(where: str, point: Point) -> None:
                 "Measure it with profile --device cpu:4c.",
             )
         return
-    gpu = _known(where, point.gpu_type)
+    gpu = _known_gpu_type(where, point.gpu_type)
     if gpu.divided == "cores":
         raise InputFault(
             where,
@@ -293,10 +293,10 @@ def _slice_of(where: str, point: Point) -> None:
         )
 
 
-def _colocations(request: PlanRequest) -> None:
+def _check_colocations(request: PlanRequest) -> None:
     for index, item in enumerate(request.colocations):
         where = f"colocations[{index}]"
-        _one_of(f"{where}.mode", item.mode, ("hard", "soft", "routed"))
+        _check_choice(f"{where}.mode", item.mode, ("hard", "soft", "routed"))
         check_number(f"{where}.bytes_per_request", item.bytes_per_request)
         members = members_of(request.models, item, where)
         if len(members) < 2 or len(set(members)) != len(members):
@@ -309,14 +309,14 @@ def _colocations(request: PlanRequest) -> None:
     flows_of(request)
 
 
-def _one_of(where: str, value: object, known: tuple[object, ...]) -> None:
+def _check_choice(where: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known:
         raise InputFault(
             where, f"unknown value {quoted(value)}", suggestion(value, map(str, known), "values")
         )
 
 
-def _unique(where: str, what: str, names: list[str]) -> None:
+def _check_unique(where: str, what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from torchsplit_core.hardware import gpu_type
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, reached
+from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, reached_levels
 from torchsplit_core.planning.request.validate import MAX_GPUS, validate
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import (
@@ -31,7 +31,7 @@ from torchsplit_core.values.status import SolveStatus
 
 Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
-MOST_VALUES = 64
+MAX_VALUES = 64
 """Points of one curve; each is a plan of its own."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
@@ -56,9 +56,9 @@ class SweepRequest:
                 f"unknown parameter {quoted(self.parameter)}",
                 suggestion(self.parameter, PARAMETERS, "parameters"),
             )
-        if not 1 <= len(self.values) <= MOST_VALUES:
+        if not 1 <= len(self.values) <= MAX_VALUES:
             raise InputFault(
-                where, f"has {len(self.values)} values, not 1 to {MOST_VALUES}", "Ask for fewer steps."
+                where, f"has {len(self.values)} values, not 1 to {MAX_VALUES}", "Ask for fewer steps."
             )
         for value in self.values:
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -102,7 +102,7 @@ class SweepPoint:
         return self.status == "optimal" or self.gap == 0.0
 
 
-def spread(parameter: Parameter, start: float, stop: float, steps: int) -> tuple[float, ...]:
+def spread_values(parameter: Parameter, start: float, stop: float, steps: int) -> tuple[float, ...]:
     """`steps` evenly spread values from `start` to `stop`, to six figures; whole and distinct for GPUs.
 
     Raises InputFault for bounds that are no numbers, the wrong way round, and steps out of 1 to 64.
@@ -113,41 +113,41 @@ def spread(parameter: Parameter, start: float, stop: float, steps: int) -> tuple
             raise InputFault(where, f"has the end {value}, not a finite number", "Give a number.")
     if start > stop:
         raise InputFault(where, f"begins at {start:g}, above its end {stop:g}", "Swap the two.")
-    if not 1 <= steps <= MOST_VALUES:
-        raise InputFault(where, f"has {steps} steps, not 1 to {MOST_VALUES}", "Ask for fewer or more steps.")
+    if not 1 <= steps <= MAX_VALUES:
+        raise InputFault(where, f"has {steps} steps, not 1 to {MAX_VALUES}", "Ask for fewer or more steps.")
     gaps = max(1, steps - 1)
-    found = [start + (stop - start) * number / gaps for number in range(steps)]
+    values = [start + (stop - start) * number / gaps for number in range(steps)]
     if parameter == "gpus":
-        return tuple(sorted({float(round(value)) for value in found}))
-    return tuple(sorted({float(f"{value:.6g}") for value in found}))
+        return tuple(sorted({float(round(value)) for value in values}))
+    return tuple(sorted({float(f"{value:.6g}") for value in values}))
 
 
-def sweep_requests(request: PlanRequest, what: SweepRequest) -> tuple[tuple[float, PlanRequest], ...]:
+def sweep_requests(request: PlanRequest, sweep: SweepRequest) -> tuple[tuple[float, PlanRequest], ...]:
     """The request at every value. Raises InputFault for a target it does not have, and a value it refuses."""
-    found = tuple((value, request_at(request, what, value)) for value in what.values)
-    for _, one in found:
-        validate(one)
-    return found
+    requests = tuple((value, request_at(request, sweep, value)) for value in sweep.values)
+    for _, changed in requests:
+        validate(changed)
+    return requests
 
 
-def request_at(request: PlanRequest, what: SweepRequest, value: float) -> PlanRequest:
+def request_at(request: PlanRequest, sweep: SweepRequest, value: float) -> PlanRequest:
     """The request with the parameter at one value. Raises InputFault for a target it does not have."""
-    if what.parameter == "gpus":
-        return replace(request, gpus=_fleet(request, what.target, int(value)))
+    if sweep.parameter == "gpus":
+        return replace(request, gpus=_fleet_with_count(request, sweep.target, int(value)))
     known = [model.name for model in request.models]
-    if what.target not in known:
+    if sweep.target not in known:
         raise InputFault(
-            f"sweep of {what.parameter}",
-            f"unknown model {quoted(what.target)}",
-            suggestion(what.target, known, "models"),
+            f"sweep of {sweep.parameter}",
+            f"unknown model {quoted(sweep.target)}",
+            suggestion(sweep.target, known, "models"),
         )
 
-    def changed(model: PlanModel) -> PlanModel:
-        if model.name != what.target:
+    def with_value(model: PlanModel) -> PlanModel:
+        if model.name != sweep.target:
             return model
-        return replace(model, **{_FIELD[what.parameter]: value})  # type: ignore[arg-type]
+        return replace(model, **{_FIELD[sweep.parameter]: value})  # type: ignore[arg-type]
 
-    return replace(request, models=tuple(map(changed, request.models)))
+    return replace(request, models=tuple(map(with_value, request.models)))
 
 
 def present_value(request: PlanRequest, parameter: Parameter, target: str) -> float | None:
@@ -156,8 +156,8 @@ def present_value(request: PlanRequest, parameter: Parameter, target: str) -> fl
         return float(sum(entry.count for entry in request.gpus if entry.type == target))
     for model in request.models:
         if model.name == target:
-            found = getattr(model, _FIELD[parameter])
-            return None if found is None else float(found)
+            value = getattr(model, _FIELD[parameter])
+            return None if value is None else float(value)
     raise InputFault(
         f"sweep of {parameter}",
         f"unknown model {quoted(target)}",
@@ -165,45 +165,45 @@ def present_value(request: PlanRequest, parameter: Parameter, target: str) -> fl
     )
 
 
-def order(count: int) -> tuple[int, ...]:
+def visiting_order(count: int) -> tuple[int, ...]:
     """Every position once, ends first and then the middle of what is open: the shape of a curve shows early."""
-    found = dict.fromkeys((0, count - 1)) if count else {}
+    positions = dict.fromkeys((0, count - 1)) if count else {}
     gaps = [(0, count - 1)]
     while gaps:
         low, high = gaps.pop(0)
         middle = (low + high) // 2
         if low < middle < high:
-            found[middle] = None
+            positions[middle] = None
             gaps += [(low, middle), (middle, high)]
-    return tuple(found)
+    return tuple(positions)
 
 
 def sweep_points(
-    request: PlanRequest, what: SweepRequest, outcomes: Mapping[float, PlanOutcome]
+    request: PlanRequest, sweep: SweepRequest, outcomes: Mapping[float, PlanOutcome]
 ) -> tuple[SweepPoint, ...]:
     """The points that are solved so far, ascending, each with the tightest bound that any of them proves."""
-    found = [_point(request, value, outcomes[value]) for value in what.values if value in outcomes]
-    upward, downward = _monotone(request, what)
+    points = [_sweep_point(request, value, outcomes[value]) for value in sweep.values if value in outcomes]
+    upward, downward = _monotone(request, sweep)
     maximised = not goal_of(request).minimised
     tight = []
-    for point in found:
+    for point in points:
         # `above` and `below`: points whose best value is proven to be no less, no more than here.
-        above = [o for o in found if o is not point and (upward, downward)[o.value < point.value]]
-        below = [o for o in found if o is not point and (downward, upward)[o.value < point.value]]
+        above = [o for o in points if o is not point and (upward, downward)[o.value < point.value]]
+        below = [o for o in points if o is not point and (downward, upward)[o.value < point.value]]
         better, worse = (above, below) if maximised else (below, above)
-        tight.append(_tightened(point, better, worse, maximised))
+        tight.append(_with_others_bounds(point, better, worse, maximised))
     return tuple(tight)
 
 
-def pareto(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
+def undominated_points(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
     """Of the plans, those that no other beats in GPUs used and in the worst-served model; fewest GPUs first."""
     plans = [point for point in points if point.gpus_used is not None and point.least_as_asked is not None]
     plans.sort(key=lambda point: (point.gpus_used or 0, -(point.least_as_asked or 0.0), point.value))
-    found: list[SweepPoint] = []
+    front: list[SweepPoint] = []
     for point in plans:
-        if not found or (point.least_as_asked or 0.0) > (found[-1].least_as_asked or 0.0) * (1 + TOLERANCE):
-            found.append(point)
-    return tuple(found)
+        if not front or (point.least_as_asked or 0.0) > (front[-1].least_as_asked or 0.0) * (1 + TOLERANCE):
+            front.append(point)
+    return tuple(front)
 
 
 def least_served(request: PlanRequest, outcome: PlanOutcome) -> float | None:
@@ -214,15 +214,15 @@ def least_served(request: PlanRequest, outcome: PlanOutcome) -> float | None:
     )
 
 
-def note(point: SweepPoint) -> str:
+def describe_point(point: SweepPoint) -> str:
     """Why there is no plan, or what is to be said of the one there is; empty for nothing."""
     if point.status == "infeasible":
         if point.bound_from is not None:
             return f"impossible, as it is at {point.bound_from:g} already"
-        found = [conflict.message for conflict in point.outcome.conflicts]
-        found += [_relaxed(change) for change in point.outcome.least_relaxation or ()]
+        reasons = [conflict.message for conflict in point.outcome.conflicts]
+        reasons += [_describe_relaxation(change) for change in point.outcome.least_relaxation or ()]
         return (
-            "; ".join(found) or "impossible; which demands stand in the way was not found in the time given"
+            "; ".join(reasons) or "impossible; which demands stand in the way was not found in the time given"
         )
     if point.status == "timeout":
         return " ".join(("no plan found in time, none ruled out", *point.outcome.warnings))
@@ -231,14 +231,14 @@ def note(point: SweepPoint) -> str:
     return ""
 
 
-def _relaxed(change: Relaxation) -> str:
+def _describe_relaxation(change: Relaxation) -> str:
     return f"{change.model}: {change.demand} {change.old:g} → {change.new:g} would help"
 
 
-def _point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoint:
+def _sweep_point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoint:
     if outcome.status not in ("optimal", "feasible"):
         return SweepPoint(value, outcome.status, outcome)
-    best, bound = reached(outcome.objective)[0], first_bound(outcome.objective)
+    best, bound = reached_levels(outcome.objective)[0], first_bound(outcome.objective)
     return SweepPoint(
         value,
         outcome.status,
@@ -253,7 +253,7 @@ def _point(request: PlanRequest, value: float, outcome: PlanOutcome) -> SweepPoi
     )
 
 
-def _tightened(
+def _with_others_bounds(
     point: SweepPoint, better: Sequence[SweepPoint], worse: Sequence[SweepPoint], maximised: bool
 ) -> SweepPoint:
     """With what the others prove. `better`: their best is no worse than the best here; `worse`: no better."""
@@ -268,12 +268,12 @@ def _tightened(
     slack = TOLERANCE * abs(point.objective)
     if bound < math.inf and (point.bound is None or bound < sign * point.bound - slack):
         # What is reached is a bound's least possible value, up to rounding.
-        held = sign * max(bound, sign * point.objective)
-        point = replace(point, bound=held, bound_from=origin, gap=_gap(point.objective, held))
-    reached = [(sign * o.objective, o.value) for o in worse if o.objective is not None]
-    most, there = max(reached, default=(-math.inf, 0.0))
+        tight_bound = sign * max(bound, sign * point.objective)
+        point = replace(point, bound=tight_bound, bound_from=origin, gap=_gap(point.objective, tight_bound))
+    values = [(sign * o.objective, o.value) for o in worse if o.objective is not None]
+    best_value, better_at = max(values, default=(-math.inf, 0.0))
     assert point.objective is not None
-    return replace(point, better_at=there) if most > sign * point.objective + slack else point
+    return replace(point, better_at=better_at) if best_value > sign * point.objective + slack else point
 
 
 def _gap(value: float | None, bound: float | None) -> float | None:
@@ -283,29 +283,29 @@ def _gap(value: float | None, bound: float | None) -> float | None:
     return 0.0 if equal(value, bound) else abs(bound - value) / base
 
 
-def _monotone(request: PlanRequest, what: SweepRequest) -> tuple[bool, bool]:
+def _monotone(request: PlanRequest, sweep: SweepRequest) -> tuple[bool, bool]:
     """Whether the best value of the objective never falls, and never rises, as the parameter grows."""
     goal = goal_of(request)
-    if what.parameter == "gpus":
+    if sweep.parameter == "gpus":
         return not goal.minimised, goal.minimised
-    if what.parameter == "min_throughput":
+    if sweep.parameter == "min_throughput":
         return goal.minimised, not goal.minimised
     trend = goal.by_weight
-    if what.parameter == "demand":
-        capped = any(model.cap_at_demand for model in request.models if model.name == what.target)
+    if sweep.parameter == "demand":
+        capped = any(model.cap_at_demand for model in request.models if model.name == sweep.target)
         trend = goal.by_demand if capped else goal.by_uncapped_demand
     return trend != "falls", trend != "rises"
 
 
-def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...]:
+def _fleet_with_count(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...]:
     """The fleet with `count` GPUs of a type: its entries in their order, the last one drawn out."""
     gpu_type(kind)
     if count > MAX_GPUS:
         raise InputFault(
             "sweep of gpus", f"asks for {count} GPUs, at most {MAX_GPUS} are planned", "End lower."
         )
-    own = [entry for entry in request.gpus if entry.type == kind]
-    if not own and not any(
+    entries_of_type = [entry for entry in request.gpus if entry.type == kind]
+    if not entries_of_type and not any(
         point.gpu_type == point_type(kind)
         for model in request.models
         for _, variant in model.allowed_variants
@@ -317,18 +317,18 @@ def _fleet(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...
             f"{kind} is not in the fleet, and no model has a point on it",
             "Choose another type.",
         )
-    left, found = count, []
+    left, entries = count, []
     for entry in request.gpus:
         if entry.type != kind:
-            found.append(entry)
+            entries.append(entry)
             continue
         taken = min(left, entry.count)
         left -= taken
-        if entry is own[-1] and left and entry.id is None:
+        if entry is entries_of_type[-1] and left and entry.id is None:
             taken, left = taken + left, 0
         if taken:
-            found.append(replace(entry, count=taken))
+            entries.append(replace(entry, count=taken))
     if left:
-        more = replace(own[-1], id=None, count=left) if own else FleetEntry(kind, count=left)
-        found.append(more)
-    return tuple(found)
+        more = replace(entries_of_type[-1], id=None, count=left) if entries_of_type else FleetEntry(kind, count=left)
+        entries.append(more)
+    return tuple(entries)

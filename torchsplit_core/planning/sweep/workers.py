@@ -17,26 +17,26 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics
 
 WORKERS = 2
-LEAST_S = 0.5
+MIN_POINT_S = 0.5
 """No point gets less than this: below, building the model takes it all."""
-OVERRUN, GRACE_S = 3.0, 30.0
+OVERRUN_FACTOR, GRACE_S = 3.0, 30.0
 """Searching, explaining and checking may take this many times the limit and so many seconds; then it hangs."""
-Hear = Callable[[int, PlanOutcome], None]
+OutcomeCallback = Callable[[int, PlanOutcome], None]
 
 
 @dataclass(frozen=True)
-class _Busy:
+class _BusyWorker:
     worker: ForkedWorker[PlanOutcome]
     position: int
     deadline: float
 
 
-def share_s(request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS) -> float:
+def point_time_limit_s(request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS) -> float:
     """The seconds one of `count` points may search for where the whole sweep may take `time_limit_s`."""
-    return min(request.solver.time_limit_s, max(LEAST_S, time_limit_s * workers / max(1, count)))
+    return min(request.solver.time_limit_s, max(MIN_POINT_S, time_limit_s * workers / max(1, count)))
 
 
-def plan_each(requests: Sequence[PlanRequest], limit_s: float, hear: Hear, *, workers: int = WORKERS) -> None:
+def plan_all(requests: Sequence[PlanRequest], limit_s: float, on_outcome: OutcomeCallback, *, workers: int = WORKERS) -> None:
     """Plan every request within about `limit_s` seconds, `workers` at a time; `hear` gets (position, outcome).
 
     Outcomes answer the requests as given, whatever their own time limit. Where a process hangs or dies, its
@@ -44,45 +44,45 @@ def plan_each(requests: Sequence[PlanRequest], limit_s: float, hear: Hear, *, wo
     call ends the processes.
     """
     left = list(enumerate(requests))[::-1]
-    busy: list[_Busy] = []
+    busy: list[_BusyWorker] = []
     idle: list[ForkedWorker[PlanOutcome]] = []
     try:
         while left or busy:
             while left and len(busy) < workers:
                 position, request = left.pop()
-                worker = idle.pop() if idle else ForkedWorker(_planned)
-                busy.append(_Busy(worker, position, time.monotonic() + OVERRUN * limit_s + GRACE_S))
+                worker = idle.pop() if idle else ForkedWorker(_plan_request)
+                busy.append(_BusyWorker(worker, position, time.monotonic() + OVERRUN_FACTOR * limit_s + GRACE_S))
                 worker.submit(request, limit_s)
-            soonest = min(one.deadline for one in busy)
-            ready = wait([one.worker.pipe for one in busy], max(0.0, soonest - time.monotonic()))
+            soonest = min(busy_worker.deadline for busy_worker in busy)
+            ready = wait([busy_worker.worker.pipe for busy_worker in busy], max(0.0, soonest - time.monotonic()))
             for one in list(busy):
                 if one.worker.pipe not in ready and time.monotonic() < one.deadline:
                     continue
-                outcome = _heard(one.worker, requests[one.position], idle)
+                outcome = _receive_outcome(one.worker, requests[one.position], idle)
                 busy.remove(one)
-                hear(one.position, outcome)
+                on_outcome(one.position, outcome)
     finally:
-        for worker in [*idle, *(one.worker for one in busy)]:
+        for worker in [*idle, *(busy_worker.worker for busy_worker in busy)]:
             worker.kill()
 
 
-def _heard(
+def _receive_outcome(
     worker: ForkedWorker[PlanOutcome], request: PlanRequest, idle: list[ForkedWorker[PlanOutcome]]
 ) -> PlanOutcome:
     """The worker's answer; it is free again. One that hangs or died is ended."""
-    why = "did not end in time"
+    cause = "did not end in time"
     if worker.poll():
         try:
-            answer = worker.result()
+            outcome = worker.result()
         except WorkerEnded:
-            why = "ended without an answer (perhaps memory was short)"
+            cause = "ended without an answer (perhaps memory was short)"
         else:
             idle.append(worker)
-            return answer
+            return outcome
     worker.kill()
-    return no_plan(request, "timeout", PlanStatistics(0.0, 0.0, 0.0, "none"), (f"The search {why}.",))
+    return no_plan(request, "timeout", PlanStatistics(0.0, 0.0, 0.0, "none"), (f"The search {cause}.",))
 
 
-def _planned(request: PlanRequest, limit_s: float) -> PlanOutcome:
+def _plan_request(request: PlanRequest, limit_s: float) -> PlanOutcome:
     outcome = plan(replace(request, solver=replace(request.solver, time_limit_s=limit_s)))
     return replace(outcome, request_sha256=request_hash(request))

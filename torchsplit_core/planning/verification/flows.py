@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsplit_core.planning.verification.models import requests_there
-from torchsplit_core.planning.verification.standing import routed_steps
-from torchsplit_core.planning.verification.terms import TOLERANCE, wrong
+from torchsplit_core.planning.verification.models import member_rates
+from torchsplit_core.planning.verification.colocation import routed_steps
+from torchsplit_core.planning.verification.claims import TOLERANCE, false_claim
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
 
@@ -15,14 +15,14 @@ def sent_between_gpus(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float
     total = 0.0
     for pair in request.colocations:
         for first, second, carried in routed_steps(request, pair) if pair.mode == "routed" else ():
-            here, there = (requests_there(request, name, gpus) for name in (first, second))
-            kept = sum(min(here[gpu], there[gpu]) for gpu in here.keys() & there.keys())
+            first_rates, second_rates = (member_rates(request, name, gpus) for name in (first, second))
+            local_rps = sum(min(first_rates[gpu], second_rates[gpu]) for gpu in first_rates.keys() & second_rates.keys())
             demand = min(_demand(request, name) for name in (first, second))
-            total += carried * max(0.0, demand - kept)
+            total += carried * max(0.0, demand - local_rps)
     return total
 
 
-def _most(request: PlanRequest) -> float:
+def _max_bytes(request: PlanRequest) -> float:
     """Bytes/s where every request leaves its GPU."""
     return sum(
         carried * min(_demand(request, name) for name in (first, second))
@@ -34,28 +34,28 @@ def _most(request: PlanRequest) -> float:
 
 def flow_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Faults in the outcome's bytes/s, their bound and gap, and in a proof that leaves them open."""
-    told = outcome.objective.routed
-    if told is None or all(pair.mode != "routed" for pair in request.colocations):
-        if told is not None or any(pair.mode == "routed" for pair in request.colocations):
-            yield wrong(
+    claimed = outcome.objective.routed
+    if claimed is None or all(pair.mode != "routed" for pair in request.colocations):
+        if claimed is not None or any(pair.mode == "routed" for pair in request.colocations):
+            yield false_claim(
                 "says what routed co-locations send where there are none, or nothing where there are some"
             )
         return
     # What is left of a demand is a difference: its rounding is that of the demand.
-    slack = TOLERANCE * _most(request)
+    slack = TOLERANCE * _max_bytes(request)
     true = sent_between_gpus(request, outcome.gpus)
-    if abs(told.bytes_per_s - true) > slack:
-        yield wrong(f"claims to send {told.bytes_per_s} bytes/s between GPUs, and sends {true}")
-    if told.bound is not None and told.bound > true + slack:
-        yield wrong(f"claims that no plan sends fewer than {told.bound} bytes/s, and sends {true}")
+    if abs(claimed.bytes_per_s - true) > slack:
+        yield false_claim(f"claims to send {claimed.bytes_per_s} bytes/s between GPUs, and sends {true}")
+    if claimed.bound is not None and claimed.bound > true + slack:
+        yield false_claim(f"claims that no plan sends fewer than {claimed.bound} bytes/s, and sends {true}")
     gap = None
-    if told.bound is not None:
-        gap = max(0.0, told.bytes_per_s - told.bound) / told.bytes_per_s if told.bytes_per_s else 0.0
-    if (gap is None) != (told.gap is None) or abs((gap or 0.0) - (told.gap or 0.0)) > TOLERANCE:
-        yield wrong(f"claims the gap {told.gap} of its bytes/s, and it is {gap}")
-    paid = request.objective.separation_weight > 0
-    if outcome.status == "optimal" and not paid and (told.bound is None or true > told.bound + slack):
-        yield wrong(f"is called optimal with {true} bytes/s, and {told.bound} are proven")
+    if claimed.bound is not None:
+        gap = max(0.0, claimed.bytes_per_s - claimed.bound) / claimed.bytes_per_s if claimed.bytes_per_s else 0.0
+    if (gap is None) != (claimed.gap is None) or abs((gap or 0.0) - (claimed.gap or 0.0)) > TOLERANCE:
+        yield false_claim(f"claims the gap {claimed.gap} of its bytes/s, and it is {gap}")
+    penalised = request.objective.separation_weight > 0
+    if outcome.status == "optimal" and not penalised and (claimed.bound is None or true > claimed.bound + slack):
+        yield false_claim(f"is called optimal with {true} bytes/s, and {claimed.bound} are proven")
 
 
 def _demand(request: PlanRequest, name: str) -> float:

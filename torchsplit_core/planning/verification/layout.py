@@ -14,56 +14,56 @@ Placed = tuple[int, SliceProfile]
 """First memory slot and profile of a slice."""
 
 
-def layout_faults(given: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[PlanFault]:
+def layout_faults(fleet_gpu: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[PlanFault]:
     """Faults of the slices against the catalogue and the layouts this GPU is offered; tenants play no part."""
-    gpu = gpu_type(given.type)
-    known = {profile.name: profile for profile in _profiles(given, gpu)}
+    gpu = gpu_type(fleet_gpu.type)
+    known = {profile.name: profile for profile in _profiles(fleet_gpu, gpu)}
     for item in slices:
-        yield from _profile(given, gpu, item)
+        yield from _profile_faults(fleet_gpu, gpu, item)
     placed = sorted(
         ((item.start, known[item.profile]) for item in slices if item.profile in known),
         key=lambda pair: (pair[0], pair[1].name),
     )
-    yield from _overlaps(given, placed)
-    yield from _too_many(given, gpu, placed)
+    yield from _overlaps(fleet_gpu, placed)
+    yield from _instance_count_faults(fleet_gpu, gpu, placed)
     names = tuple(sorted(item.profile for item in slices))
-    if names and given.layouts is not None and names not in given.layouts and set(names) <= set(known):
+    if names and fleet_gpu.layouts is not None and names not in fleet_gpu.layouts and set(names) <= set(known):
         yield PlanFault(
-            given.id,
+            fleet_gpu.id,
             None,
             None,
             f"the layout {' + '.join(map(profile_words, names))} is not offered to this GPU",
-            f"Use one that is, idle slices included: {'; '.join(' + '.join(layout) for layout in given.layouts)}.",
+            f"Use one that is, idle slices included: {'; '.join(' + '.join(layout) for layout in fleet_gpu.layouts)}.",
         )
 
 
-def _profiles(given: FleetGpu, gpu: GpuType) -> tuple[SliceProfile, ...]:
+def _profiles(fleet_gpu: FleetGpu, gpu: GpuType) -> tuple[SliceProfile, ...]:
     """What its slices may be: the whole of a GPU that is left whole, else what MIG, or its cores, make of it."""
-    return (gpu.whole,) if given.whole and gpu.whole is not None else gpu.profiles
+    return (gpu.whole,) if fleet_gpu.whole and gpu.whole is not None else gpu.profiles
 
 
-def _profile(given: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[PlanFault]:
+def _profile_faults(fleet_gpu: FleetGpu, gpu: GpuType, item: PlannedSlice) -> Iterator[PlanFault]:
     plain = [profile.name for profile in plain_profiles(gpu)]
-    found = []
-    known = _profiles(given, gpu)
-    starts = next((one.placement_starts for one in known if one.name == item.profile), None)
-    if starts is None and given.whole:
+    problems = []
+    known = _profiles(fleet_gpu, gpu)
+    starts = next((candidate.placement_starts for candidate in known if candidate.name == item.profile), None)
+    if starts is None and fleet_gpu.whole:
         problem = f"is {profile_words(item.profile)}, and {gpu.name} is left whole"
-        found.append((problem, "Use the whole GPU."))
+        problems.append((problem, "Use the whole GPU."))
     elif starts is None:
         problem = f"unknown profile {quoted(profile_words(item.profile))} of {gpu.name}"
-        found.append((problem, suggestion(item.profile, plain, "profiles")))
-    elif given.layouts is None and item.profile not in plain:
+        problems.append((problem, suggestion(item.profile, plain, "profiles")))
+    elif fleet_gpu.layouts is None and item.profile not in plain:
         problem = f"{item.profile} is used only where the GPU is offered a layout with it"
-        found.append((problem, f"Offer one, or use one of {', '.join(plain)}."))
+        problems.append((problem, f"Offer one, or use one of {', '.join(plain)}."))
     if starts is not None and item.start not in starts:
         problem = f"{profile_words(item.profile)} cannot start at slot {item.start}"
-        found.append((problem, f"Start it at {_either(starts)}."))
-    for problem, remedy in found:
-        yield PlanFault(given.id, slice_name(item.profile, item.start), None, problem, remedy)
+        problems.append((problem, f"Start it at {_format_starts(starts)}."))
+    for problem, remedy in problems:
+        yield PlanFault(fleet_gpu.id, slice_name(item.profile, item.start), None, problem, remedy)
 
 
-def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
+def _overlaps(fleet_gpu: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
     for number, (start, profile) in enumerate(placed):
         end = start + profile.memory_slices
         for other_start, other in placed[number + 1 :]:
@@ -71,7 +71,7 @@ def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
                 last = min(end, other_start + other.memory_slices) - 1
                 slots = f"slot {other_start}" if last == other_start else f"slots {other_start} to {last}"
                 yield PlanFault(
-                    given.id,
+                    fleet_gpu.id,
                     slice_name(other.name, other_start),
                     None,
                     f"overlaps {slice_name(profile.name, start)} in {slots}",
@@ -79,18 +79,18 @@ def _overlaps(given: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFault]:
                 )
 
 
-def _too_many(given: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterator[PlanFault]:
+def _instance_count_faults(fleet_gpu: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterator[PlanFault]:
     for profile, count in Counter(profile for _, profile in placed).items():
         if count > profile.max_instances:
             problem = f"has {count} × {profile_words(profile.name)}, at most {profile.max_instances} fit on {gpu.name}"
-            yield PlanFault(given.id, None, None, problem, f"Drop {count - profile.max_instances}.")
+            yield PlanFault(fleet_gpu.id, None, None, problem, f"Drop {count - profile.max_instances}.")
     compute = sum(profile.compute_slices for _, profile in placed)
     if compute > gpu.compute_slices:
         problem = f"takes {compute} compute slices, and {gpu.name} has {gpu.compute_slices}"
-        yield PlanFault(given.id, None, None, problem, "Drop a slice, or take a smaller one.")
+        yield PlanFault(fleet_gpu.id, None, None, problem, "Drop a slice, or take a smaller one.")
 
 
-def _either(starts: Sequence[int]) -> str:
+def _format_starts(starts: Sequence[int]) -> str:
     if len(starts) == 1:
         return str(starts[0])
     return f"{', '.join(map(str, starts[:-1]))} or {starts[-1]}"

@@ -8,8 +8,8 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.verification.standing import stage_names, standing
-from torchsplit_core.planning.verification.terms import TOLERANCE, find_point, same, throughput, wrong
+from torchsplit_core.planning.verification.colocation import stage_names, members_on_gpu
+from torchsplit_core.planning.verification.claims import TOLERANCE, find_point, same, throughput, false_claim
 from torchsplit_core.values import (
     PlanFault,
     PlanModel,
@@ -30,7 +30,7 @@ _BASES = ("measured", "emulated", "estimated")
 
 
 @dataclass(frozen=True, slots=True)
-class _Instance:
+class _CheckedInstance:
     """A tenant where it stands, with its point."""
 
     gpu: str
@@ -58,45 +58,45 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
 
     Every tenant has a point of the request and a share above 0.
     """
-    yield from _memory(request, gpus)
-    instances = _instances(request, gpus)
+    yield from _memory_faults(request, gpus)
+    instances = _instances_by_model(request, gpus)
     for spec in request.models:
-        mine = instances[spec.name]
-        variants = sorted({instance.tenant.variant for instance in mine})
+        model_instances = instances[spec.name]
+        variants = sorted({instance.tenant.variant for instance in model_instances})
         if len(variants) > 1:
             problem = f"runs the variants {' and '.join(variants)} at once"
             yield PlanFault(None, None, spec.name, problem, "Choose the same variant everywhere.")
             continue
-        yield from _of_model(request, spec, mine)
-    yield from _losses(request, instances)
-    yield from _together(request, gpus)
+        yield from _model_faults(request, spec, model_instances)
+    yield from _failure_faults(request, instances)
+    yield from _colocation_faults(request, gpus)
 
 
 def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Whether the models' figures are what their instances give; each runs one variant at most."""
     if [model.name for model in request.models] != [model.name for model in outcome.models]:
-        yield wrong("its models are not those of the request, in their order")
+        yield false_claim("its models are not those of the request, in their order")
         return
-    instances = _instances(request, outcome.gpus)
+    instances = _instances_by_model(request, outcome.gpus)
     for spec, planned in zip(request.models, outcome.models, strict=True):
-        yield from _claims(request, spec, planned, instances[spec.name])
+        yield from _figure_faults(request, spec, planned, instances[spec.name])
 
 
-def _instances(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_Instance]]:
+def _instances_by_model(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_CheckedInstance]]:
     """The instances of every model."""
     models = {model.name: model for model in request.models}
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
-    found: dict[str, list[_Instance]] = {name: [] for name in models}
+    by_model: dict[str, list[_CheckedInstance]] = {name: [] for name in models}
     for gpu in gpus:
         for item in gpu.slices:
             for tenant in item.tenants:
                 point = find_point(models[tenant.model], gpu.type, item.profile, tenant)
                 assert point is not None
-                found[tenant.model].append(_Instance(gpu.id, nodes[gpu.id], item, tenant, point))
-    return found
+                by_model[tenant.model].append(_CheckedInstance(gpu.id, nodes[gpu.id], item, tenant, point))
+    return by_model
 
 
-def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+def _memory_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     penalised = request.objective.memory_violation_penalty is not None
     for gpu in gpus:
         for item in gpu.slices:
@@ -116,20 +116,20 @@ def _memory(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFa
                 yield PlanFault(gpu.id, slice_name(item.profile, item.start), None, problem, remedy)
 
 
-def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instance]) -> Iterator[PlanFault]:
+def _model_faults(request: PlanRequest, spec: PlanModel, instances: Sequence[_CheckedInstance]) -> Iterator[PlanFault]:
     """The demands of a model whose instances run one variant."""
     for variant in _running(spec, instances):
         if not variant.allowed:
             remedy = f"Allow it, or use {' or '.join(item.name for _, item in spec.allowed_variants)}."
             yield PlanFault(None, None, spec.name, f"variant {variant.name} is not allowed", remedy)
-        there = {instance.tenant.stage for instance in instances}
+        stages = {instance.tenant.stage for instance in instances}
         for stage in variant.stages:
-            if stage.name not in there:
+            if stage.name not in stages:
                 problem = f"stage {stage.name} of variant {variant.name} has no instance"
                 remedy = "Put the stage on a slice, or take the model away altogether."
                 yield PlanFault(None, None, spec.name, problem, remedy)
         if spec.max_latency_ms is not None:
-            yield from _latency(
+            yield from _latency_faults(
                 _transfer_ms(request, variant, instances), spec.max_latency_ms, _by_stage(instances)
             )
     rate, least = _rate(request, spec, instances), spec.min_throughput_rps
@@ -139,7 +139,7 @@ def _of_model(request: PlanRequest, spec: PlanModel, instances: Sequence[_Instan
         yield PlanFault(None, None, spec.name, problem, remedy)
 
 
-def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]]) -> Iterator[PlanFault]:
+def _latency_faults(transfer: float, limit: float, stages: Sequence[Sequence[_CheckedInstance]]) -> Iterator[PlanFault]:
     """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
     slowest = [max(instance.slowed_ms for instance in stage) for stage in stages]
     longest = sum(max(instance.latency_ms for instance in stage) for stage in stages)
@@ -162,28 +162,28 @@ def _latency(transfer: float, limit: float, stages: Sequence[Sequence[_Instance]
                     yield instance.fault(problem, remedy)
 
 
-def _losses(request: PlanRequest, instances: Mapping[str, Sequence[_Instance]]) -> Iterator[PlanFault]:
+def _failure_faults(request: PlanRequest, instances: Mapping[str, Sequence[_CheckedInstance]]) -> Iterator[PlanFault]:
     """The minima that do not hold with the instances of one GPU gone, where the request survives that."""
     for spec in request.models:
-        least, mine = spec.min_throughput_rps, instances[spec.name]
+        least, model_instances = spec.min_throughput_rps, instances[spec.name]
         if not request.objective.survives or not least:
             continue
-        for lost in dict.fromkeys(instance.gpu for instance in mine):
-            left = [instance for instance in mine if instance.gpu != lost]
-            rate = _rate(request, spec, left, link=_link_bytes_per_ms(request, mine))
+        for lost in dict.fromkeys(instance.gpu for instance in model_instances):
+            remaining = [instance for instance in model_instances if instance.gpu != lost]
+            rate = _rate(request, spec, remaining, link=_link_bytes_per_ms(request, model_instances))
             if rate < least * (1 - TOLERANCE):
                 problem = f"gets {rate:.3g} requests/s with {lost} lost, below its minimum {least:.3g}"
                 remedy = "Give it more slices on other GPUs, or lower its minimum."
                 yield PlanFault(None, None, spec.name, problem, remedy)
 
 
-def requests_there(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) -> dict[str, float]:
+def member_rates(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) -> dict[str, float]:
     """By GPU, the requests/s of a member of a co-location: of the stage of that name, or of the model's slowest."""
-    instances = _instances(request, gpus)
+    instances = _instances_by_model(request, gpus)
     for spec in request.models:
-        mine = instances[spec.name]
-        for variant in _running(spec, mine):
-            link = _link_bytes_per_ms(request, mine)
+        model_instances = instances[spec.name]
+        for variant in _running(spec, model_instances):
+            link = _link_bytes_per_ms(request, model_instances)
             stages = {stage.name for stage in variant.stages}
             if spec.name != name:
                 stages = {stage for stage in stages if name in stage_names(spec.name, variant.name, stage)}
@@ -191,19 +191,19 @@ def requests_there(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) 
                 continue
             return {
                 gpu: min(
-                    _stage_rates(request, variant, [one for one in mine if one.gpu == gpu], link=link)[stage]
+                    _stage_rates(request, variant, [instance for instance in model_instances if instance.gpu == gpu], link=link)[stage]
                     for stage in stages
                 )
-                for gpu in {one.gpu for one in mine}
+                for gpu in {instance.gpu for instance in model_instances}
             }
     return {}
 
 
-def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+def _colocation_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     gpus = list(gpus)
     for pair in request.colocations:
         for gpu in gpus if pair.mode == "hard" else ():
-            names = standing(request, pair, gpu)
+            names = members_on_gpu(request, pair, gpu)
             present = " and ".join(name for name in pair.models if name in names)
             absent = " and ".join(name for name in pair.models if name not in names)
             if present and absent:
@@ -212,15 +212,15 @@ def _together(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[Plan
                 yield PlanFault(gpu.id, None, present, problem, remedy)
 
 
-def _claims(
-    request: PlanRequest, spec: PlanModel, planned: PlannedModel, instances: Sequence[_Instance]
+def _figure_faults(
+    request: PlanRequest, spec: PlanModel, planned: PlannedModel, instances: Sequence[_CheckedInstance]
 ) -> Iterator[PlanFault]:
-    yield from _responses(spec, planned)
-    running = _running(spec, instances)
-    if planned.variant != (running[0].name if running else None):
-        yield wrong(f"claims variant {planned.variant}, and its instances run another", spec.name)
+    yield from _response_faults(spec, planned)
+    variants = _running(spec, instances)
+    if planned.variant != (variants[0].name if variants else None):
+        yield false_claim(f"claims variant {planned.variant}, and its instances run another", spec.name)
     rate, latency = _rate(request, spec, instances), None
-    for variant in running:
+    for variant in variants:
         slowest = sum(max(instance.slowed_ms for instance in stage) for stage in _by_stage(instances))
         latency = slowest + _transfer_ms(request, variant, instances)
     counted = min(rate, spec.demand_rps) if spec.cap_at_demand else rate
@@ -229,50 +229,50 @@ def _claims(
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
         ("low end", planned.low_rps, _rate(request, spec, instances, "low_rps")),
         ("high end", planned.high_rps, _rate(request, spec, instances, "high_rps")),
-        ("bytes across cuts", planned.bytes_across_cuts_per_s, rate * _across(request, running, instances)),
+        ("bytes across cuts", planned.bytes_across_cuts_per_s, rate * _bytes_across_cuts(request, variants, instances)),
     ):
         # Plans of earlier versions say nothing of their ends and bytes.
         if claim is not None and not same(claim, true):
-            yield wrong(f"claims the {name} {claim}, and it is {true}", spec.name)
+            yield false_claim(f"claims the {name} {claim}, and it is {true}", spec.name)
     weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
     if planned.basis is not None and planned.basis != weakest:
-        yield wrong(f"claims the basis {planned.basis}, and it is {weakest}", spec.name)
+        yield false_claim(f"claims the basis {planned.basis}, and it is {weakest}", spec.name)
     known = latency is not None and planned.latency_ms is not None and same(planned.latency_ms, latency)
     if not known and (latency is not None or planned.latency_ms is not None):
-        yield wrong(f"claims the latency {planned.latency_ms}, and it is {latency}", spec.name)
+        yield false_claim(f"claims the latency {planned.latency_ms}, and it is {latency}", spec.name)
 
 
-def _responses(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
+def _response_faults(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
     """Simulated figures that contradict the limit; whether they are what a simulation tells is checked by one."""
-    told, limit = planned.response_ms, spec.max_response_ms
-    if told is None:
+    claimed, limit = planned.response_ms, spec.max_response_ms
+    if claimed is None:
         return
     if limit is None:
-        yield wrong("claims response times, and has no max_response_ms", spec.name)
+        yield false_claim("claims response times, and has no max_response_ms", spec.name)
         return
-    known = {50.0: told.p50, 95.0: told.p95, 99.0: told.p99}
-    reached = known.get(spec.response_percentile)
-    if reached is not None and reached > limit * (1 + TOLERANCE):
-        yield wrong(f"claims {reached:.6g} ms, above its limit {limit:.6g} ms", spec.name)
+    known = {50.0: claimed.p50, 95.0: claimed.p95, 99.0: claimed.p99}
+    claimed_ms = known.get(spec.response_percentile)
+    if claimed_ms is not None and claimed_ms > limit * (1 + TOLERANCE):
+        yield false_claim(f"claims {claimed_ms:.6g} ms, above its limit {limit:.6g} ms", spec.name)
 
 
-def _running(spec: PlanModel, instances: Sequence[_Instance]) -> list[Variant]:
+def _running(spec: PlanModel, instances: Sequence[_CheckedInstance]) -> list[Variant]:
     """The variant that the instances run; none where there are none."""
     names = {instance.tenant.variant for instance in instances}
     return [variant for variant in spec.variants if variant.name in names]
 
 
-def _by_stage(instances: Sequence[_Instance]) -> list[list[_Instance]]:
-    found: dict[str, list[_Instance]] = {}
+def _by_stage(instances: Sequence[_CheckedInstance]) -> list[list[_CheckedInstance]]:
+    by_stage: dict[str, list[_CheckedInstance]] = {}
     for instance in instances:
-        found.setdefault(instance.tenant.stage, []).append(instance)
-    return list(found.values())
+        by_stage.setdefault(instance.tenant.stage, []).append(instance)
+    return list(by_stage.values())
 
 
 def _rate(
     request: PlanRequest,
     spec: PlanModel,
-    instances: Sequence[_Instance],
+    instances: Sequence[_CheckedInstance],
     end: Literal["low_rps", "high_rps"] | None = None,
     *,
     link: float | None = None,
@@ -290,7 +290,7 @@ def _rate(
 def _stage_rates(
     request: PlanRequest,
     variant: Variant,
-    instances: Sequence[_Instance],
+    instances: Sequence[_CheckedInstance],
     end: Literal["low_rps", "high_rps"] | None = None,
     *,
     link: float | None,
@@ -316,11 +316,11 @@ def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
     return total
 
 
-def _across(request: PlanRequest, running: Sequence[Variant], instances: Sequence[_Instance]) -> float:
+def _bytes_across_cuts(request: PlanRequest, variants: Sequence[Variant], instances: Sequence[_CheckedInstance]) -> float:
     """Bytes of one request across all cuts; a batch's fixed ones are shared by the requests that a batch before
     the cut has on the average, every instance at work as much as it can be."""
     total = 0.0
-    for variant in running:
+    for variant in variants:
         for cut, fixed in enumerate(variant.cut_bytes):
             requests = batches = 0.0
             for instance in instances:
@@ -333,7 +333,7 @@ def _across(request: PlanRequest, running: Sequence[Variant], instances: Sequenc
     return total
 
 
-def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_Instance]) -> float | None:
+def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_CheckedInstance]) -> float | None:
     """What the slowest link between the instances of a variant carries; None where transfers take no time."""
     links = [request.link_gb_per_s]
     if len({instance.node for instance in instances}) > 1:
@@ -342,7 +342,7 @@ def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_Instance]) -> 
     return min(known) * GB / 1000 if known else None
 
 
-def _transfer_ms(request: PlanRequest, variant: Variant, instances: Sequence[_Instance]) -> float:
+def _transfer_ms(request: PlanRequest, variant: Variant, instances: Sequence[_CheckedInstance]) -> float:
     """Of a batch across all cuts, at each as large as the largest in use on either side."""
     link = _link_bytes_per_ms(request, instances)
     if link is None:

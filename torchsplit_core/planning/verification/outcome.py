@@ -14,9 +14,9 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
-from torchsplit_core.planning.verification.money import check_money
+from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.objective import check_objective
-from torchsplit_core.planning.verification.terms import AGAIN, TOLERANCE, find_point, same, throughput, wrong
+from torchsplit_core.planning.verification.claims import REPLAN, TOLERANCE, find_point, same, throughput, false_claim
 from torchsplit_core.values import (
     InternalFault,
     PlanFault,
@@ -40,45 +40,45 @@ def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
 def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     """Everything that is wrong with the outcome; nothing for a sound one."""
     if outcome.request_sha256 != request_hash(request):
-        yield wrong("answers another request: its request_sha256 is not that of this one")
+        yield false_claim("answers another request: its request_sha256 is not that of this one")
         return
     if outcome.status in ("infeasible", "timeout"):
         if outcome.gpus or outcome.models or outcome.objective.value is not None:
-            yield wrong(f"is {outcome.status}, and has GPUs, models or a value")
+            yield false_claim(f"is {outcome.status}, and has GPUs, models or a value")
         if outcome.status == "timeout" and outcome.conflicts:
-            yield wrong("is a timeout, and has conflicts")
+            yield false_claim("is a timeout, and has conflicts")
         return
     if outcome.conflicts or outcome.least_relaxation is not None:
-        yield wrong("is a plan, and has conflicts or a relaxation")
-    for stage in (
-        lambda: _fleet(request, outcome),
-        lambda: (*_use(outcome.gpus), *slice_faults(request, outcome.gpus)),
-        lambda: _points(request, outcome.gpus),
+        yield false_claim("is a plan, and has conflicts or a relaxation")
+    for check in (
+        lambda: _fleet_faults(request, outcome),
+        lambda: (*_use_faults(outcome.gpus), *slice_faults(request, outcome.gpus)),
+        lambda: _point_faults(request, outcome.gpus),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
         lambda: check_objective(request, outcome),
         lambda: flow_faults(request, outcome),
-        lambda: check_money(request, outcome),
+        lambda: check_costs(request, outcome),
     ):
-        found = tuple(stage())
-        yield from found
-        if found:
+        faults = tuple(check())
+        yield from faults
+        if faults:
             # What follows looks up points and sums over slices: it needs all before it to be sound.
             return
 
 
-def _fleet(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
+def _fleet_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
     fleet = list_gpus(request.gpus)
     if [(gpu.id, gpu.type) for gpu in fleet] != [(gpu.id, gpu.type) for gpu in outcome.gpus]:
-        yield wrong("its GPUs are not those of the request, in their order")
+        yield false_claim("its GPUs are not those of the request, in their order")
 
 
-def _use(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+def _use_faults(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
     for gpu in gpus:
         busy = any(item.tenants for item in gpu.slices)
         if gpu.used != busy:
-            yield wrong(f"used is {gpu.used}, and it has {'a' if busy else 'no'} tenant", gpu=gpu.id)
+            yield false_claim(f"used is {gpu.used}, and it has {'a' if busy else 'no'} tenant", gpu=gpu.id)
         if not gpu.used and gpu.slices:
-            yield wrong(f"is not used, and has {len(gpu.slices)} slices", gpu=gpu.id)
+            yield false_claim(f"is not used, and has {len(gpu.slices)} slices", gpu=gpu.id)
 
 
 def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
@@ -90,41 +90,41 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
     # Large fleets repeat a few layouts.
     sound: set[object] = set()
     for planned in gpus:
-        given = fleet[planned.id]
-        layout = (given.type, given.layouts, tuple((item.profile, item.start) for item in planned.slices))
+        fleet_gpu = fleet[planned.id]
+        layout = (fleet_gpu.type, fleet_gpu.layouts, tuple((item.profile, item.start) for item in planned.slices))
         if layout not in sound:
-            faults = tuple(layout_faults(given, planned.slices))
+            faults = tuple(layout_faults(fleet_gpu, planned.slices))
             yield from faults
             if not faults:
                 sound.add(layout)
         for item in planned.slices:
-            yield from (_alone if request.sharing == "exclusive" else _shared)(request, planned.id, item)
+            yield from (_exclusive_faults if request.sharing == "exclusive" else _sharing_faults)(request, planned.id, item)
 
 
-def _alone(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+def _exclusive_faults(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
     for tenant in item.tenants[1:]:
         problem = f"stands beside {item.tenants[0].model}, and whole slices are not shared"
-        yield _of(gpu, item, tenant, problem, "Take one away, or plan with sharing.")
+        yield _tenant_fault(gpu, item, tenant, problem, "Take one away, or plan with sharing.")
     for tenant in item.tenants:
         if tenant.share != 1.0:
             problem = f"has a share of {tenant.share:.3g}, and whole slices are not shared"
-            yield _of(gpu, item, tenant, problem, "Leave the share out.")
+            yield _tenant_fault(gpu, item, tenant, problem, "Leave the share out.")
 
 
-def _shared(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
+def _sharing_faults(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
     for tenant in item.tenants:
         if not (math.isfinite(tenant.share) and tenant.share > 0):
             problem = f"has a share of {tenant.share:.3g}, not above 0"
-            yield _of(gpu, item, tenant, problem, "Take from the others' shares.")
+            yield _tenant_fault(gpu, item, tenant, problem, "Take from the others' shares.")
     total, most = sum(tenant.share for tenant in item.tenants), request.max_tenants_per_slice
     if total > 1 + TOLERANCE:
-        yield _of(gpu, item, None, f"the shares add up to {total:.7g}, above 1", "Lower them.")
+        yield _tenant_fault(gpu, item, None, f"the shares add up to {total:.7g}, above 1", "Lower them.")
     if most is not None and len(item.tenants) > most:
         problem = f"has {len(item.tenants)} tenants, at most {most} are allowed"
-        yield _of(gpu, item, None, problem, "Move one to another slice.")
+        yield _tenant_fault(gpu, item, None, problem, "Move one to another slice.")
 
 
-def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
+def _point_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
     """Whether every tenant uses a point of the request, and gives and needs what that says."""
     models = {model.name: model for model in request.models}
     for gpu in gpus:
@@ -137,26 +137,26 @@ def _points(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFa
                         f"uses a point that the request does not have: {tenant.variant}, {tenant.stage}, "
                         f"batch {tenant.batch_size} × {tenant.processes}"
                     )
-                    yield _of(gpu.id, item, tenant, problem, AGAIN)
+                    yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
                     continue
                 rate = tenant.share * throughput(request, point)
                 if not same(tenant.throughput_rps, rate):
                     problem = (
                         f"claims {tenant.throughput_rps} requests/s, and its share of its point gives {rate}"
                     )
-                    yield _of(gpu.id, item, tenant, problem, AGAIN)
-                told = (tenant.basis, tenant.low_rps, tenant.high_rps)
-                if tenant.basis is not None and told != (point.basis, point.low_rps, point.high_rps):
+                    yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
+                claimed = (tenant.basis, tenant.low_rps, tenant.high_rps)
+                if tenant.basis is not None and claimed != (point.basis, point.low_rps, point.high_rps):
                     problem = (
                         f"claims {tenant.basis}, {tenant.low_rps} to {tenant.high_rps} requests/s, and its point "
                         f"is {point.basis}, {point.low_rps} to {point.high_rps}"
                     )
-                    yield _of(gpu.id, item, tenant, problem, AGAIN)
+                    yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
                 if tenant.memory_gib != point.memory_gib:
                     problem = f"claims {tenant.memory_gib} GiB, and its point needs {point.memory_gib}"
-                    yield _of(gpu.id, item, tenant, problem, AGAIN)
+                    yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
 
 
-def _of(gpu: str, item: PlannedSlice, tenant: Tenant | None, problem: str, remedy: str) -> PlanFault:
+def _tenant_fault(gpu: str, item: PlannedSlice, tenant: Tenant | None, problem: str, remedy: str) -> PlanFault:
     model = None if tenant is None else tenant.model
     return PlanFault(gpu, slice_name(item.profile, item.start), model, problem, remedy)

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchsplit_core.files import write_text
-from torchsplit_core.planning.outcome.renamed import with_ids, without_ids
+from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids, with_canonical_ids
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound
-from torchsplit_core.planning.request.question import first_level_hash, question_hash
+from torchsplit_core.planning.request.equivalence import first_level_hash, equivalence_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import compress_text, read_compressed
 from torchsplit_core.workspace.plan_cache.warm_start_ranking import PlanSummary, rank_warm_starts, summarize
@@ -45,15 +45,15 @@ class PlanCache:
             return
         # Its search may have had another limit, which is no part of the question.
         outcome = replace(outcome, request_sha256=request_hash(request))
-        key = question_hash(request)
+        key = equivalence_hash(request)
         with self.workspace.store.connect(write=True) as database:
             stored = self._outcome(database, key)
-            known = None if stored is None else with_ids(request, stored)
+            known = None if stored is None else with_request_ids(request, stored)
             best = outcome if known is None else update_incumbent(request, known, outcome)
             if known is not None and replace(best, statistics=known.statistics, explanation=None) == known:
                 return
             summary_row = json.dumps(summarize(request, best).as_row())
-            plan = compress_text(write_text(without_ids(request, best)).encode())
+            plan = compress_text(write_text(with_canonical_ids(request, best)).encode())
             database.execute(
                 "INSERT OR REPLACE INTO known_plans (workspace, question, family, about, plan) VALUES (?, ?, ?, ?, ?)",
                 (self.workspace.id, key, family(request), summary_row, plan),
@@ -67,8 +67,8 @@ class PlanCache:
     def lookup(self, request: PlanRequest) -> PlanOutcome | None:
         """The best known answer to the request, checked against it; None where none is known."""
         with self.workspace.store.connect() as database:
-            outcome = self._outcome(database, question_hash(request))
-        return None if outcome is None else with_ids(request, outcome)
+            outcome = self._outcome(database, equivalence_hash(request))
+        return None if outcome is None else with_request_ids(request, outcome)
 
     def first_bound(self, request: PlanRequest) -> float | None:
         """What is proven of the first level of the request's objective by the answer to that level alone."""

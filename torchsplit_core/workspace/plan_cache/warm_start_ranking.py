@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import goal_of, values
+from torchsplit_core.planning.request.objective import goal_of, objective_levels
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
@@ -49,7 +49,7 @@ def rank_warm_starts(request: PlanRequest, plans: Mapping[str, PlanSummary]) -> 
     def rank(plan_summary: PlanSummary) -> tuple[int, int, list[float]]:
         surplus = sum((Counter(plan_summary.used) - fleet).values())
         rates = [plan_summary.rates_rps.get(model.name, 0.0) for model in request.models]
-        objective_values = values(request, rates, float(sum(plan_summary.used.values())), 0.0)
+        objective_values = objective_levels(request, rates, float(sum(plan_summary.used.values())), 0.0)
         return (
             surplus,
             sum(_violations(request, plan_summary)),

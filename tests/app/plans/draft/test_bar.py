@@ -118,7 +118,7 @@ def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
     assert (newest.status, newest.changes) == ("optimal", ("A100-80GB 1 → 2",))
 
     open_plan = replace(workflow.plan(request()), status="feasible")
-    monkeypatch.setattr(quick_plan, "plan_from", lambda asked, *_: open_plan)
+    monkeypatch.setattr(quick_plan, "plan_with_starts", lambda asked, *_: open_plan)
     press(gpus(page("plan", solved), 1), "Keep and prove")
     assert solved.get("plan", "review") == open_plan
     assert VersionStore(solved, "review").list()[0].status == "feasible"
@@ -143,7 +143,7 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     assert "What makes it possible:" in shown and "A smaller change may exist." in shown
     assert "smallest" not in shown and "cheapest" not in shown
     # A draft is searched on without being kept, and what that proves takes its place.
-    monkeypatch.setattr(quick_plan, "plan_from", lambda asked, *_: replace(found, warnings=(SMALLER,)))
+    monkeypatch.setattr(quick_plan, "plan_with_starts", lambda asked, *_: replace(found, warnings=(SMALLER,)))
     opened = gpus(page("plan", workspace), 2)
     assert "A smaller change may exist, still searching." in told(opened)
     assert "The proof starts once you stop editing." in told(opened)

@@ -19,7 +19,7 @@ from app.session.result_kind import SCENARIO
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.pictures.numbers import THIN
-from torchsplit_core.planning.manual.evaluate import HandGpu, HandSlice, HandTenant, evaluate, from_plan
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant, evaluate, from_plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.store import Workspace
@@ -56,9 +56,9 @@ def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
         ("gpu0", "3g.40gb", 4, None, None, None, None), ("gpu1", None, None, "bert", None, None, None),
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=list(manual_tab.COLUMNS))
-    shared = (HandTenant("bert", share=0.5), HandTenant("ocr", stage="whole", batch_size=8))
+    shared = (ManualTenant("bert", share=0.5), ManualTenant("ocr", stage="whole", batch_size=8))
     assert manual_tab.gpus_of(table) == (
-        HandGpu("gpu0", (HandSlice("4g.40gb", 0, shared), HandSlice("3g.40gb", 4, ()))),
+        ManualGpu("gpu0", (ManualSlice("4g.40gb", 0, shared), ManualSlice("3g.40gb", 4, ()))),
     )
 
 
@@ -73,8 +73,8 @@ def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page: Open, solved
 
 
 def test_every_fault_is_said_at_once(page: Open, solved: Workspace) -> None:
-    first = HandSlice("4g.40gb", 4, (HandTenant("bert"),))
-    wrong = (HandGpu("gpu0", (first, HandSlice("3g.40gb", 4, (HandTenant("ocr"),)))),)
+    first = ManualSlice("4g.40gb", 4, (ManualTenant("bert"),))
+    wrong = (ManualGpu("gpu0", (first, ManualSlice("3g.40gb", 4, (ManualTenant("ocr"),)))),)
     opened = page("plan", solved)
     keep(opened, solved, EditState((wrong,), wrong))
     tab(opened)
@@ -162,7 +162,7 @@ def test_equal_gpus_are_changed_together_or_alone(
     asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=3),))
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
-    start = (HandGpu("gpu0"), HandGpu("gpu1"), HandGpu("gpu2", (HandSlice("7g.80gb", 0),)))
+    start = (ManualGpu("gpu0"), ManualGpu("gpu1"), ManualGpu("gpu2", (ManualSlice("7g.80gb", 0),)))
     opened = page("plan", workspace)
     keep(opened, workspace, EditState((start,), start, place="0 gpu0"))
     tab(opened)
@@ -183,7 +183,7 @@ def test_shared_slices_take_several_models_in_equal_shares(
     asked = replace(request(), sharing="fractional")
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
-    start = (HandGpu("gpu0", (HandSlice("4g.40gb", 0, (HandTenant("bert", share=1.0),)),)),)
+    start = (ManualGpu("gpu0", (ManualSlice("4g.40gb", 0, (ManualTenant("bert", share=1.0),)),)),)
     opened = page("plan", workspace)
     keep(opened, workspace, EditState((start,), start, place="0 gpu0"))
     tab(opened)
@@ -194,7 +194,7 @@ def test_shared_slices_take_several_models_in_equal_shares(
 def test_a_tenant_that_cannot_run_is_drawn_without_figures(
     page: Open, solved: Workspace, pictures: list[str]
 ) -> None:
-    wrong = (HandGpu("gpu0", (HandSlice("1g.10gb", 0, (HandTenant("bert"),)),)),)
+    wrong = (ManualGpu("gpu0", (ManualSlice("1g.10gb", 0, (ManualTenant("bert"),)),)),)
     opened = page("plan", solved)
     keep(opened, solved, EditState((wrong,), wrong))
     tab(opened)

@@ -13,7 +13,7 @@ from tests.support.app.graphs import said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import MEASURE, MeasureParameters, UploadedFile
-from torchsplit_core.planning.sureness.words import MOST_NAMES
+from torchsplit_core.planning.confidence.formatting import MAX_NAMES
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
@@ -186,7 +186,7 @@ def test_what_is_missing_is_said_once_for_all_models(
     (warning,) = opened(workspace).warning
     one, other = warning.value.replace("\\", "").split("\n\n")
     assert one == (
-        f"Nothing to run for {', '.join(names[:MOST_NAMES])} and {11 - MOST_NAMES} more: only figures of them are "
+        f"Nothing to run for {', '.join(names[:MAX_NAMES])} and {11 - MAX_NAMES} more: only figures of them are "
         "here. Choose above what runs in their place, or upload their files under Models, measure them there and "
         "plan again."
     )

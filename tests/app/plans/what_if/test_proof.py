@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     found = Jobs()
     for name in ("start", "status", "cancel"):
         monkeypatch.setattr(jobs, name, getattr(found, name))
-    monkeypatch.setattr(quick_plan, "plan_from", unproven)
+    monkeypatch.setattr(quick_plan, "plan_with_starts", unproven)
     monkeypatch.setattr(proof, "REST_S", 0.0)
     return found
 

@@ -14,8 +14,8 @@ from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs.job_kinds import RequestParameters
-from torchsplit_core.planning.comparison.compare import compare
-from torchsplit_core.planning.infeasibility.notes import open_reasons
+from torchsplit_core.planning.comparison.plan_comparison import compare
+from torchsplit_core.planning.infeasibility.notes import unsettled_notes
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -169,7 +169,7 @@ def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(work
     known = PlanCache(workspace)
     tried = quick_plan.plan_quickly(known, asked)
     # Why is for the search behind the draft to say: whoever moves a slider does not wait for it.
-    assert tried.outcome is not None and tried.outcome.status == "infeasible" and open_reasons(tried.outcome)
+    assert tried.outcome is not None and tried.outcome.status == "infeasible" and unsettled_notes(tried.outcome)
     assert tried.outcome.request_sha256 == request_hash(asked)
     broken = quick_plan.plan_quickly(known, replace(asked, gpus=(FleetEntry("none"),)))
     assert broken.outcome is None and "none" in broken.fault

@@ -1,0 +1,39 @@
+"""The best plan by a rule, where a search with co-locations has found none, or a worse one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from torchsplit_core.planning.request.objective import goal_of, reached_levels
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+
+def better_heuristic(
+    request: PlanRequest, incumbent: PlanOutcome | None, bound: float | None, deadline: float
+) -> PlanOutcome | None:
+    """The plan of a rule that is better than `found`, with its bound; None where none is.
+
+    Rules keep hard co-locations by putting the members of a pair on a GPU together. `bound` is a proven one of the
+    first level, None where none is known; `deadline` is of time.perf_counter.
+    """
+    # Here, since few plans need it.
+    from torchsplit_core.planning.baselines.baseline_plans import build_baselines
+
+    goal = goal_of(request)
+    plans = [baseline.outcome for baseline in build_baselines(request, deadline=deadline) if baseline.outcome is not None]
+    if not plans:
+        return None
+
+    def levels(plan: PlanOutcome) -> tuple[float, ...]:
+        return reached_levels(plan.objective)
+
+    best = reduce(lambda first, second: second if goal.better(levels(second), levels(first)) else first, plans)
+    if incumbent is not None and not goal.better(levels(best), levels(incumbent)):
+        return None
+    objective = best.objective
+    if bound is not None and objective.value is not None:
+        first = reached_levels(objective)[0]
+        tight = goal.clamp_bound(bound, first)
+        objective = replace(objective, bound=tight, gap=goal.gap(first, tight))
+    return replace(best, objective=objective)

@@ -1,0 +1,116 @@
+"""The quick fractional plan: pooled shares on slices, or whole slices with second tenants, whichever is fairer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from torchsplit_core.planning.fractional.packing import pack_shares
+from torchsplit_core.planning.fractional.relaxation import AggregatedShares
+from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, second_tenant_models, as_fractional
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances
+from torchsplit_core.planning.outcome.build import keeps_minima, build_plan_outcome, build_planned_models
+from torchsplit_core.planning.patterns import solve_patterns
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.objective import first_level_objective, level_count
+from torchsplit_core.planning.timing import Stopwatch, partial_deadline
+from torchsplit_core.planning.tolerance import TOLERANCE
+from torchsplit_core.values import PlanOutcome, Progress
+
+GOOD_GAP = 1e-3
+"""Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
+
+SECOND_TENANTS_S = 0.2
+"""Seconds that must be left for whole slices to be tried beside a packed plan."""
+
+HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
+"""Parts by which models that can be second tenants hold back, one after the other."""
+
+
+def initial_plan(
+    problem: Problem,
+    exclusive: Callable[[], Problem],
+    shares: AggregatedShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
+) -> PlanOutcome | None:
+    """The better of the pooled shares, packed, and whole slices with second tenants; None where there is neither.
+
+    `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
+    """
+    details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
+    amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
+    with watch.searching():
+        assignments = [pack_shares(problem, shares.layouts, amounts)]
+    packed = _sorted_levels(problem, assignments[0])
+    good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD_GAP)
+    if packed is None or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S):
+        assignments += _with_second_tenants(
+            problem, exclusive(), shares, watch, partial_deadline(deadline, 0.5), progress
+        )
+    candidates = [
+        (values, assignment)
+        for assignment in assignments
+        if (values := _sorted_levels(problem, assignment)) is not None
+    ]
+    if not candidates:
+        return None
+    for values, assignment in candidates:
+        name = "packed_value" if assignment is assignments[0] else "guests_value"
+        details[name] = max(values[0], float(details.get(name, 0.0)))
+    values, assignment = max(candidates, key=lambda item: item[0])
+    assert assignment is not None
+    count = level_count(problem.request)
+    caps = sorted(
+        1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
+    )
+    bounds = [*caps[: shares.level], shares.bound][:count]
+    proven = 0
+    while proven < count:
+        if proven == len(bounds):
+            bounds.append(shares.bound_after(proven, values[shares.level]))
+        if values[proven] < bounds[proven] * (1 - TOLERANCE):
+            break
+        proven += 1
+    return build_plan_outcome(
+        problem, assignment, proven=proven, tie_break_proven=True, bounds=bounds, statistics=watch.statistics(details)
+    )
+
+
+def _sorted_levels(problem: Problem, assignment: Assignment | None) -> list[float] | None:
+    """The sorted levels of an assignment; None where there is none, or it misses a minimum behind its link."""
+    models = () if assignment is None else build_planned_models(problem, assignment)
+    return sorted(m.normalised for m in models) if models and keeps_minima(problem, models) else None
+
+
+def _with_second_tenants(
+    problem: Problem,
+    exclusive: Problem,
+    shares: AggregatedShares,
+    watch: Stopwatch,
+    deadline: float,
+    progress: Progress,
+) -> Iterator[Assignment | None]:
+    """Whole slices, counted by patterns, with second tenants on them.
+
+    Models that fit beside others are asked to hold back a little more each time: what whole
+    slices then give to those that must be alone, second tenants get back in fractions.
+    """
+    request = exclusive.request
+    first_level_problem = replace(exclusive, request=replace(request, objective=first_level_objective(request.objective)))
+    flexible = second_tenant_models(problem)
+    for number, part in enumerate(HOLD_BACK_SHARES):
+        until = partial_deadline(deadline, 1 / (len(HOLD_BACK_SHARES) - number))
+        if number and (not flexible or time.perf_counter() > deadline):
+            return
+        with watch.searching():
+            pattern_solution = solve_patterns(first_level_problem, until, progress, dict.fromkeys(flexible, 1 - part))
+        if pattern_solution is not None and pattern_solution.status in ("optimal", "feasible"):
+            amounts = [(first_level_problem.choices[index], count) for index, count in sorted(pattern_solution.amounts.items())]
+            assignment = assign_instances(first_level_problem, pattern_solution.layouts, amounts)
+            with watch.searching():
+                fractional = as_fractional(problem, assignment)
+                with_second = None if fractional is None else add_second_tenants(problem, fractional, shares.prices)
+            yield with_second

@@ -1,0 +1,135 @@
+"""Changes that make an infeasible request possible, each to be shown by a plan: the least relaxation, more GPUs of a
+type, every minimum scaled down alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torchsplit_core.planning.request.edit import with_more_gpus, with_relaxation
+from torchsplit_core.planning.request.objective import max_min_objective
+from torchsplit_core.values import PlanOutcome, PlanRequest
+
+MAX_ADDED_GPUS = 4
+"""GPUs of a type that are added at most."""
+SCALE_DIGITS = 3
+"""Digits after the point of a scale, rounded down."""
+
+PlanLookup = Callable[[PlanRequest], PlanOutcome | None]
+"""The best known answer of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A change that makes the request possible, with the changed request and a verified plan of it.
+
+    `gpu_type` and `more` are of a change of the fleet, `scale` is that of the minima.
+    """
+
+    kind: Literal["relaxation", "gpus", "scale"]
+    request: PlanRequest
+    plan: PlanOutcome
+    gpu_type: str = ""
+    added_gpus: int = 0
+    scale: float = 1.0
+
+
+def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> tuple[Repair, ...]:
+    """The ways out of an infeasible request of which a plan is known, the least change of figures first."""
+    repairs: list[Repair] = []
+    if outcome.least_relaxation:
+        relaxed = with_relaxation(request, outcome.least_relaxation)
+        if plan := _plan_of(relaxed, lookup):
+            repairs.append(Repair("relaxation", relaxed, plan))
+    for index, entry in enumerate(request.gpus):
+        for extra in range(1, MAX_ADDED_GPUS + 1):
+            larger = with_more_gpus(request, index, extra)
+            if larger is not None and (plan := _plan_of(larger, lookup)):
+                if not any(repair.gpu_type == entry.type and repair.added_gpus <= extra for repair in repairs):
+                    repairs.append(Repair("gpus", larger, plan, entry.type, extra))
+                break
+    scale = _feasible_scale(request, lookup)
+    if scale is not None and (plan := _plan_of(with_scaled_minima(request, scale), lookup)):
+        repairs.append(Repair("scale", with_scaled_minima(request, scale), plan, scale=scale))
+    return tuple(repairs)
+
+
+def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> Iterator[PlanRequest]:
+    """Requests to be answered one after the other, so that `ways_out` has its plans; what the answers before make
+    needless is not asked. `outcome` says why there is no plan."""
+    if outcome.least_relaxation:
+        yield with_relaxation(request, outcome.least_relaxation)
+    # Of each type the entry that comes first.
+    for kind in dict.fromkeys(entry.type for entry in request.gpus):
+        index = next(number for number, entry in enumerate(request.gpus) if entry.type == kind)
+        for extra in range(1, MAX_ADDED_GPUS + 1):
+            larger = with_more_gpus(request, index, extra)
+            if larger is None:
+                break
+            yield larger
+            outcome_ = lookup(larger)
+            if outcome_ is None or outcome_.status != "infeasible":
+                break
+    if (scale_request_ := scale_request(request)) is not None:
+        yield scale_request_
+        if (scale := _feasible_scale(request, lookup)) is not None:
+            yield with_scaled_minima(request, scale)
+
+
+def scale_request(request: PlanRequest) -> PlanRequest | None:
+    """The request whose best value is the largest scale at which its minima can be met; None without minima."""
+    if not any(model.min_throughput_rps for model in request.models):
+        return None
+    models = tuple(
+        replace(
+            model,
+            demand_rps=model.min_throughput_rps,
+            weight=1.0,
+            min_throughput_rps=None,
+            cap_at_demand=False,
+            tier=0,
+        )
+        for model in request.models
+        if model.min_throughput_rps
+    )
+    names = {model.name for model in models}
+    if len(models) < len(request.models):
+        # A model that is owed nothing may get nothing; what it shares a GPU with is then free as well.
+        pairs = tuple(pair for pair in request.colocations if names.issuperset(pair.models))
+        request = replace(request, colocations=pairs)
+    return replace(request, models=models, objective=max_min_objective(request.objective))
+
+
+def with_scaled_minima(request: PlanRequest, scale: float) -> PlanRequest:
+    """The request with every minimum times `scale`, to six digits, rounded down."""
+    return replace(
+        request,
+        models=tuple(
+            replace(model, min_throughput_rps=_round_down(scale * model.min_throughput_rps))
+            if model.min_throughput_rps
+            else model
+            for model in request.models
+        ),
+    )
+
+
+def _feasible_scale(request: PlanRequest, lookup: PlanLookup) -> float | None:
+    """The largest scale that is known to be possible, below 1."""
+    scale_problem = scale_request(request)
+    outcome = None if scale_problem is None else lookup(scale_problem)
+    if outcome is None or outcome.objective.value is None:
+        return None
+    scale = math.floor(outcome.objective.value * 10**SCALE_DIGITS) / 10**SCALE_DIGITS
+    return scale if 0 < scale < 1 else None
+
+
+def _plan_of(request: PlanRequest, lookup: PlanLookup) -> PlanOutcome | None:
+    outcome = lookup(request)
+    return outcome if outcome is not None and outcome.gpus else None
+
+
+def _round_down(value: float) -> float:
+    digits = 5 - math.floor(math.log10(value)) if value > 0 else 0
+    return math.floor(value * 10.0**digits) / 10.0**digits if digits < 300 else value

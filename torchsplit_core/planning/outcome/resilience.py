@@ -1,0 +1,172 @@
+"""What the loss of each GPU would cost.
+
+Its instances are gone and nothing else changes: the others keep their shares and batches, and a variant keeps the
+link that it was planned with, also where what is left of it stands on one node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchsplit_core.planning.outcome.figures import model_instances
+from torchsplit_core.planning.problem.transfers import link_limited_rps, link_between
+from torchsplit_core.planning.problem.effective_rate import planned_rps
+from torchsplit_core.planning.request.objective import requires_resilience
+from torchsplit_core.planning.tolerance import TOLERANCE
+from torchsplit_core.values import PlannedGpu, PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoss:
+    """A model that loses throughput: what it had, what is left, and what it is owed (`least_rps` None: no minimum)."""
+
+    name: str
+    before_rps: float
+    left_rps: float
+    least_rps: float | None
+    demand_rps: float
+
+    @property
+    def below_least_rps(self) -> float:
+        """Requests/s that its minimum then lacks; 0 where it is kept."""
+        return _shortfall(self.least_rps or 0.0, self.left_rps)
+
+    @property
+    def below_demand_rps(self) -> float:
+        """Requests/s that its demand then lacks; 0 where it is met."""
+        return _shortfall(self.demand_rps, self.left_rps)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoss:
+    """A GPU in use, and the models that would miss their minimum or demand without it."""
+
+    gpu: str
+    models: tuple[ModelLoss, ...]
+
+    @property
+    def broken_minima(self) -> int:
+        """How many minima it would break."""
+        return sum(model.below_least_rps > 0 for model in self.models)
+
+    @property
+    def share(self) -> float:
+        """The largest part of a model's minimum, else of its demand, that would be lacking."""
+        return max(
+            (
+                max(
+                    model.below_least_rps / model.least_rps if model.least_rps else 0.0,
+                    model.below_demand_rps / model.demand_rps,
+                )
+                for model in self.models
+            ),
+            default=0.0,
+        )
+
+
+def failure_losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[GpuLoss, ...]:
+    """For every GPU in use what its loss would cost, in the order of the plan.
+
+    A model is named where it loses something and then has less than its minimum or its demand.
+    """
+    remaining = _RemainingFleet.build(request, gpus)
+    losses_by_gpu = []
+    for gpu in (planned.id for planned in gpus if planned.used):
+        affected = []
+        for number in remaining.models_on(gpu):
+            spec, before_rps, left_rps = request.models[number], remaining.before[number], remaining.remaining_rps(number, gpu)
+            if left_rps < before_rps * (1 - TOLERANCE):
+                affected.append(ModelLoss(spec.name, before_rps, left_rps, spec.min_throughput_rps, spec.demand_rps))
+        missing = tuple(loss for loss in affected if loss.below_least_rps > 0 or loss.below_demand_rps > 0)
+        losses_by_gpu.append(GpuLoss(gpu, missing))
+    return tuple(losses_by_gpu)
+
+
+def worst_failure(losses_: Sequence[GpuLoss]) -> GpuLoss | None:
+    """The loss that breaks most minima, then takes the largest part of one; None where none costs anything."""
+    hurting = [loss for loss in losses_ if loss.models]
+    return max(hurting, key=lambda loss: (loss.broken_minima, loss.share), default=None)
+
+
+def survives_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> bool:
+    """Whether the plan is what `objective.survives` asks for."""
+    if not requires_resilience(request):
+        return True
+    return all(
+        left_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
+        for spec, left_rps in zip(request.models, rates_after_worst_failure(request, gpus), strict=True)
+    )
+
+
+def rates_after_worst_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[float, ...]:
+    """The requests/s of every model when it loses the GPU that it can spare least."""
+    remaining = _RemainingFleet.build(request, gpus)
+    least = list(remaining.before)
+    for gpu in gpus:
+        for number in remaining.models_on(gpu.id):
+            least[number] = min(least[number], remaining.remaining_rps(number, gpu.id))
+    return tuple(least)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRates:
+    """Requests/s of a stage: all of them, and what stands on each GPU."""
+
+    total: float
+    by_gpu: Mapping[str | None, float]
+
+    def without(self, gpu: str) -> float:
+        """What is left; exactly 0 where nothing stands elsewhere."""
+        if gpu not in self.by_gpu:
+            return self.total
+        return self.total - self.by_gpu[gpu] if len(self.by_gpu) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _RemainingFleet:
+    """For every model its stages and what it gets of them, and the models that stand on each GPU."""
+
+    stages: Sequence[Sequence[_StageRates]]
+    before: Sequence[float]
+    by_gpu: Mapping[str | None, Sequence[int]]
+
+    @classmethod
+    def build(cls, request: PlanRequest, gpus: Sequence[PlannedGpu]) -> _RemainingFleet:
+        stages = _stage_rates(request, gpus)
+        by_gpu: dict[str | None, list[int]] = {}
+        for number, model_stages in enumerate(stages):
+            for gpu in dict.fromkeys(gpu for stage in model_stages for gpu in stage.by_gpu):
+                by_gpu.setdefault(gpu, []).append(number)
+        return cls(stages, [min((stage.total for stage in model_stages), default=0.0) for model_stages in stages], by_gpu)
+
+    def models_on(self, gpu: str) -> Sequence[int]:
+        """The models with an instance there, in the order of the request."""
+        return self.by_gpu.get(gpu, ())
+
+    def remaining_rps(self, model: int, gpu: str) -> float:
+        return min((stage.without(gpu) for stage in self.stages[model]), default=0.0)
+
+
+def _stage_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_StageRates]]:
+    """For every model the stages of the variant that it runs."""
+    by_model: list[list[_StageRates]] = []
+    for instances in model_instances(request, gpus):
+        stages: list[_StageRates] = []
+        variant = instances.variant
+        link = link_between(request, {instance.node for stage in instances.stages for instance in stage})
+        for number, stage in enumerate(instances.stages):
+            assert variant is not None
+            by_gpu: dict[str | None, float] = {}
+            for instance in stage:
+                full = instance.share * planned_rps(request, instance.point)
+                rate = link_limited_rps(full, variant, number, instance.point.batch_size, link)
+                by_gpu[instance.gpu] = by_gpu.get(instance.gpu, 0.0) + rate
+            stages.append(_StageRates(math.fsum(by_gpu.values()), by_gpu))
+        by_model.append(stages)
+    return by_model
+
+
+def _shortfall(required: float, rate: float) -> float:
+    return 0.0 if rate >= required * (1 - TOLERANCE) else required - rate

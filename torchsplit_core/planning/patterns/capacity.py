@@ -1,0 +1,59 @@
+"""What the fleet can offer, as vectors: slices by pool, layouts as columns, GPUs by group.
+
+A pool is one profile of one group of equal GPUs. Prices are per slice of a pool; under them a
+GPU is worth what its dearest layout is worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.planning.problem.build import Problem
+
+Vector = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FleetCapacity:
+    """`slices[pool, column]` slices of the pool on one GPU with the column's layout."""
+
+    pools: tuple[tuple[int, str], ...]
+    columns: tuple[tuple[int, int], ...]
+    slices: Counts
+    gpus: Counts
+    group_of: Counts
+    max_slices: Counts
+
+    def worth(self, prices: Vector) -> float:
+        """What the whole fleet is worth at these prices: no plan uses slices worth more."""
+        value = prices @ self.slices
+        return float(
+            sum(
+                count * value[self.group_of == group].max()
+                for group, count in enumerate(self.gpus)
+                if (self.group_of == group).any()
+            )
+        )
+
+
+def fleet_capacity(problem: Problem) -> FleetCapacity:
+    """The supply of a problem whose equal GPUs are counted together."""
+    columns = [(g, number) for g, group in enumerate(problem.groups) for number in range(len(group.layouts))]
+    pools = list(
+        dict.fromkeys(
+            (g, name) for g, number in columns for name in sorted(problem.groups[g].layouts[number].usable_counts)
+        )
+    )
+    slices = np.zeros((len(pools), len(columns)), dtype=np.int64)
+    row_of = {pool: row for row, pool in enumerate(pools)}
+    for column, (g, number) in enumerate(columns):
+        for name, count in problem.groups[g].layouts[number].usable_counts.items():
+            slices[row_of[g, name], column] = count
+    gpus = np.array([len(group.gpu_ids) for group in problem.groups], dtype=np.int64)
+    group_of = np.array([g for g, _ in columns], dtype=np.int64)
+    most = np.array([gpus[g] * slices[row].max() for row, (g, _) in enumerate(pools)], dtype=np.int64)
+    return FleetCapacity(tuple(pools), tuple(columns), slices, gpus, group_of, most)

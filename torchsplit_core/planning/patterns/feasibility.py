@@ -1,0 +1,332 @@
+"""Whether every model can reach its level at once: by prices (no), or by a choice of patterns (yes).
+
+A question is a rising list of levels; the first holds for every model, below the i-th at most
+`allowed[i]` of its models may stay. Prices π answer "no" by arithmetic alone: where the cheapest
+patterns of all models together cost more than the whole fleet is worth, no plan exists. The
+prices come from the master's linear program by column generation. "Yes" is a choice of
+patterns; where all patterns that any plan could use were in the master, "none" is a proof too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsplit_core.planning.patterns.master import Column, Duals, Flags, solve_integer, solve_relaxation
+from torchsplit_core.planning.patterns.options import ModelOptions
+from torchsplit_core.planning.patterns.pricing import PricedPatterns, Pattern, price_patterns
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
+from torchsplit_core.values.status import SearchVerdict
+
+PROOF_MARGIN = 1e-7
+"""Relative excess over the fleet's worth at which prices prove a "no"."""
+
+PRICE_FLOOR = 1e-4
+"""Least price of a slice in units of the dearest: a slice that costs nothing has endless covers."""
+
+MIN_MASTER_S = 0.5
+"""Seconds at least that the master gets for whole numbers without a proof."""
+
+MOST_ROUNDS = 60
+NEW_PER_MODEL = 4
+"""Patterns a model gets in one round of column generation."""
+
+MOST_PER_MODEL = 400
+"""Patterns of one model and class in a master whose "none" is to be a proof."""
+
+
+@dataclass(frozen=True)
+class LevelDemand:
+    """What the models want: `units[m]` requests/s for a level of 1, and their minima.
+
+    More than `caps[m]` does not count, and more than `ceilings[m]` no plan can give. `tiers[m]` is served up to a level
+    of 1 before lower ones.
+    """
+
+    units: Vector
+    minima: Vector
+    caps: Vector
+    ceilings: Vector
+    tiers: NDArray[np.int_]
+
+    def required_rps(self, model: int, level: float) -> float:
+        """Requests/s that the model must have to stand at the level."""
+        return max(float(self.minima[model]), level * float(self.units[model]))
+
+    def priority(self, model: int, level: float) -> tuple[int, float]:
+        """Least first: whose turn it is to be served better, a model that stands at this level."""
+        return (1 if level >= 1 else -int(self.tiers[model]), level)
+
+
+@dataclass(frozen=True)
+class FeasibilityProblem:
+    """Levels, never falling, and for each but the first how many models may stay below it, of which it speaks.
+
+    `among[i]` are those models (by number); empty: all levels speak of all models.
+    """
+
+    levels: tuple[float, ...]
+    allowed: tuple[int, ...] = ()
+    subsets: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class PatternPlan:
+    """A pattern for every model and GPUs by layout column."""
+
+    patterns: tuple[Pattern, ...]
+    layouts: np.ndarray
+
+
+@dataclass
+class Decision:
+    """Whether there is a plan: "none" is proven, "unknown" says that neither a plan nor a proof was found.
+
+    `zeta`: the part of the fleet that the linear program needs, where it was solved.
+    """
+
+    verdict: SearchVerdict
+    plan: PatternPlan | None = None
+    zeta: float = float("nan")
+
+
+@dataclass
+class PatternSearch:
+    """The patterns known so far and the last prices, shared by all questions about one problem."""
+
+    capacity: FleetCapacity
+    options: Sequence[ModelOptions]
+    demand: LevelDemand
+    prices: Vector
+    pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.pool = [{} for _ in self.options]
+
+    def fleet_share(self, problem: FeasibilityProblem, deadline: float) -> float | None:
+        """The part of the fleet that the linear program needs; None where prices prove that there is none.
+
+        Not a number where time ran out first.
+        """
+        if self._is_blocked(problem):
+            return None
+        duals = self._generate_columns(problem, deadline)
+        return duals if duals is None else duals.zeta
+
+    def decide(self, problem: FeasibilityProblem, deadline: float, *, prove: bool) -> Decision:
+        """Answer the question; without `prove` only with the patterns that the prices brought up."""
+        if self._is_blocked(problem):
+            return Decision("none")
+        duals = self._generate_columns(problem, deadline)
+        if duals is None:
+            return Decision("none")
+        if duals.zeta != duals.zeta:
+            return Decision("unknown")
+        until = deadline
+        if not prove:
+            # A plan that is there is mostly found at once.
+            until = min(deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter())))
+        decision = self._solve_master(problem, until, self._columns(problem, duals))
+        if decision.verdict == "found":
+            return replace(decision, zeta=duals.zeta)
+        full = self._all_columns(problem, duals, deadline) if prove else None
+        if full is None:
+            return Decision("unknown", zeta=duals.zeta)
+        columns, complete = full
+        decision = self._solve_master(problem, deadline, columns)
+        return Decision("unknown") if decision.verdict == "none" and not complete else decision
+
+    def least_level(self) -> float:
+        """No model that runs at all stands below this level (infinite where none can run)."""
+        least = float("inf")
+        for model, model_options in enumerate(self.options):
+            for option in model_options.options:
+                slowest = min(float(offer.rates[offer.rates > 0].min()) for offer in option.stages)
+                least = min(least, slowest / float(self.demand.units[model]))
+        return min([least, *(float(cap) for cap in self.demand.caps)])
+
+    def linear_costs(self) -> Vector:
+        """What a level of 1 costs each model at least, at the last prices and with divisible slices."""
+        cheapest = [float(model_options.unit_costs(self.prices).min(initial=np.inf)) for model_options in self.options]
+        return np.where(np.isfinite(cheapest), cheapest, 0.0) * self.demand.units
+
+    def _is_blocked(self, problem: FeasibilityProblem) -> bool:
+        """Whether more models than allowed cannot reach a level at all."""
+        everybody = np.ones((1, len(self.options)), dtype=np.bool_)
+        among = np.concatenate([everybody, self._subset_flags(problem)])
+        for level, most, models in zip(problem.levels, (0, *problem.allowed), among, strict=True):
+            short = sum(not self._reachable(model, level) for model in np.flatnonzero(models).tolist())
+            if short > most:
+                return True
+        return False
+
+    def _subset_flags(self, problem: FeasibilityProblem) -> Flags:
+        """For each level but the first, of which models it speaks."""
+        flags = np.zeros((len(problem.allowed), len(self.options)), dtype=np.bool_)
+        if not problem.subsets:
+            flags[:] = True
+        for number, models in enumerate(problem.subsets):
+            flags[number, list(models)] = True
+        return flags
+
+    def _level_penalties(self, problem: FeasibilityProblem, below: Vector) -> NDArray[np.float64]:
+        """By model and level reached, what the levels beyond it that speak of the model fine it."""
+        weights = self._subset_flags(problem).T * below
+        penalties = np.zeros((len(self.options), len(below) + 1))
+        penalties[:, :-1] = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
+        return penalties
+
+    def _reachable(self, model: int, level: float) -> bool:
+        return level <= self.demand.ceilings[model] * (1 + 1e-12) and (
+            bool(self.options[model].options) or self.demand.required_rps(model, level) <= 0
+        )
+
+    def _reachable_levels(self, problem: FeasibilityProblem, model: int) -> Iterator[tuple[int, float]]:
+        """The levels that speak of the model and that it can reach, with their numbers."""
+        for number, level in enumerate(problem.levels):
+            applies = not number or not problem.subsets or model in problem.subsets[number - 1]
+            if applies and self._reachable(model, level):
+                yield number, level
+
+    def _price_model(
+        self, model: int, problem: FeasibilityProblem, prices: Vector, penalties: Vector, keep: int = 1
+    ) -> tuple[float, list[PricedPatterns]]:
+        """The least cost of the model (a lower bound) with its `fines`, and its offers by level."""
+        least = float("inf")
+        priced = []
+        for number, level in self._reachable_levels(problem, model):
+            priced_patterns = price_patterns(
+                self.options[model], prices, self.demand.required_rps(model, level), self.capacity.max_slices, keep=keep
+            )
+            least = min(least, priced_patterns.least + float(penalties[number]))
+            priced.append(priced_patterns)
+        return least, priced
+
+    def _generate_columns(self, problem: FeasibilityProblem, deadline: float) -> Duals | None:
+        """Prices from column generation; None where they prove that no plan exists.
+
+        ζ is not a number where time ran out before the linear program was solved.
+        """
+        below = np.zeros(len(problem.allowed))
+        excess = self._pricing_round(problem, self.prices, below, None, deadline)
+        if excess > PROOF_MARGIN:
+            return None
+        duals = Duals(float("nan"), self.prices, np.zeros(0), below)
+        for _ in range(MOST_ROUNDS):
+            if excess != excess:
+                return replace(duals, zeta=float("nan"))
+            columns = self._pool_columns(problem)
+            duals = solve_relaxation(self.capacity, self._subset_flags(problem), columns, problem.allowed)
+            floor = PRICE_FLOOR * max(float(duals.prices.max(initial=0.0)), 1e-12)
+            self.prices = np.maximum(duals.prices, floor)
+            before = sum(len(patterns) for patterns in self.pool)
+            excess = self._pricing_round(problem, self.prices, duals.below, duals, deadline)
+            if excess > PROOF_MARGIN:
+                return None
+            if sum(len(patterns) for patterns in self.pool) == before:
+                break
+        return duals
+
+    def _pricing_round(
+        self, problem: FeasibilityProblem, prices: Vector, below: Vector, duals: Duals | None, deadline: float
+    ) -> float:
+        """Take in the cheapest patterns of every model.
+
+        Returns by how much they cost more than the fleet is worth, relative to it: above 0 no
+        plan exists. Not a number where time ran out.
+        """
+        total = -float(below @ np.array(problem.allowed, dtype=float)) if len(below) else 0.0
+        penalties = self._level_penalties(problem, below)
+        for model in range(len(self.options)):
+            if time.perf_counter() > deadline:
+                return float("nan")
+            least, priced = self._price_model(model, problem, prices, penalties[model], NEW_PER_MODEL)
+            total += least
+            if duals is not None and least >= duals.models[model] - 1e-9:
+                continue
+            for priced_patterns in priced:
+                for pattern in priced_patterns.patterns:
+                    self._add_to_pool(model, pattern)
+        worth = self.capacity.worth(prices)
+        return total / worth - 1.0 if worth > 0 else (1.0 if total > 0 else -1.0)
+
+    def _add_to_pool(self, model: int, pattern: Pattern) -> None:
+        self.pool[model].setdefault((pattern.option, pattern.stages.tobytes()), pattern)
+
+    def _reached_level(self, model: int, pattern: Pattern, problem: FeasibilityProblem) -> int:
+        """The highest level the pattern reaches; -1 where not even the first."""
+        reached = -1
+        for number, level in enumerate(problem.levels):
+            if self._reachable(model, level) and pattern.rate >= self.demand.required_rps(model, level) * (1 - 2e-9):
+                reached = number
+        return reached
+
+    def _pool_columns(self, problem: FeasibilityProblem) -> list[Column]:
+        return [
+            (model, level, pattern.usage)
+            for model, patterns in enumerate(self.pool)
+            for pattern in patterns.values()
+            if (level := self._reached_level(model, pattern, problem)) >= 0
+        ]
+
+    def _columns(self, problem: FeasibilityProblem, duals: Duals, most: int = 40) -> list[tuple[Column, Pattern]]:
+        """The known patterns that are cheapest at these prices, at most `most` a model."""
+        columns: list[tuple[Column, Pattern]] = []
+        penalties = self._level_penalties(problem, duals.below)
+        for model, patterns in enumerate(self.pool):
+            ranked = []
+            for pattern in patterns.values():
+                level = self._reached_level(model, pattern, problem)
+                if level >= 0:
+                    cost = float(pattern.usage @ self.prices) + float(penalties[model, level])
+                    ranked.append((cost, level, pattern))
+            ranked.sort(key=lambda item: item[0])
+            columns += [((model, level, pattern.usage), pattern) for _, level, pattern in ranked[:most]]
+        return columns
+
+    def _all_columns(
+        self, problem: FeasibilityProblem, duals: Duals, deadline: float
+    ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
+        """Every pattern that some plan could use, by reduced cost: the slack is what the prices leave.
+
+        Also whether really all are there; None where time ran out.
+        """
+        prices, below = self.prices, duals.below
+        worth = self.capacity.worth(prices)
+        penalties = self._level_penalties(problem, below)
+        leasts = [self._price_model(model, problem, prices, penalties[model])[0] for model in range(len(penalties))]
+        allowance = float(below @ np.array(problem.allowed, dtype=float)) if len(below) else 0.0
+        slack = worth + allowance - sum(leasts) + 1e-9 * worth
+        columns: list[tuple[Column, Pattern]] = []
+        complete = True
+        for model, least in enumerate(leasts):
+            if time.perf_counter() > deadline:
+                return None
+            for number, level in self._reachable_levels(problem, model):
+                # What may be spent on this class: the least cost and the slack, less the fine for its class.
+                within = least + slack - float(penalties[model, number])
+                demand = self.demand.required_rps(model, level)
+                priced_patterns = price_patterns(
+                    self.options[model], prices, demand, self.capacity.max_slices, max_cost=within, keep=MOST_PER_MODEL
+                )
+                complete = complete and not priced_patterns.truncated and priced_patterns.complete_below >= within - 1e-9 * abs(within)
+                columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
+        return columns, complete
+
+    def _solve_master(self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]) -> Decision:
+        left = deadline - time.perf_counter()
+        counts = solve_integer(
+            self.capacity, self._subset_flags(problem), [column for column, _ in columns], problem.allowed, left
+        )
+        if counts == "none":
+            return Decision("none")
+        if counts == "unknown":
+            return Decision("unknown")
+        patterns = tuple(columns[number][1] for number in counts.columns)
+        for model, pattern in enumerate(patterns):
+            self._add_to_pool(model, pattern)
+        return Decision("found", PatternPlan(patterns, counts.layouts))

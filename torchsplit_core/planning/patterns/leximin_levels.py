@@ -1,0 +1,220 @@
+"""leximin with whole slices, level by level, as questions to `decide`.
+
+Level k is the largest v for which some plan keeps the levels before it and leaves at most k − 1
+models below v. The levels before are kept as they are: at most i − 1 models below level i.
+Only finitely many values exist, so the answer "no" just above a plan's value proves it.
+The levels of a tier are kept and raised in the same way among its models alone, up to their demand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from torchsplit_core.planning.patterns.feasibility import Decision, PatternSearch, PatternPlan, FeasibilityProblem
+from torchsplit_core.planning.patterns.idle_slices import use_idle_slices
+from torchsplit_core.planning.request.objective import TierGroup
+from torchsplit_core.planning.timing import partial_deadline
+
+PROOF_STEP = 2e-7
+"""Relative step above a plan's value at which "no" proves the level: values within 1e-6 are equal."""
+
+PROOF_WIDTH = 1e-4
+"""Relative width at which the search between plan and bound ends and the proof begins."""
+
+MIN_FIRST_PLAN_S, MIN_BOUND_S = 2.0, 0.2
+"""Seconds that the first plan and its bound may take beyond a limit that is too short for them."""
+
+BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
+"""Part of the time, and most seconds, kept for a bound of the first level that is not proven."""
+
+MAX_BOUND_STEPS = 16
+"""Questions to the prices alone, level by level."""
+
+LEVEL_TOLERANCE = 1e-9
+"""Relative distance of levels that are one threshold."""
+
+
+@dataclass
+class LevelResult:
+    """The plan, its levels (sorted by rung), a proven bound of each, and how many are proven from the first on."""
+
+    tier_groups: Sequence[TierGroup]
+    plan: PatternPlan | None = None
+    levels: list[float] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+    proven: int = 0
+    infeasible: bool = False
+
+    def levels_at(self, values: Iterable[float]) -> list[float]:
+        """The levels of models that stand at these values."""
+        by_model = [float(value) for value in values]
+        return [
+            level
+            for tier_group in self.tier_groups
+            for level in sorted(min(by_model[model], tier_group.cap) for model in tier_group.models)
+        ]
+
+
+def raise_levels(
+    search: PatternSearch,
+    tier_groups: Sequence[TierGroup],
+    count: int,
+    deadline: float,
+    progress: Callable[[float], None] = lambda part: None,
+) -> LevelResult:
+    """Raise the levels 1 … `count` of these rungs one after the other until all are proven or time is up."""
+    level_result = LevelResult(tier_groups)
+    ceilings = level_result.levels_at(search.demand.ceilings)
+    # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
+    first = search.decide(FeasibilityProblem((0.0,)), max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True)
+    if first.verdict != "found":
+        level_result.infeasible = first.verdict == "none"
+        return level_result
+    _accept_plan(search, level_result, first, 0)
+    now = time.perf_counter()
+    until = deadline - min(MAX_BOUND_RESERVE_S, BOUND_SHARE * (deadline - now))
+    for k in range(count):
+        progress(k / count)
+        if time.perf_counter() > until:
+            level_result.bounds += ceilings[k:count]
+            break
+        # The first levels get the larger part of what is left: they matter most.
+        part = max(0.5, 1.0 / (count - k))
+        bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
+        level_result.bounds.append(max(bound, level_result.levels[k]))
+        if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
+            level_result.proven = k + 1
+    _bound_open_level(search, level_result, ceilings, deadline)
+    return level_result
+
+
+def _bound_open_level(search: PatternSearch, level_result: LevelResult, ceilings: list[float], deadline: float) -> None:
+    """A bound of the first level that is not proven, where time ran out before the search had one."""
+    k = level_result.proven
+    if k >= len(level_result.bounds) or level_result.bounds[k] < ceilings[k] or level_result.levels[k] >= ceilings[k]:
+        return
+    until = max(deadline, time.perf_counter() + MIN_BOUND_S)
+    bound = _price_bound(search, level_result, k, ceilings[k], until)
+    if len(level_result.tier_groups) == 1:
+        bound = min(bound, _linear_bound(search, level_result.levels, k))
+    level_result.bounds[k] = max(bound, level_result.levels[k])
+
+
+def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
+    """How high level k can be at the last prices with divisible slices, the levels before it kept.
+
+    The k models below it are at best the dearest, the very dearest at the lowest level.
+    """
+    costs = search.linear_costs()
+    dearest = np.sort(costs)[::-1]
+    spent = float(dearest[:k] @ np.array(levels[:k]))
+    rest = float(dearest[k:].sum())
+    worth = search.capacity.worth(search.prices)
+    return (worth - spent) / rest * (1 + 1e-9) if rest > 0 else float("inf")
+
+
+def _raise_level(search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float) -> float:
+    """Raise level k (from 0) as far as it goes; return a proven bound of it."""
+    if level_result.levels[k] <= 0 < ceiling:
+        # Whatever is above 0 at all is at least this: one question settles it.
+        least = min(search.least_level(), ceiling)
+        decision = search.decide(_level_problem(level_result, k, least), deadline, prove=True)
+        if decision.verdict != "found":
+            return 0.0 if decision.verdict == "none" else ceiling
+        _accept_plan(search, level_result, decision, k)
+    if level_result.levels[k] >= ceiling * (1 - PROOF_STEP):
+        return ceiling
+    high = unreached = ceiling
+    bracketed = False
+    trial, stride = level_result.levels[k] * (1 + PROOF_STEP), 0.0
+    while time.perf_counter() < deadline:
+        low = level_result.levels[k]
+        if high <= low * (1 + 2 * PROOF_STEP):
+            return high
+        # While plans are found without a full proof the search goes on; the proof just above the plan ends it.
+        quick = unreached > low * (1 + PROOF_WIDTH)
+        if not quick:
+            trial = low * (1 + PROOF_STEP)
+        decision = search.decide(_level_problem(level_result, k, trial), deadline, prove=not quick)
+        if decision.verdict == "found":
+            _accept_plan(search, level_result, decision, k)
+        elif decision.verdict == "none":
+            high = unreached = min(high, trial)
+            bracketed = True
+        elif not quick:
+            break
+        else:
+            unreached, bracketed = trial, True
+        low = level_result.levels[k]
+        # The part of the fleet that is needed grows about as the level does.
+        reach = trial / decision.zeta if decision.zeta > 0 else unreached
+        if reach <= low * (1 + PROOF_WIDTH):
+            # Even divisible slices hardly reach higher: time for the proof.
+            unreached, bracketed = min(unreached, low * (1 + PROOF_WIDTH)), True
+        elif bracketed and low < reach < unreached:
+            trial = low + 0.9 * (reach - low)
+        elif bracketed:
+            trial = (low + unreached) / 2
+        else:
+            growth = trial * (1 / max(decision.zeta, 1e-3) - 1) if decision.zeta == decision.zeta else 0.0
+            stride = max(0.98 * growth, low * PROOF_WIDTH, 2 * stride)
+            trial = min(max(low, trial) + stride, ceiling)
+    return high
+
+
+def _price_bound(search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float) -> float:
+    """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
+    trial = level_result.levels[k] * (1 + PROOF_WIDTH)
+    high = ceiling
+    for _ in range(MAX_BOUND_STEPS):
+        zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
+        if zeta is None:
+            high = min(high, trial)
+            break
+        if zeta != zeta:
+            break
+        trial *= max(1 + PROOF_WIDTH, (1 / max(zeta, 1e-3)) ** 1.5)
+        if trial >= ceiling:
+            break
+    return high
+
+
+def _level_problem(level_result: LevelResult, k: int, trial: float) -> FeasibilityProblem:
+    """Levels 0 … k − 1 kept, and level k at `trial`: of its rung, as many models below it as levels stand before it."""
+    thresholds: list[tuple[float, int, tuple[int, ...]]] = []
+    first = 0
+    for tier_group in level_result.tier_groups:
+        group_thresholds: list[tuple[float, int]] = []
+        for position, level in enumerate([*level_result.levels[:k], trial][first : first + len(tier_group.models)]):
+            if not group_thresholds or level > group_thresholds[-1][0] * (1 + LEVEL_TOLERANCE):
+                group_thresholds.append((level, position))
+        thresholds += [(level, allowed, tier_group.models) for level, allowed in group_thresholds]
+        first += len(tier_group.models)
+    if len(level_result.tier_groups) == 1:
+        return FeasibilityProblem(tuple(level for level, _, _ in thresholds), tuple(allowed for _, allowed, _ in thresholds[1:]))
+    # A level that speaks of all models comes first: it holds whatever tiers do.
+    thresholds.sort(key=lambda item: item[0])
+    levels, allowed, subsets = zip(*thresholds, strict=True)
+    return FeasibilityProblem((0.0, *levels), allowed, subsets)
+
+
+def _accept_plan(search: PatternSearch, level_result: LevelResult, decision: Decision, k: int) -> None:
+    """The answer's plan, filled up, where it is better from level k on."""
+    assert decision.plan is not None
+    plan = use_idle_slices(search.capacity, search.options, search.demand, decision.plan, search.prices)
+    levels = level_result.levels_at(_model_levels(search, plan))
+    if level_result.plan is None or levels[k:] > level_result.levels[k:]:
+        level_result.plan, level_result.levels = plan, levels
+
+
+def _model_levels(search: PatternSearch, plan: PatternPlan) -> list[float]:
+    """r of every model."""
+    demands = search.demand
+    return [
+        min(pattern.rate / float(demands.units[model]), float(demands.caps[model]))
+        for model, pattern in enumerate(plan.patterns)
+    ]

@@ -1,0 +1,122 @@
+"""Patterns: whole sets of slices that give one model a throughput, cheapest first at given prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.planning.patterns.knapsack_cover import CoverSet, enumerate_minimal_covers
+from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions
+from torchsplit_core.planning.patterns.capacity import Counts, Vector
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Slices by pool for every stage of an option. `rate` is the throughput of the model, requests/s."""
+
+    option: int
+    stages: Counts
+    usage: Counts
+    rate: float
+
+
+@dataclass(frozen=True)
+class PricedPatterns:
+    """Patterns of one model with their costs, cheapest first; all that cost less than `complete` are there.
+
+    `cut` says that some were left out for their number, so that even at `complete` some are missing.
+    """
+
+    costs: Vector
+    patterns: tuple[Pattern, ...]
+    complete_below: float
+    truncated: bool = False
+
+    @property
+    def least(self) -> float:
+        """A lower bound of the cost of any pattern of this demand."""
+        return min(float(self.costs[0]), self.complete_below) if self.patterns else self.complete_below
+
+
+def price_patterns(
+    options: ModelOptions,
+    prices: Vector,
+    demand: float,
+    most: Counts,
+    *,
+    max_cost: float | None = None,
+    keep: int,
+) -> PricedPatterns:
+    """Up to `keep` cheapest patterns that reach `demand`; all up to cost `within` where that is given.
+
+    `complete` tells how far the list is complete: below `within` where the enumeration or
+    `keep` cut it short.
+    """
+    width = len(prices)
+    if demand <= 0:
+        nothing = Pattern(-1, np.zeros((0, width), dtype=np.int64), np.zeros(width, dtype=np.int64), 0.0)
+        return PricedPatterns(np.zeros(1), (nothing,), float("inf"))
+    linear = options.unit_costs(prices) * demand
+    complete, cut = float("inf"), False
+    priced: list[tuple[float, int, Counts]] = []
+    limit = float("inf") if max_cost is None else max_cost
+    for number in np.argsort(linear, kind="stable").tolist():
+        if linear[number] > limit:
+            complete = min(complete, float(linear[number]))
+            break
+        waste = limit - float(linear[number])
+        parts = [
+            enumerate_minimal_covers(stage.rates, prices, demand, most, waste, cheapest_only=max_cost is None)
+            for stage in options.options[number].stages
+        ]
+        costs, counts, known, short = _join_stages(parts, 2 * keep)
+        complete, cut = min(complete, known), cut or short
+        priced += [(float(cost), number, stages) for cost, stages in zip(costs, counts, strict=True)]
+        if max_cost is None and len(costs):
+            # A first pattern is known: other options matter only where they can beat it.
+            limit = min(limit, float(costs[0]))
+    priced.sort(key=lambda item: item[0])
+    if len(priced) > keep:
+        complete, cut = min(complete, priced[keep][0]), True
+        priced = priced[:keep]
+    patterns = tuple(build_pattern(options.options[number], number, stages) for _, number, stages in priced)
+    return PricedPatterns(np.array([cost for cost, _, _ in priced]), patterns, complete, cut)
+
+
+def build_pattern(option: ModelOption, number: int, stages: Counts) -> Pattern:
+    """The pattern of an option (with its number) that has these slices by stage and pool."""
+    rate = min(float(offer.rates @ stage) for offer, stage in zip(option.stages, stages, strict=True))
+    return Pattern(number, stages, stages.sum(axis=0), rate)
+
+
+def _join_stages(parts: list[CoverSet], keep: int) -> tuple[Vector, Counts, float, bool]:
+    """Costs, counts by (cover, stage, pool) and completeness of the cheapest covers of all stages together.
+
+    Also whether some were left out for their number.
+    """
+    least = sum(part.least for part in parts)
+    complete = min(part.complete_below - part.least for part in parts) + least
+    costs, counts = parts[0].costs, parts[0].counts[:, None, :]
+    cut = False
+    for part in parts[1:]:
+        # Both are sorted: the keep cheapest sums are among the keep cheapest of either.
+        cut = cut or max(len(costs), len(part.costs)) > keep
+        costs, complete = _cheapest_costs(costs, keep, complete, least)
+        right, complete = _cheapest_costs(part.costs, keep, complete, least)
+        joined = (costs[:, None] + right[None, :]).ravel()
+        rank = np.argsort(joined, kind="stable")
+        first, second = np.divmod(rank, max(len(right), 1))
+        counts = np.concatenate([counts[first], part.counts[second][:, None, :]], axis=1)
+        costs = joined[rank]
+    if len(costs) > keep:
+        complete, cut = min(complete, float(costs[keep])), True
+        costs, counts = costs[:keep], counts[:keep]
+    return costs, counts, complete, cut
+
+
+def _cheapest_costs(costs: Vector, keep: int, complete: float, least: float) -> tuple[Vector, float]:
+    """The `keep` cheapest, and how far the sums with the others' cheapest stay complete without the rest."""
+    if len(costs) <= keep:
+        return costs, complete
+    return costs[:keep], min(complete, float(costs[keep] - costs[0]) + least)

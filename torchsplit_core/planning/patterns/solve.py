@@ -1,0 +1,132 @@
+"""Exclusive fair plans by patterns: from a problem to whole counts with their proofs.
+
+It applies where equal GPUs are counted together and the objective pays for nothing but
+throughput; elsewhere the program of formulation.py decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from torchsplit_core.planning.patterns.feasibility import LevelDemand, PatternSearch, PatternPlan, FeasibilityProblem
+from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
+from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, build_options
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
+from torchsplit_core.planning.problem.build import Problem
+from torchsplit_core.planning.request.objective import goal_of, level_count, requires_resilience, tier_groups, unit_rps
+from torchsplit_core.values import Progress
+from torchsplit_core.values.status import SolveStatus
+
+
+@dataclass(frozen=True)
+class PatternSolution:
+    """GPUs by (group, layout) and instances by choice (its index in the problem), with what is proven.
+
+    `profiles` has the whole layout behind every (group, layout) in use.
+    `bounds` has a proven bound of each level, `proven` counts levels from the first on.
+    """
+
+    status: SolveStatus
+    layouts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    profiles: Mapping[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
+    amounts: Mapping[int, int] = field(default_factory=dict)
+    bounds: tuple[float, ...] = ()
+    proven: int = 0
+
+
+def solve_patterns(
+    problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
+) -> PatternSolution | None:
+    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
+
+    `eased` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
+    """
+    request = problem.request
+    if not goal_of(request).fair:
+        return None
+    search = _build_search(problem, weight_factors or {})
+    if search is None:
+        return None
+    count = level_count(request)
+    level_result = raise_levels(
+        search,
+        tier_groups(request.models),
+        count,
+        deadline,
+        lambda part: progress(part, "Raising the worst-served models"),
+    )
+    if level_result.infeasible:
+        return PatternSolution("infeasible")
+    if level_result.plan is None:
+        return PatternSolution("timeout")
+    status: Literal["optimal", "feasible"] = "optimal" if level_result.proven == count else "feasible"
+    return _to_solution(problem, search, level_result, level_result.plan, status)
+
+
+def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
+    """Whether whole slices can meet every minimum; None where that is not known in time or patterns do not apply."""
+    search = _build_search(problem, {})
+    if search is None:
+        return None
+    verdict = search.decide(FeasibilityProblem((0.0,)), deadline, prove=True).verdict
+    return None if verdict == "unknown" else verdict == "found"
+
+
+def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
+    """The search for a problem; None where GPUs must be told apart or the objective pays for memory.
+
+    Patterns count slices of equal GPUs together: they do not know what is lost with one.
+    """
+    request = problem.request
+    gamma = request.objective.memory_violation_penalty
+    if (
+        request.colocations
+        or requires_resilience(request)
+        or (gamma and any(choice.excess_gib > 0 for choice in problem.choices))
+    ):
+        return None
+    capacity = fleet_capacity(problem)
+    options = build_options(problem, capacity)
+    if options is None or not len(capacity.pools):
+        return None
+    start = 1.0 / np.maximum(capacity.max_slices, 1)
+    scale = np.array([weight_factors.get(index, 1.0) for index in range(len(request.models))])
+    return PatternSearch(capacity, options, _level_demand(problem, capacity, options, scale), start)
+
+
+def _level_demand(problem: Problem, capacity: FleetCapacity, options: tuple[ModelOptions, ...], scale: Vector) -> LevelDemand:
+    models = problem.request.models
+    units = np.array([unit_rps(spec) for spec in models]) * scale
+    minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
+    caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
+    whole = np.array([max((_whole_fleet_rps(capacity, option) for option in model_options.options), default=0.0) for model_options in options])
+    tiers = np.array([spec.tier for spec in models])
+    return LevelDemand(units, minima, caps, np.minimum(caps, whole / units), tiers)
+
+
+def _whole_fleet_rps(capacity: FleetCapacity, option: ModelOption) -> float:
+    """No less than what the option gives with the whole fleet to itself, in each stage."""
+    return min(capacity.worth(offer.rates) for offer in option.stages)
+
+
+def _to_solution(
+    problem: Problem,
+    search: PatternSearch,
+    level_result: LevelResult,
+    plan: PatternPlan,
+    status: Literal["optimal", "feasible"],
+) -> PatternSolution:
+    amounts: dict[int, int] = {}
+    for model, pattern in enumerate(plan.patterns):
+        for stage, counts in enumerate(pattern.stages):
+            offer = search.options[model].options[pattern.option].stages[stage]
+            for pool in np.flatnonzero(counts):
+                choice = offer.choices[pool]
+                amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
+    layouts = {search.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
+    profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
+    return PatternSolution(status, layouts, profiles, amounts, tuple(level_result.bounds), level_result.proven)

@@ -1,0 +1,83 @@
+"""The layouts that a GPU of a fleet may take, as profile names.
+
+The cores of a host can be divided in far too many ways to list: only divisions into the numbers of cores that
+some point uses are, as many of them as the host has room for. What is left idle needs no slice, so no plan is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from torchsplit_core.hardware import gpu_type, maximal_multisets, profile_cores
+from torchsplit_core.planning.request.fleet import FleetGpu, Layouts
+from torchsplit_core.values import CPU, InputFault, PlanRequest
+
+MAX_DIVISIONS = 10_000
+"""Divisions of a host's cores that are planned with; 128 cores for 1, 2, 4 and 8 at a time have 6,545."""
+
+
+def allowed_layouts(request: PlanRequest, gpu: FleetGpu) -> Layouts:
+    """The layouts that it is offered, else every largest legal one. Raises InputFault for a host with too many."""
+    if gpu.layouts is not None:
+        return gpu.layouts
+    kind = gpu_type(gpu.type)
+    if kind.divided == "cores":
+        return core_divisions(gpu.type, cores_in_use(request))
+    return maximal_multisets(kind)
+
+
+def allowed_profiles(request: PlanRequest, gpu: FleetGpu) -> frozenset[str]:
+    """The profiles of those layouts, without listing what a host's cores can be divided into."""
+    kind = gpu_type(gpu.type)
+    if gpu.layouts is None and kind.divided == "cores":
+        return frozenset(f"{size}c" for size in cores_in_use(request) if size <= kind.memory_slices)
+    return frozenset(name for layout in allowed_layouts(request, gpu) for name in layout)
+
+
+def cores_in_use(request: PlanRequest) -> tuple[int, ...]:
+    """The numbers of cores that points of the request run on, ascending."""
+    core_counts = {
+        profile_cores(point.profile)
+        for model in request.models
+        for _, variant in model.allowed_variants
+        for stage in variant.stages
+        for point in stage.points
+        if point.gpu_type == CPU
+    }
+    return tuple(sorted(count for count in core_counts if count is not None))
+
+
+@cache
+def core_divisions(kind: str, sizes: tuple[int, ...]) -> Layouts:
+    """Every way to take these numbers of cores of a host until none of them fits any more, as sorted profile names.
+
+    Raises InputFault where there are more than MOST_DIVISIONS.
+    """
+    cores = gpu_type(kind).memory_slices
+    sizes = tuple(size for size in sizes if size <= cores)
+    if not sizes:
+        return ()
+    layouts: list[tuple[str, ...]] = []
+    for counts in _core_fillings(cores, sizes[::-1]):
+        if len(layouts) == MAX_DIVISIONS:
+            raise InputFault(
+                "gpus",
+                f"{kind} can be divided in more than {MAX_DIVISIONS:,} ways, since points use "
+                f"{', '.join(map(str, sizes))} cores at a time",
+                "Offer it layouts, keep points of fewer numbers of cores, or list it as several smaller hosts.",
+            )
+        names = [f"{size}c" for size, count in zip(sizes[::-1], counts, strict=True) for _ in range(count)]
+        layouts.append(tuple(sorted(names)))
+    return tuple(layouts)
+
+
+def _core_fillings(cores: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """How many of each size (descending), so that what is left is less than the smallest."""
+    first, rest = sizes[0], sizes[1:]
+    if not rest:
+        yield (cores // first,)
+        return
+    for count in range(cores // first, -1, -1):
+        for others in _core_fillings(cores - count * first, rest):
+            yield (count, *others)

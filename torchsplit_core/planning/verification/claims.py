@@ -1,0 +1,48 @@
+"""What every part of the recheck needs: its tolerance, the point of a tenant, and a figure claimed wrongly."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Tenant, point_type
+
+TOLERANCE = 1e-6
+"""Relative tolerance of sums and limits. Not the planner's own: one that it widens must not widen the check."""
+
+REPLAN = "Plan the request again."
+"""What mends a figure that is not that of its slices: nobody can but the planner."""
+
+
+def same(first: float, second: float) -> bool:
+    """Whether two figures are equal within the tolerance."""
+    return abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+
+
+def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Point | None:
+    """The model's point that a tenant on a slice of this GPU type and profile uses; None where there is none."""
+    key = (point_type(kind), profile, tenant.batch_size, tenant.processes)
+    for variant in model.variants:
+        for stage in variant.stages:
+            if (variant.name, stage.name) != (tenant.variant, tenant.stage):
+                continue
+            for point in stage.points:
+                if (point.gpu_type, point.profile, point.batch_size, point.processes) == key:
+                    return point
+    return None
+
+
+def throughput(
+    request: PlanRequest, point: Point, end: Literal["low_rps", "high_rps"] | None = None
+) -> float:
+    """The requests/s of a point that the request plans with, or at an end of its interval where that is known."""
+    ends = {"low_rps": point.low_rps, "high_rps": point.high_rps, None: None}
+    known = ends[end]
+    if known is not None:
+        return known
+    planned = point.low_rps if request.solver.plan_at == "low" else None
+    return point.throughput_rps if planned is None else planned
+
+
+def false_claim(problem: str, model: str | None = None, gpu: str | None = None) -> PlanFault:
+    """A plan that says of itself what is not so."""
+    return PlanFault(gpu, None, model, problem, REPLAN)

@@ -1,0 +1,59 @@
+"""Who of a co-location stands on a GPU, and what its separation weighs, from names alone.
+
+A name is a model's, or a stage's as `MODEL/STAGE` or `MODEL/VARIANT.STAGE`; a valid request has no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from torchsplit_core.values import Colocation, PlannedGpu, PlanRequest, Variant
+
+
+def members_on_gpu(request: PlanRequest, pair: Colocation, gpu: PlannedGpu) -> set[str]:
+    """The names of the co-location's members that have a tenant on the GPU."""
+    models = {model.name for model in request.models}
+    names: set[str] = set()
+    for item in gpu.slices:
+        for tenant in item.tenants:
+            stages = stage_names(tenant.model, tenant.variant, tenant.stage)
+            names |= {tenant.model} | (stages - models)
+    return names.intersection(pair.models)
+
+
+def separation_weight_bytes(request: PlanRequest, pair: Colocation) -> float:
+    """Bytes per request of one GPU that tears the co-location apart: given, or those between two stages in a row."""
+    if pair.bytes_per_request or len(pair.models) != 2:
+        return pair.bytes_per_request
+    return _bytes_between(request, *pair.models)
+
+
+def routed_steps(request: PlanRequest, pair: Colocation) -> Iterator[tuple[str, str, float]]:
+    """The members of a routed co-location that follow one another, and the bytes a request carries between them."""
+    for first, second in pairwise(pair.models):
+        yield first, second, pair.bytes_per_request or _bytes_between(request, first, second)
+
+
+def _bytes_between(request: PlanRequest, first: str, second: str) -> float:
+    """What neighbouring stages hand on; 0 for any other members."""
+    if {model.name for model in request.models} & {first, second}:
+        return 0.0
+    for model in request.models:
+        for variant in model.variants:
+            names = [stage_names(model.name, variant.name, stage.name) for stage in variant.stages]
+            for cut, (before, behind) in enumerate(pairwise(names)):
+                if (first in before and second in behind) or (second in before and first in behind):
+                    return _cut_bytes(variant, cut)
+    return 0.0
+
+
+def stage_names(model: str, variant: str, stage: str) -> set[str]:
+    """The two ways to name a stage."""
+    return {f"{model}/{stage}", f"{model}/{variant}.{stage}"}
+
+
+def _cut_bytes(variant: Variant, cut: int) -> float:
+    """What a request adds across a cut; where none adds anything, what a batch carries."""
+    each = dict(enumerate(variant.cut_bytes_per_request)).get(cut, 0.0)
+    return each if each > 0 else variant.cut_bytes[cut]
